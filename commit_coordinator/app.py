@@ -1,4 +1,4 @@
-"""Puts a commit coordinator together: its two servicers, and the commit queues that they share."""
+"""Puts a commit coordinator together: its servicers, and the commit queues that they share."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.commit_service import CommitServicer
 from commit_coordinator.commit_submission_service import CommitSubmissionServicer
 from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.table_service import TableServicer
 from core.config import Settings
-from leman.v1 import commit_pb2, commit_pb2_grpc
+from leman.v1 import commit_pb2, commit_pb2_grpc, tables_pb2, tables_pb2_grpc
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
 #: Fragments whose outcomes are remembered: some 20 MB.
@@ -20,6 +21,7 @@ REMEMBERED = 100_000
 _SERVICES = (
     commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name,
     submission_pb2.DESCRIPTOR.services_by_name["CommitSubmissionService"].full_name,
+    tables_pb2.DESCRIPTOR.services_by_name["TableService"].full_name,
 )
 
 
@@ -36,19 +38,25 @@ class CommitCoordinator:
             version_conflict_max_retries=settings.commit.version_conflict_max_retries,
             max_queued_requests=settings.commit.max_queued_requests,
         )
+        self._settings = settings.commit
         self._draining = draining
         self._servicer: CommitServicer | None = None
+        self._tables: TableServicer | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Add CommitService and CommitSubmissionService; return their names."""
+        """Add CommitService, CommitSubmissionService and TableService; return their names."""
         queues, memory = CommitQueues(self._limits), RequestMemory(REMEMBERED)
         self._servicer = CommitServicer(queues, memory, self._draining)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
         submissions = CommitSubmissionServicer(queues, memory, self._draining)
         submission_pb2_grpc.add_CommitSubmissionServiceServicer_to_server(submissions, server)
+        self._tables = TableServicer(self._settings, queues, memory, self._draining)
+        tables_pb2_grpc.add_TableServiceServicer_to_server(self._tables, server)
         return list(_SERVICES)
 
     async def stop(self) -> None:
         """Wait until running commits are made, then close."""
+        if self._tables is not None:
+            await self._tables.close()
         if self._servicer is not None:
             await self._servicer.close()

@@ -29,6 +29,8 @@ from commit_coordinator.requests import (
     Outcome,
     ReplaceRequest,
 )
+from commit_coordinator.tables import changes as tables
+from commit_coordinator.tables.requests import AppendRowsRequest, CreateTableRequest, DeleteRowsRequest, TableRequest
 from commit_coordinator.views import commits as views
 from commit_coordinator.views.preparation import Prepared, ViewChecks
 from commit_coordinator.views.requests import ApplyDeltaRequest, CreatePlaceholdersRequest, FillPlaceholdersRequest
@@ -126,6 +128,10 @@ class CommitQueue:
         finally:
             self._open -= 1
 
+    def forget_table(self) -> None:
+        """Open the table anew for the next request: another one may lie there. Nothing may be in work."""
+        self._table = None
+
     async def serve(self) -> None:
         """Commit what arrives, and return when nothing came for `idle_seconds`."""
         while True:
@@ -152,6 +158,8 @@ class CommitQueue:
                 await self._do(ticket, self._change_schema("BeginAttempt", group_commit.begin_attempt, ticket.request))
             elif isinstance(ticket.request, BindColumnsRequest):
                 await self._do(ticket, self._change_schema("BindColumns", group_commit.bind_columns, ticket.request))
+            elif isinstance(ticket.request, CreateTableRequest | AppendRowsRequest | DeleteRowsRequest):
+                await self._do(ticket, self._change_table(ticket.request))
             elif ticket.prepared is not None:
                 await self._do(ticket, self._change_view(ticket.prepared))
         for turn in turns([candidate for ticket in tickets for candidate in ticket.candidates]):
@@ -198,6 +206,11 @@ class CommitQueue:
         if isinstance(work.request, CreatePlaceholdersRequest) and work.request.create:
             return await self._repeated(lambda: _without_panics(views.create, work))
         return await self._retrying(views.change, work)
+
+    async def _change_table(self, request: TableRequest) -> CommitResult:
+        if isinstance(request, CreateTableRequest):
+            return await self._repeated(lambda: _without_panics(tables.create, request))
+        return await self._retrying(tables.change, request)
 
     async def _retrying(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
         return await self._repeated(lambda: self._step(step, subject))

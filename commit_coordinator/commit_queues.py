@@ -36,6 +36,11 @@ class CommitQueues:
         async with self._gate(request.uri).together():
             return await self._queue(request).submit(request)
 
+    def forget(self, uri: str) -> None:
+        """Open a table anew for its next request; call it inside `alone`, once the table is gone or another one."""
+        if uri in self._queues:
+            self._queues[uri].forget_table()
+
     @contextlib.asynccontextmanager
     async def alone(self, uri: str) -> AsyncIterator[None]:
         """Hold back checks and commits of a table while inside: a checked file must not vanish before its commit."""

@@ -63,7 +63,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         uri = convert_commits.uri_of(request.uri)
         request_id = convert_commits.required(request.request_id, "request_id")
         remembered = await self._memory.ended((uri, request_id))
-        if remembered is not None and not remembered.outcomes:
+        if remembered is not None and not (remembered.outcomes or remembered.rows):
             return commit_pb2.GetCommitResponse(commit=convert_commits.schema_change_to_proto(request_id, remembered))
         record = await self._readers.run(commit_history.find_commit, uri, request_id)
         if record is None:

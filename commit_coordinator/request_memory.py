@@ -47,6 +47,18 @@ class RequestMemory:
         check_body(key[1], known, body)
         return await asyncio.shield(task)
 
+    def answered(self, key: Key, body: str) -> CommitResult | None:
+        """Return the result of a request that was answered, as far as it is remembered.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
+        """
+        if key not in self._done:
+            return None
+        known, result = self._done[key]
+        check_body(key[1], known, body)
+        return result
+
     async def ended(self, key: Key) -> CommitResult | None:
         """Wait for a request if it is in work, and return its result; None: it failed or is not remembered."""
         if key in self._running:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from commit_coordinator.tables.requests import TableRequest
 from commit_coordinator.views.requests import ViewRequest
 from core.domain.plan import FragmentReplacement, OutputField
 
@@ -60,7 +61,9 @@ class BeginAttemptRequest:
     attempt: int
 
 
-CommitRequest = ReplaceRequest | AddColumnsRequest | BindColumnsRequest | BeginAttemptRequest | ViewRequest
+CommitRequest = (
+    ReplaceRequest | AddColumnsRequest | BindColumnsRequest | BeginAttemptRequest | ViewRequest | TableRequest
+)
 
 
 class Status(enum.Enum):
@@ -93,3 +96,7 @@ class CommitResult:
     outcomes: tuple[Outcome, ...] = ()
     #: The name of an operation that has no fragments.
     operation: str = ""
+    #: How many rows came or went.
+    rows: int = 0
+    #: An earlier call with this request id had committed it already.
+    repeated: bool = False

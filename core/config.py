@@ -209,6 +209,13 @@ class Commit(Section):
     """How often a commit that lost against another writer is checked anew and tried again."""
     max_queued_requests: int = Field(default=256, ge=1)
     """Requests that may wait in the worker of one table; more are refused with RESOURCE_EXHAUSTED."""
+    max_reads: int = Field(default=32, ge=1)
+    """Calls of ReadRows that may run at once, each of which holds some 40 MB at the most; more are refused with
+    RESOURCE_EXHAUSTED."""
+    max_uploads: int = Field(default=8, ge=1)
+    """Calls of AppendRows that may run at once; more are refused with RESOURCE_EXHAUSTED."""
+    upload_idle_seconds: float = Field(default=60.0, gt=0)
+    """Seconds after which a call of AppendRows is ended that sends nothing."""
 
 
 class Embedded(Section):

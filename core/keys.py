@@ -21,6 +21,9 @@ _RANGE = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]
 _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
 _FILE = re.compile(r"([0-9a-f]{32})-(partial-)?[0-9a-z]+\.lance")
 _VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
+#: Names of files of rows that a caller adds begin so.
+ROWS_FILE_PREFIX = "rows-"
+_ROWS_FILE = re.compile(rf"{ROWS_FILE_PREFIX}[0-9a-f]{{32}}\.lance")
 _EVICTIONS = re.compile(r"[0-9a-f]{32}\.arrow")
 _HALF = 16  # hex digits of a fingerprint
 _LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-9]+_range-[0-9]+-[0-9]+)?\Z")
@@ -285,6 +288,11 @@ def parse_column_file_name(path: str) -> ColumnFileName | None:
 def is_view_file_name(path: str) -> bool:
     """Tell whether a data file's name is one that Leman gives to files of views."""
     return _VIEW_FILE.fullmatch(path) is not None
+
+
+def is_rows_file_name(path: str) -> bool:
+    """Tell whether a data file's name is one that Leman gives to files of rows that a caller adds."""
+    return _ROWS_FILE.fullmatch(path) is not None
 
 
 def is_evictions_name(path: str) -> bool:

@@ -15,6 +15,7 @@ from core.lance_io.udf_registry import Registered
 from core.rpc import convert, convert_views, paging
 from core.rpc.auth.requirements import check_code
 from core.rpc.blocking import BlockingPool
+from core.rpc.convert_types import schema_to_json
 from core.rpc.request_digest import body_digest
 from core.udf.validation import NewColumn
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
@@ -131,6 +132,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             row_count=table.live_rows,
             fragment_count=len(table.fragments),
             schema=convert.schema_to_bytes(table.schema),
+            json_schema=schema_to_json(table.schema),
             computed_columns=computed,
             stable_row_ids=table.stable_row_ids,
         )

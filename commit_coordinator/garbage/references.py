@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core import keys
-from core.domain.garbage import StoredFile
+from core.domain.garbage import UNFINISHED_NAME, StoredFile
 from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.domain.udf import ColumnBinding
 from core.udf import binding
@@ -115,8 +115,8 @@ class Uses:
 
     def _is_unexplained(self, file: StoredFile) -> bool:
         if file.folder == DATA:
-            named = keys.parse_column_file_name(file.name) is not None or keys.is_view_file_name(file.name)
-            return named and file.name not in self.files
+            unfinished = UNFINISHED_NAME.fullmatch(file.name) is not None
+            return not unfinished and file.name not in self.files
         if file.folder == REFRESH:
             return file.name.startswith((RECORD_PREFIX, FAILED_PREFIX)) and file.name not in self.files
         found = self.slot_of(file.key) if file.key else None

@@ -154,7 +154,8 @@ def _external(uses: Uses, purpose: Purpose) -> Use:
 
 
 def _data_use(file: StoredFile, named: Collection[str]) -> tuple[StoredKind, Use, Purpose]:
-    if keys.is_view_file_name(file.name):  # no record names it: only its job can need it
+    if keys.is_view_file_name(file.name) or keys.is_rows_file_name(file.name):
+        # no record names it: only the job or the call that writes it can need it
         return StoredKind.COLUMN_FILE, Use.UNREFERENCED, Purpose()
     if keys.parse_column_file_name(file.name) is not None:
         return StoredKind.COLUMN_FILE, Use.OPEN if file.name in named else Use.UNREFERENCED, Purpose()

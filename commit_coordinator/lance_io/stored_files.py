@@ -111,8 +111,8 @@ def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
 
 
 def is_installable(name: str) -> bool:
-    """Tell whether Leman writes data files of that name: a column file, or a file of a view."""
-    return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name)
+    """Tell whether Leman writes data files of that name: a column file, a file of a view, or one of added rows."""
+    return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name) or keys.is_rows_file_name(name)
 
 
 def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:

@@ -88,6 +88,20 @@ class TableHandle:
             self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
         return int(self._dataset.version)
 
+    def commit(self, operation: LanceOperation.BaseOperation, properties: Mapping[str, str]) -> int:
+        """Commit an operation on the version that the handle is at, and return the version of the table with it.
+
+        Raises:
+            CommitConflict: Another writer came between.
+            CommitUnclear: The commit may have been made.
+            FailedPrecondition: as `commit_outcomes`.
+        """
+        version = int(self._dataset.version)
+        transaction = lance.Transaction(version, operation, str(uuid.uuid4()), dict(properties))
+        with commit_outcomes(self._uri):
+            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+        return int(self._dataset.version)
+
     def current(self, fragment_ids: Collection[int]) -> TableSnapshot:
         """Return the version that the handle is at, that of its last commit or look, with the named fragments."""
         return self._snapshot(fragment_ids)

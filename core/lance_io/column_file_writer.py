@@ -34,10 +34,10 @@ class ColumnFileWriter:
     def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
         self._uri = uri
         self._version = "{}.{}".format(*file_format)
-        self._copies_slices = _holds_structs(field.type)
+        self._copies_slices = holds_structs(field.type)
         self._describes_blobs = blobs.is_blob(field) and file_format >= blobs.V2_FORMAT
         self._field = (
-            _descriptors(field.name, None)[0]
+            blob_descriptors(field.name, None)[0]
             if self._describes_blobs
             else blobs.values_field(field).with_nullable(True)
         )
@@ -58,7 +58,7 @@ class ColumnFileWriter:
             raise RuntimeError("write before open")
         if values.offset and self._copies_slices:
             values = pa.concat_arrays([values])
-        stored = _descriptors(self._field.name, values)[1] if self._describes_blobs else values
+        stored = blob_descriptors(self._field.name, values)[1] if self._describes_blobs else values
         with using_storage(data_path(self._uri, self._file)):
             self._writer.write_batch(pa.record_batch([stored], schema=pa.schema([self._field])))
         self._rows += len(values)
@@ -109,14 +109,14 @@ class ColumnFileWriter:
             self._file = file
 
 
-def _holds_structs(kind: pa.DataType) -> bool:
+def holds_structs(kind: pa.DataType) -> bool:
     """Tell whether a type holds structs: in these Lance panics over a slice that begins later than its array."""
     if not pa.types.is_nested(kind):
         return False
-    return bool(pa.types.is_struct(kind)) or any(_holds_structs(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_struct(kind)) or any(holds_structs(kind.field(i).type) for i in range(kind.num_fields))
 
 
-def _descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
+def blob_descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
     """Return bytes as Lance's newer kind of blob has them.
 
     All of them stay in the column file: one file, one digest.

@@ -18,6 +18,8 @@ REQUEST_IDS = "leman.request_ids"
 JOB_IDS = "leman.job_ids"
 OPERATION = "leman.operation"
 FRAGMENTS = "leman.fragments"
+ROWS = "leman.rows"
+BODY = "leman.body"
 #: How many versions one call looks at: a transaction takes 0.2 ms to read, and more where it was a large one.
 SCAN_LIMIT = 1000
 
@@ -34,6 +36,10 @@ class CommitRecord:
     files: Mapping[int, str] = field(repr=False)
     #: How many got a file, or came.
     fragments: int = 0
+    #: How many rows came or went, of a commit that adds or deletes rows.
+    rows: int = 0
+    #: Tells its request from another one under the same id; empty: not known.
+    body: str = ""
 
 
 def properties(request_ids: Iterable[str], job_ids: Iterable[str]) -> dict[str, str]:
@@ -47,6 +53,11 @@ def view_properties(request_id: str, job_id: str, operation: str, fragments: int
     They say what it did, to how many fragments.
     """
     return {**properties([request_id], [job_id]), OPERATION: operation, FRAGMENTS: str(fragments)}
+
+
+def row_properties(request_id: str, body: str, operation: str, *, fragments: int, rows: int) -> dict[str, str]:
+    """Return the properties of a commit that makes a table, or adds or deletes rows of it."""
+    return {**view_properties(request_id, "", operation, fragments), ROWS: str(rows), BODY: body, JOB_IDS: "[]"}
 
 
 class CommitHistory:
@@ -136,6 +147,7 @@ def read_record(transactions: Transactions, version: int) -> CommitRecord | None
     operation, fragments = stored.get(OPERATION, ""), stored.get(FRAGMENTS, "")
     if not operation or not fragments.isdecimal():
         return None
+    rows = stored.get(ROWS, "")
     return CommitRecord(
         version=version,
         request_ids=request_ids,
@@ -143,6 +155,8 @@ def read_record(transactions: Transactions, version: int) -> CommitRecord | None
         operation=operation,
         files={},
         fragments=int(fragments),
+        rows=int(rows) if rows.isdecimal() else 0,
+        body=stored.get(BODY, ""),
     )
 
 

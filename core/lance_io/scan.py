@@ -232,7 +232,7 @@ class FragmentReader:
             inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
             at = piece.start
             asked = f"({self._dialect.lance(where)}) AND {inside}" if where else inside
-            for batch in _judged(self._scan(fragment_id, columns, filter=asked, with_row_address=True), where):
+            for batch in judged(self._scan(fragment_id, columns, filter=asked, with_row_address=True), where):
                 offsets = offsets_of(batch.column("_rowaddr").to_numpy().astype(np.int64))
                 if len(offsets):
                     end = int(offsets[-1]) + 1
@@ -251,7 +251,7 @@ class FragmentReader:
         return pa.schema([blobs.values_field(schema.field(c)) for c in columns])
 
 
-def _judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+def judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
     """Pass the batches on.
 
     Raises:

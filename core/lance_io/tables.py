@@ -91,6 +91,15 @@ class LanceTables:
             fragments = walk(self._open(uri, found.version))
         return replace(found, fragments=fragments)
 
+    def dataset(self, uri: str, version: int = 0) -> lance.LanceDataset:
+        """Return a version of the table (0: latest) as Lance's own dataset, for the rooms that know Lance.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
+            LemanError: what else `table_errors.table_error` gives.
+        """
+        return self._open(uri, version)
+
     def latest_version(self, uri: str) -> int:
         """Return the number of the latest version.
 

@@ -40,7 +40,11 @@ def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
 
 def field_from_bytes(raw: bytes, field: str) -> pa.Field:
     """Return the one field of an IPC schema message."""
-    schema = schema_from_bytes(raw, field)
+    return only_field(schema_from_bytes(raw, field), field)
+
+
+def only_field(schema: pa.Schema, field: str) -> pa.Field:
+    """Return the one field of a schema; `field` names the request's field in the error."""
     if len(schema) != 1:
         raise InvalidArgument("BAD_SCHEMA", f"{field} must hold exactly one field, it holds {len(schema)}", field=field)
     return schema.field(0)

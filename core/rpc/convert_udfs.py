@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
 from core.errors import InvalidArgument
-from core.rpc.convert_arrow import field_from_bytes, known, schema_from_bytes, schema_to_bytes
+from core.rpc.convert_arrow import known, only_field, schema_to_bytes
+from core.rpc.convert_types import schema_from_either, schema_to_json
 from core.udf import blobs
 from leman.v1 import udf_pb2
 
@@ -28,13 +29,14 @@ _ACTION_FROM = {number: action for action, number in _ACTION_TO.items()}
 
 
 def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
+    output = pa.schema([_output_field(udf)])
     message = udf_pb2.UdfDefinition(
         name=udf.name,
         version=udf.version,
         kind=_KIND_TO[udf.kind],
         input_columns=udf.input_columns,
-        input_schema=_input_schema(udf),
-        output_schema=schema_to_bytes(pa.schema([_output_field(udf)])),
+        output_schema=schema_to_bytes(output),
+        json_output_schema=schema_to_json(output),
         stateful=udf.stateful,
         checkpoint=bounds_to_proto(udf.checkpoint),
         error_policy=error_policy_to_proto(udf.error_policy),
@@ -42,6 +44,10 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
         timeout_seconds=udf.timeout_seconds,
         resources=resources_to_proto(udf.resources),
     )
+    inputs = _input_schema(udf)
+    if inputs is not None:
+        message.input_schema = schema_to_bytes(inputs)
+        message.json_input_schema.CopyFrom(schema_to_json(inputs))
     if udf.bundle_sha256:
         message.python_bundle.sha256 = udf.bundle_sha256
         message.python_bundle.python_version = udf.bundle_python
@@ -55,7 +61,7 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
 
 def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
     policy = message.error_policy if message.HasField("error_policy") else None
-    output = field_from_bytes(message.output_schema, "output_schema")
+    output = only_field(_schema(message, "output_schema"), "output_schema")
     _check_known(output)
     return UdfDefinition(
         name=message.name,
@@ -63,7 +69,7 @@ def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         kind=known(_KIND_FROM, message.kind, "kind"),
         input_columns=tuple(message.input_columns),
         output_type=output.type,
-        input_types=_input_types(message.input_schema),
+        input_types=_input_types(message),
         bundle_sha256=message.python_bundle.sha256,
         bundle_python=message.python_bundle.python_version,
         bundle_size=message.python_bundle.size_bytes,
@@ -166,16 +172,22 @@ def _output_field(udf: UdfDefinition) -> pa.Field:
     return pa.field("output", udf.output_type, metadata={blobs.BLOB_KEY: b"true"} if udf.blob else None)
 
 
-def _input_schema(udf: UdfDefinition) -> bytes:
+def _input_schema(udf: UdfDefinition) -> pa.Schema | None:
     if not udf.input_types:
-        return b""
+        return None
     types = [pa.null() if declared is None else declared for declared in udf.input_types]
     pairs = zip(udf.input_columns, types, strict=True)
-    return schema_to_bytes(pa.schema([pa.field(name, type_) for name, type_ in pairs]))
+    return pa.schema([pa.field(name, type_) for name, type_ in pairs])
 
 
-def _input_types(raw: bytes) -> tuple[pa.DataType | None, ...]:
-    if not raw:
+def _schema(message: udf_pb2.UdfDefinition, field: str) -> pa.Schema:
+    json_field = f"json_{field}"
+    described = getattr(message, json_field) if message.HasField(json_field) else None  # type: ignore[arg-type]
+    return schema_from_either(getattr(message, field), described, field)
+
+
+def _input_types(message: udf_pb2.UdfDefinition) -> tuple[pa.DataType | None, ...]:
+    if not message.input_schema and not message.HasField("json_input_schema"):
         return ()
-    schema = schema_from_bytes(raw, "input_schema")
+    schema = _schema(message, "input_schema")
     return tuple(None if pa.types.is_null(field.type) else field.type for field in schema)

@@ -11,6 +11,7 @@ from core.domain.refresh import ChangeKind, RefreshMode, RefreshPolicy, RefreshR
 from core.domain.view import INTERNAL_COLUMNS, MaterializedView, ViewColumn, ViewFunction, ViewQuery
 from core.errors import InvalidArgument
 from core.rpc import convert
+from core.rpc.convert_types import schema_to_json
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 Word = TypeVar("Word", RefreshMode, RefreshReason, ChangeKind)
@@ -166,6 +167,7 @@ def view_to_proto(view: MaterializedView) -> catalog_pb2.MaterializedView:
         row_count=view.row_count,
         rows_set=view.rows_set,
         schema=convert.schema_to_bytes(visible_schema(view.schema)),
+        json_schema=schema_to_json(visible_schema(view.schema)),
     )
 
 

@@ -8,7 +8,8 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -20,7 +21,7 @@ from core.errors import Internal, LemanError
 from core.rpc import status
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
-from core.rpc.auth.caller import CURRENT
+from core.rpc.auth.caller import CURRENT, Caller
 from core.rpc.auth.requirements import Requirement, requirement_of
 from core.rpc.canonical import canonicalise
 from core.rpc.uninterrupted_calls import Outliving
@@ -28,7 +29,7 @@ from core.rpc.uninterrupted_calls import Outliving
 REQUEST_ID = "x-request-id"
 #: Services that ask nobody who they are, and are neither logged nor counted.
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
-_READS = ("Get", "List", "Describe")
+_READS = ("Get", "List", "Describe", "Read")
 #: Unary methods that change nothing: they may end in the middle.
 _CHANGELESS = (*_READS, "Explain", "Plan")
 _LONGEST_REQUEST_ID = 128
@@ -42,14 +43,15 @@ Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["Handler
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """What wraps unary and server-streaming methods of every service but health and reflection.
+    """What wraps the methods of every service but health and reflection.
 
     - `x-request-id` is taken from the caller or made, bound to log lines, and sent back as a trailer.
     - A call of somebody who is not known, or may not make it, ends before its handler sees it; handlers find the caller
       in `core.rpc.auth.caller.current_caller`.
     - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL, logged
       with traceback.
-    - A method that changes something runs to its end although its caller hangs up: see `Outliving`.
+    - A unary method that changes something runs to its end although its caller hangs up: see `Outliving`. One that is
+      sent a stream ends with its caller; what it does once all was sent, it protects itself.
     """
 
     def __init__(self, callers: Authenticator, roots: DatabaseRoots, activity: Activity, changes: Outliving) -> None:
@@ -78,8 +80,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             "request_deserializer": handler.request_deserializer,
             "response_serializer": handler.response_serializer,
         }
+        if handler.request_streaming and handler.response_streaming:
+            raise TypeError(f"{method}: streaming both ways is not part of the API")
         if handler.request_streaming:
-            raise TypeError(f"{method}: client streaming is not part of the API")
+            return grpc.stream_unary_rpc_method_handler(self._receiving(method, handler.stream_unary), **codec)
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(self._streaming(method, handler.unary_stream), **codec)
         return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **codec)
@@ -119,10 +123,35 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
-    async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> None:
+    def _receiving(self, method: str, behavior: Callable[[Any, Context], Coroutine[Any, Any, Any]]) -> Any:
+        required = requirement_of(method)
+        at_once = replace(required, code_where=())
+
+        async def call(requests: AsyncIterator[Any], context: Context) -> Any:
+            with _Call(method, context, self._activity) as current:
+                try:
+                    caller = await self._admit(current, at_once, None, context)
+                    async with contextlib.aclosing(self._admitted(requests, required, caller)) as messages:
+                        return await behavior(messages, context)
+                except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
+                    await current.fail(error)
+
+        return call
+
+    async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
         caller = await self._callers.caller_of(call.metadata, context)
         CURRENT.set(caller)
         required.check(caller, request)
+        return caller
+
+    async def _admitted(
+        self, requests: AsyncIterator[Any], required: Requirement, caller: Caller
+    ) -> AsyncGenerator[Any, None]:
+        """Pass on the messages that the caller may send."""
+        async for request in requests:
+            required.check(caller, request)
+            canonicalise(request, self._roots)
+            yield request
 
 
 class _Call:

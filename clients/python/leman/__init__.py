@@ -15,7 +15,8 @@
 """
 
 from leman._backfill import BackfillParameters
-from leman._database import Database, connect
+from leman._connect import connect
+from leman._database import Database
 from leman._future import JobFuture
 from leman._garbage import CheckpointCollection, StoredFile
 from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall

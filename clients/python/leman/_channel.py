@@ -19,7 +19,15 @@ from leman import _status
 from leman._patience import Patience
 from leman._patient_channel import Metadata, PatientChannel
 from leman.errors import InvalidArgument, LemanError
-from leman.v1 import catalog_pb2_grpc, commit_pb2_grpc, info_pb2, info_pb2_grpc, jobs_pb2_grpc, planner_pb2_grpc
+from leman.v1 import (
+    catalog_pb2_grpc,
+    commit_pb2_grpc,
+    info_pb2,
+    info_pb2_grpc,
+    jobs_pb2_grpc,
+    planner_pb2_grpc,
+    tables_pb2_grpc,
+)
 
 PATIENCE = 60.0
 """Seconds that a call waits for a service that is being restarted."""
@@ -55,9 +63,12 @@ class Services:
     Safe for use by several threads. Every call of the API may be sent twice: reads, calls that carry a request id, and
     those that say the same thing twice. So each is sent again while the service is away, for `patience` seconds, and
     has a deadline where it names none. Streams are opened once.
+
+    `direct`: whether rows are read and written by this process, with pylance, and not through the services.
     """
 
-    def __init__(self, locator: Locator, patience: float = PATIENCE) -> None:
+    def __init__(self, locator: Locator, patience: float = PATIENCE, *, direct: bool = False) -> None:
+        self.direct = direct
         self._locator = locator
         self._patience = patience
         self._endpoints: Endpoints | None = None
@@ -68,6 +79,7 @@ class Services:
         self.planner = planner_pb2_grpc.PlannerServiceStub(self._patient_channel("planner", 300.0))
         self.jobs = jobs_pb2_grpc.JobServiceStub(self._patient_channel("executor", 300.0))
         self.commits = commit_pb2_grpc.CommitServiceStub(self._patient_channel("commit_coordinator", 600.0))
+        self.tables = tables_pb2_grpc.TableServiceStub(self._patient_channel("commit_coordinator", 600.0))
 
     def explain(self, service: str, error: grpc.RpcError) -> LemanError:
         """The Leman error for a failed call of `service`. Raise it `from None`."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
-import urllib.parse
+import uuid
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from leman import _wire, local
+from leman import _row_upload, _wire, local
 from leman._boundary import boundary, warn
-from leman._channel import Remote, Services
-from leman._embedded import Embedded
+from leman._channel import Services
 from leman._future import JobFuture, retry_job, wait
 from leman._job_model import Job, Progress
 from leman._names import check_name
@@ -25,72 +22,8 @@ from leman._udf import UDF
 from leman._verify import Verification, verify
 from leman._view import View, create_view
 from leman._view_model import VIEW_KEY
-from leman.errors import InvalidArgument
-from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
-
-_FILE_URI = re.compile("file:(//(localhost)?)?(?=/(?!/))", re.IGNORECASE)
-
-
-@boundary
-def connect(
-    path_or_uri: str | os.PathLike[str],
-    endpoint: str | None = None,
-    *,
-    token: str | None = None,
-    tls_ca: str | None = None,
-) -> Database:
-    """Open a database, which is created with its first table.
-
-    Without `endpoint` it is a local folder, and its own services run on this machine: they are found, or
-    started and waited for (about ten seconds); they outlive this process and end by themselves when idle.
-    With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that
-    they can reach. That address is enough: a service answers for the others, and these are called themselves where they
-    answer from here. `token`: what they ask for. `tls_ca`: PEM file with the certificates to check theirs
-    with; without it there is no TLS.
-
-    Raises InvalidArgument, StartFailed, Unavailable, Unauthenticated.
-    """
-    uri = database_uri(path_or_uri)
-    if endpoint is None:
-        if "://" in uri:
-            raise InvalidArgument(f"{uri} is not a local folder: give endpoint='host:port' of running services")
-        if token is not None or tls_ca is not None:
-            raise InvalidArgument("token and tls_ca are for endpoint=: local services need neither")
-        make_folder(uri)
-        embedded = Embedded(uri)
-        embedded.locate_answering()
-        return Database(uri, Services(embedded))
-    services = Services(Remote(endpoint, token or "", tls_ca or ""))
-    services.look_again()
-    return Database(uri, services)
-
-
-def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
-    """How a database is called on the wire: a local path absolute and without links, a uri as it is.
-
-    The services bring every spelling into one form (their `core.locations`); what only this process knows, its folder
-    and its home, is resolved here. Raises InvalidArgument.
-    """
-    given: object = path_or_uri
-    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidArgument(f"a database needs a path or uri, not {given!r}")
-    if _FILE_URI.match(text):
-        text = urllib.parse.unquote(_FILE_URI.sub("", text))
-    if "://" in text:
-        return text.rstrip("/")
-    path = os.path.realpath(os.path.expanduser(text))  # noqa: PTH111 - a database is called by a str
-    if "_leman" in path.split("/"):
-        raise InvalidArgument(f"{path} lies in a folder _leman, which Leman keeps for itself: name the database above")
-    return path
-
-
-def make_folder(path: str) -> None:
-    """The folder of a local database. Raises InvalidArgument where there can be none."""
-    try:
-        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - a database is called by a str, as on the wire
-    except OSError as error:
-        raise InvalidArgument(f"{path} cannot be a database: {error.strerror}") from None
+from leman.errors import InvalidArgument, NotSupported
+from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, tables_pb2
 
 
 class Database:
@@ -126,13 +59,15 @@ class Database:
         enable_stable_row_ids: bool = True,
         max_rows_per_file: int | None = None,
     ) -> Table:
-        """Write a table and open it. Needs `leman[lance]`.
+        """Write a table and open it.
 
         `data`: an Arrow table, batch, reader or schema (no rows), a list of dicts, a dict of lists, a
         DataFrame. `max_rows_per_file`: rows in a fragment at the most. Without stable row ids an update or
         a compaction makes Leman compute more than it needs to.
 
-        Raises TableExists unless `mode` is `overwrite`, InvalidArgument, MissingDependency.
+        Through the services (see `connect`) there is no `overwrite`: drop the table first.
+
+        Raises TableExists unless `mode` is `overwrite`, InvalidArgument, NotSupported.
         """
         _check_table_name(name)
         if mode not in ("create", "overwrite"):
@@ -140,6 +75,10 @@ class Database:
         _check_rows(max_rows_per_file)
         if not enable_stable_row_ids:
             warn(f"table {name!r} gets no stable row ids: rows that an update or a compaction moves are computed again")
+        if not self._services.direct:
+            if mode == "overwrite":
+                raise NotSupported("through the services a table is not overwritten: drop_table() it first")
+            return self._create(name, data, enable_stable_row_ids, max_rows_per_file)
         local.create_table(
             self._table_uri(name),
             data,
@@ -148,6 +87,53 @@ class Database:
             max_rows_per_file=max_rows_per_file,
         )
         return self._table(name)
+
+    def _create(self, name: str, data: Any, stable_row_ids: bool, max_rows: int | None) -> Table:  # noqa: FBT001
+        """Make a table through the services. Where its rows cannot be added, it goes again."""
+        rows = local.plain_rows(local.as_arrow(data))
+        table = self._table(name)
+        self._services.tables.CreateTable(
+            tables_pb2.CreateTableRequest(
+                table=table.ref(),
+                schema=rows.schema.serialize().to_pybytes(),
+                stable_row_ids=stable_row_ids,
+                request_id=uuid.uuid4().hex,
+            )
+        )
+        try:
+            _row_upload.append(self._services, table.ref(), rows, max_rows)
+        except BaseException:
+            self.drop_table(name, force=True)
+            raise
+        return table
+
+    @boundary
+    def drop_table(self, name: str, *, force: bool = False) -> None:
+        """Remove a table: its rows in all versions, and what is stored beside them. The history of its jobs stays.
+
+        `force`: although views of this database rest on it, which then keep their rows and cannot be refreshed any
+        more, or jobs of it have not ended, which then fail.
+
+        Raises TableNotFound, and FailedPrecondition whose `reason` is IS_A_VIEW or TABLE_IN_USE.
+        """
+        ref = self._table(check_name(name, "table")).ref()
+        self._services.tables.DropTable(
+            tables_pb2.DropTableRequest(table=ref, force=force, request_id=uuid.uuid4().hex)
+        )
+
+    @boundary
+    def rename_table(self, name: str, new_name: str, *, force: bool = False) -> Table:
+        """Give a table of a file system another name, and open it under that. What refers to it by its old name does
+        not follow: jobs in the history, checkpoints of unfinished backfills, and views, which need `force` (as
+        `drop_table`).
+
+        Raises TableNotFound, TableExists, InvalidArgument, and FailedPrecondition whose `reason` is IS_A_VIEW,
+        TABLE_IN_USE or RENAME_NOT_SUPPORTED (in an object store).
+        """
+        ref = self._table(check_name(name, "table")).ref()
+        request = tables_pb2.RenameTableRequest(table=ref, new_name=new_name, force=force, request_id=uuid.uuid4().hex)
+        self._services.tables.RenameTable(request)
+        return self._table(new_name)
 
     @boundary
     def open_table(self, name: str) -> Table | Any:

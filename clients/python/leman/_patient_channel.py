@@ -60,6 +60,15 @@ class PatientChannel:
 
         return call
 
+    def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """Make a method of a stub that is sent a stream: it is opened once, and raises `grpc.RpcError`."""
+
+        def call(requests: Any, timeout: float | None = None) -> Any:
+            opened = self._connections.channel(self._service).stream_unary(method, *codecs, **options)
+            return opened(requests, timeout=timeout or self._timeout, metadata=self._connections.metadata())
+
+        return call
+
     def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
         """Make a method of a stub that answers with a stream."""
 

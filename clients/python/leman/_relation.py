@@ -15,6 +15,7 @@ from leman._garbage import CheckpointCollection, StoredFile
 from leman._paging import list_errors
 from leman._query import Query
 from leman._registration import Registration
+from leman._rows import RowStream, read_request
 from leman._table_model import IndexCoverage, RowError, TableInfo
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, commit_pb2
@@ -56,11 +57,34 @@ class Relation:
         return self.describe().row_count
 
     @boundary
-    def to_lance(self, version: int | None = None) -> lance.LanceDataset:
+    def to_lance(self, version: int | str | None = None) -> lance.LanceDataset:
         """The table as a Lance dataset, to read with all that Lance offers. Needs `leman[lance]`.
 
         Raises TableNotFound, VersionNotFound."""
         return local.open_table(self.uri, version)
+
+    @boundary
+    def to_batches(
+        self,
+        columns: list[str] | None = None,
+        where: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        version: int | str | None = None,
+        batch_size: int = 0,
+    ) -> pa.RecordBatchReader:
+        """The rows as a reader of record batches, through the services: needs no pylance, and holds a few megabytes.
+
+        `columns`: None: all that queries show. `where`: SQL. `limit`, `offset`: of the rows that it is true for.
+        `version`: a number, a tag, None: the latest. `batch_size`: rows in a batch at the most; 0: 8,192.
+
+        Raises TableNotFound, VersionNotFound, ColumnNotFound, InvalidArgument; what comes up later, the reader raises.
+        """
+        request = read_request(
+            self.ref(), columns, where, limit=limit, offset=offset, version=version, batch_size=batch_size
+        )
+        return RowStream(self._services, request).reader()
 
     def search(self, query: None = None) -> Query:
         """A query over its rows, of which a view can be made. `query`: None, as search by vector or text is no

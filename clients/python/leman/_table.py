@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import pyarrow as pa
 
-from leman import _wire, local
+from leman import _row_upload, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
 from leman._boundary import boundary
 from leman._future import JobFuture, wait
@@ -22,7 +22,7 @@ from leman._sql import SqlExpression
 from leman._table_model import RowStates
 from leman._udf import UDF
 from leman.errors import InvalidArgument
-from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
 
 if TYPE_CHECKING:
     pass
@@ -39,18 +39,42 @@ class Table(Relation):
         return f"<leman.Table {self.name} in {self._database}>"
 
     @boundary
-    def to_arrow(self, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows as an Arrow table. Needs `leman[lance]`. Raises TableNotFound, InvalidArgument."""
-        return local.read_table(self.uri, columns, where)
+    def to_arrow(
+        self,
+        columns: list[str] | None = None,
+        where: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        version: int | str | None = None,
+    ) -> pa.Table:
+        """The rows as an Arrow table; parameters and errors: as `to_batches`."""
+        if self._services.direct:
+            return local.read_table(self.uri, columns, where, limit=limit, offset=offset, version=version)
+        return self.to_batches(columns, where, limit=limit, offset=offset, version=version).read_all()
 
     @boundary
     def add(self, data: Any, *, max_rows_per_file: int | None = None) -> None:
-        """Append rows; `data` as in `Database.create_table`. Needs `leman[lance]`.
+        """Append rows, all or none; `data` as in `Database.create_table`.
 
         Columns that are left out, such as computed ones, become NULL; the next backfill computes those.
-        Raises ColumnNotFound, TypeMismatch.
+        Raises ColumnNotFound, TypeMismatch, TableNotFound.
         """
-        local.append(self.uri, data, max_rows_per_file=max_rows_per_file)
+        if self._services.direct:
+            local.append(self.uri, data, max_rows_per_file=max_rows_per_file)
+        else:
+            _row_upload.append(
+                self._services, self.ref(), local.as_arrow(data, self.describe().schema), max_rows_per_file
+            )
+
+    @boundary
+    def delete(self, where: str) -> int:
+        """Delete the rows for which a SQL condition is true (`true`: all of them), and tell how many went.
+
+        Raises TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is FILTER_FAILED.
+        """
+        request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=where, request_id=uuid.uuid4().hex)
+        return self._services.tables.DeleteRows(request).rows_deleted
 
     @boundary
     def add_columns(self, columns: Mapping[str, NewColumn]) -> int:

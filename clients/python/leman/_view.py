@@ -49,14 +49,25 @@ class View(Relation):
         """
         return view_info(super().describe(), self._materialized())
 
-    def to_arrow(self, columns: list[str] | None = None, where: str | None = None) -> pa.Table:
-        """The rows with values as an Arrow table, without internal columns. Needs `leman[lance]`."""
-        dataset = self.to_lance()
+    def to_arrow(
+        self,
+        columns: list[str] | None = None,
+        where: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        version: int | str | None = None,
+    ) -> pa.Table:
+        """The rows with values as an Arrow table, without internal columns; parameters and errors: as `to_batches`."""
+        if not self._services.direct:
+            return self.to_batches(columns, where, limit=limit, offset=offset, version=version).read_all()
+        dataset = self.to_lance(version)
         shown = [name for name in dataset.schema.names if name not in INTERNAL_COLUMNS]
         if internal := [name for name in columns or [] if name in INTERNAL_COLUMNS]:
             raise InvalidArgument(f"column {internal[0]!r} is internal to the view")
         condition = f"{IS_SET} AND ({where})" if where else IS_SET
-        rows = dataset.to_table(columns=shown if columns is None else columns, filter=condition)
+        wanted = shown if columns is None else columns
+        rows = dataset.to_table(columns=wanted, filter=condition, limit=limit, offset=offset or None)
         return rows.replace_schema_metadata()  # that of a view, which these rows are not
 
     @boundary

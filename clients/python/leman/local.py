@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,13 +41,23 @@ _REFUSALS = {
 }
 
 
+def is_available() -> bool:
+    """Whether pylance is installed. Imports nothing."""
+    return importlib.util.find_spec("lance") is not None
+
+
+def require() -> None:
+    """Import pylance. Raises MissingDependency."""
+    _lance()
+
+
 def prepare() -> None:
     """Imports what takes a second to import, if it is there: for whoever has to wait for something else anyway."""
     with contextlib.suppress(MissingDependency):
         _lance()
 
 
-def open_table(uri: str, version: int | None = None) -> lance.LanceDataset:
+def open_table(uri: str, version: int | str | None = None) -> lance.LanceDataset:
     """The table as a Lance dataset; `version` None: the latest. Raises TableNotFound, VersionNotFound, Unavailable,
     MissingDependency."""
     with _told(uri, version):
@@ -54,18 +65,27 @@ def open_table(uri: str, version: int | None = None) -> lance.LanceDataset:
     return dataset
 
 
-def read_table(uri: str, columns: list[str] | None, where: str | None) -> pa.Table:
-    """Rows as an Arrow table. Raises TableNotFound, InvalidArgument, Unavailable, MissingDependency."""
-    table = open_table(uri)
+def read_table(
+    uri: str,
+    columns: list[str] | None,
+    where: str | None,
+    *,
+    limit: int | None = None,
+    offset: int = 0,
+    version: int | str | None = None,
+) -> pa.Table:
+    """Rows as an Arrow table; `version`: a number, a tag, None: the latest. Raises TableNotFound, VersionNotFound,
+    InvalidArgument, Unavailable, MissingDependency."""
+    table = open_table(uri, version)
     with _told(uri):
-        return table.to_table(columns=columns, filter=where)
+        return table.to_table(columns=columns, filter=where, limit=limit, offset=offset or None)
 
 
 def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
     """Write a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency;
     FailedPrecondition (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), Unavailable."""
     lance = _lance()
-    rows = _plain_rows(as_arrow(data))
+    rows = plain_rows(as_arrow(data))
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
     mode = "overwrite" if overwrite and _exists(lance, uri) else "create"  # Lance would warn
     with _told(uri):
@@ -78,7 +98,7 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
         table.update_config({INCARNATION: uuid.uuid4().hex})
 
 
-def _plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+def plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
     """Rows that were read from a view do not make their table one."""
     metadata = rows.schema.metadata or {}
     kept = {key: value for key, value in metadata.items() if not key.startswith(VIEW_KEYS)}
@@ -195,7 +215,7 @@ def _is_text(type_: pa.DataType) -> bool:
 
 
 @contextlib.contextmanager
-def _told(uri: str, version: int | None = None) -> Iterator[None]:
+def _told(uri: str, version: int | str | None = None) -> Iterator[None]:
     """What Lance raises in this block, as this package's errors."""
     try:
         yield

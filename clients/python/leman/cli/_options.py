@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from leman._database import Database, connect, database_uri
+from leman._connect import connect, database_uri
+from leman._database import Database
 from leman._embedded import Embedded
 from leman._table import Table
 from leman.cli._output import note

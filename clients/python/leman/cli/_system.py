@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from leman._database import database_uri, make_folder
+from leman._connect import database_uri, make_folder
 from leman.cli._options import JsonOption
 from leman.errors import InvalidArgument, MissingDependency, NotFound
 

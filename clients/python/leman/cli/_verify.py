@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from leman._channel import Services
-from leman._database import connect, database_uri
+from leman._connect import connect, database_uri
 from leman._embedded import Embedded
 from leman._lone import lone_coordinator
 from leman._verify import Verification

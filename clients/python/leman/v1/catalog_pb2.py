@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
+from leman.v1 import types_pb2 as leman_dot_v1_dot_types__pb2
 from leman.v1 import udf_pb2 as leman_dot_v1_dot_udf__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/catalog.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\x1a\x12leman/v1/udf.proto\"+\n\x08TableRef\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\"c\n\x12RegisterUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12+\n\ndefinition\x18\x02 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x0e\n\x06\x62undle\x18\x03 \x01(\x0c\"&\n\x13RegisterUdfResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"@\n\rGetUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"S\n\x0eGetUdfResponse\x12+\n\ndefinition\x18\x01 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x14\n\x0cneeds_bundle\x18\x02 \x01(\x08\"J\n\x0fListUdfsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x10ListUdfsResponse\x12,\n\x0b\x64\x65\x66initions\x18\x01 \x03(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\x11\x41\x64\x64\x43olumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\xb1\x01\n\tNewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x16\n\x0esql_expression\x18\x05 \x01(\t\x12\x13\n\x0bkeep_values\x18\x06 \x01(\x08\x12+\n\x0c\x65rror_policy\x18\x07 \x01(\x0b\x32\x15.leman.v1.ErrorPolicy\"%\n\x12\x41\x64\x64\x43olumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"r\n\x13\x41lterColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\'\n\x14\x41lterColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"9\n\x14\x44\x65scribeTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\"\xbc\x01\n\x15\x44\x65scribeTableResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x11\n\trow_count\x18\x03 \x01(\x03\x12\x16\n\x0e\x66ragment_count\x18\x04 \x01(\x05\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\x12\x32\n\x10\x63omputed_columns\x18\x06 \x03(\x0b\x32\x18.leman.v1.ComputedColumn\x12\x16\n\x0estable_row_ids\x18\x07 \x01(\x08\"s\n\x0e\x43omputedColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x15\n\rkept_versions\x18\x05 \x03(\t\"L\n\x11ListTablesRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"=\n\x12ListTablesResponse\x12\x0e\n\x06tables\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xe5\x01\n\tViewQuery\x12\"\n\x06source\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12%\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x14.leman.v1.ViewColumn\x12)\n\tfunctions\x18\x03 \x03(\x0b\x32\x16.leman.v1.ViewFunction\x12\r\n\x05where\x18\x04 \x01(\t\x12\x0f\n\x07shuffle\x18\x05 \x01(\x08\x12\x14\n\x0cshuffle_seed\x18\x06 \x01(\x03\x12\x12\n\x05limit\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06offset\x18\x08 \x01(\x03\x42\x08\n\x06_limit\".\n\nViewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\"S\n\x0cViewFunction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x0e\n\x06inputs\x18\x04 \x03(\t\"\x96\x01\n\x1d\x43reateMaterializedViewRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x05query\x18\x03 \x01(\x0b\x32\x13.leman.v1.ViewQuery\x12\x1d\n\x15max_rows_per_fragment\x18\x04 \x01(\x03\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"\\\n\x1e\x43reateMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\x12\x10\n\x08warnings\x18\x02 \x03(\t\"<\n\x1aGetMaterializedViewRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"G\n\x1bGetMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\"\xd3\x01\n\x10MaterializedView\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\"\n\x05query\x18\x04 \x01(\x0b\x32\x13.leman.v1.ViewQuery\x12\x12\n\nsource_uri\x18\x05 \x01(\t\x12\x16\n\x0esource_version\x18\x06 \x01(\x03\x12\x0e\n\x06\x66ormat\x18\x07 \x01(\x05\x12\x11\n\trow_count\x18\x08 \x01(\x03\x12\x10\n\x08rows_set\x18\t \x01(\x03\x12\x0e\n\x06schema\x18\n \x01(\x0c\x32\xc2\x06\n\x0e\x43\x61talogService\x12l\n\x0bRegisterUdf\x12\x1c.leman.v1.RegisterUdfRequest\x1a\x1d.leman.v1.RegisterUdfResponse\" \xb2\xde\"\x1c\x08\x03\x1a\x18\x64\x65\x66inition.python_bundle\x12\x43\n\x06GetUdf\x12\x17.leman.v1.GetUdfRequest\x1a\x18.leman.v1.GetUdfResponse\"\x06\xb2\xde\"\x02\x08\x01\x12I\n\x08ListUdfs\x12\x19.leman.v1.ListUdfsRequest\x1a\x1a.leman.v1.ListUdfsResponse\"\x06\xb2\xde\"\x02\x08\x01\x12O\n\nAddColumns\x12\x1b.leman.v1.AddColumnsRequest\x1a\x1c.leman.v1.AddColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12U\n\x0c\x41lterColumns\x12\x1d.leman.v1.AlterColumnsRequest\x1a\x1e.leman.v1.AlterColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12X\n\rDescribeTable\x12\x1e.leman.v1.DescribeTableRequest\x1a\x1f.leman.v1.DescribeTableResponse\"\x06\xb2\xde\"\x02\x08\x01\x12O\n\nListTables\x12\x1b.leman.v1.ListTablesRequest\x1a\x1c.leman.v1.ListTablesResponse\"\x06\xb2\xde\"\x02\x08\x01\x12s\n\x16\x43reateMaterializedView\x12\'.leman.v1.CreateMaterializedViewRequest\x1a(.leman.v1.CreateMaterializedViewResponse\"\x06\xb2\xde\"\x02\x08\x03\x12j\n\x13GetMaterializedView\x12$.leman.v1.GetMaterializedViewRequest\x1a%.leman.v1.GetMaterializedViewResponse\"\x06\xb2\xde\"\x02\x08\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/catalog.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"+\n\x08TableRef\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\"c\n\x12RegisterUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12+\n\ndefinition\x18\x02 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x0e\n\x06\x62undle\x18\x03 \x01(\x0c\"&\n\x13RegisterUdfResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"@\n\rGetUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"S\n\x0eGetUdfResponse\x12+\n\ndefinition\x18\x01 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x14\n\x0cneeds_bundle\x18\x02 \x01(\x08\"J\n\x0fListUdfsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x10ListUdfsResponse\x12,\n\x0b\x64\x65\x66initions\x18\x01 \x03(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\x11\x41\x64\x64\x43olumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\xb1\x01\n\tNewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x16\n\x0esql_expression\x18\x05 \x01(\t\x12\x13\n\x0bkeep_values\x18\x06 \x01(\x08\x12+\n\x0c\x65rror_policy\x18\x07 \x01(\x0b\x32\x15.leman.v1.ErrorPolicy\"%\n\x12\x41\x64\x64\x43olumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"r\n\x13\x41lterColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\'\n\x14\x41lterColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"9\n\x14\x44\x65scribeTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\"\xec\x01\n\x15\x44\x65scribeTableResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x11\n\trow_count\x18\x03 \x01(\x03\x12\x16\n\x0e\x66ragment_count\x18\x04 \x01(\x05\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\x12\x32\n\x10\x63omputed_columns\x18\x06 \x03(\x0b\x32\x18.leman.v1.ComputedColumn\x12\x16\n\x0estable_row_ids\x18\x07 \x01(\x08\x12.\n\x0bjson_schema\x18\x08 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema\"s\n\x0e\x43omputedColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x15\n\rkept_versions\x18\x05 \x03(\t\"L\n\x11ListTablesRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"=\n\x12ListTablesResponse\x12\x0e\n\x06tables\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xe5\x01\n\tViewQuery\x12\"\n\x06source\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12%\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x14.leman.v1.ViewColumn\x12)\n\tfunctions\x18\x03 \x03(\x0b\x32\x16.leman.v1.ViewFunction\x12\r\n\x05where\x18\x04 \x01(\t\x12\x0f\n\x07shuffle\x18\x05 \x01(\x08\x12\x14\n\x0cshuffle_seed\x18\x06 \x01(\x03\x12\x12\n\x05limit\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06offset\x18\x08 \x01(\x03\x42\x08\n\x06_limit\".\n\nViewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\"S\n\x0cViewFunction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08udf_name\x18\x02 \x01(\t\x12\x13\n\x0budf_version\x18\x03 \x01(\t\x12\x0e\n\x06inputs\x18\x04 \x03(\t\"\x96\x01\n\x1d\x43reateMaterializedViewRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\"\n\x05query\x18\x03 \x01(\x0b\x32\x13.leman.v1.ViewQuery\x12\x1d\n\x15max_rows_per_fragment\x18\x04 \x01(\x03\x12\x12\n\nrequest_id\x18\x05 \x01(\t\"\\\n\x1e\x43reateMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\x12\x10\n\x08warnings\x18\x02 \x03(\t\"<\n\x1aGetMaterializedViewRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"G\n\x1bGetMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\"\x83\x02\n\x10MaterializedView\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\"\n\x05query\x18\x04 \x01(\x0b\x32\x13.leman.v1.ViewQuery\x12\x12\n\nsource_uri\x18\x05 \x01(\t\x12\x16\n\x0esource_version\x18\x06 \x01(\x03\x12\x0e\n\x06\x66ormat\x18\x07 \x01(\x05\x12\x11\n\trow_count\x18\x08 \x01(\x03\x12\x10\n\x08rows_set\x18\t \x01(\x03\x12\x0e\n\x06schema\x18\n \x01(\x0c\x12.\n\x0bjson_schema\x18\x0b \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema2\xc2\x06\n\x0e\x43\x61talogService\x12l\n\x0bRegisterUdf\x12\x1c.leman.v1.RegisterUdfRequest\x1a\x1d.leman.v1.RegisterUdfResponse\" \xb2\xde\"\x1c\x08\x03\x1a\x18\x64\x65\x66inition.python_bundle\x12\x43\n\x06GetUdf\x12\x17.leman.v1.GetUdfRequest\x1a\x18.leman.v1.GetUdfResponse\"\x06\xb2\xde\"\x02\x08\x01\x12I\n\x08ListUdfs\x12\x19.leman.v1.ListUdfsRequest\x1a\x1a.leman.v1.ListUdfsResponse\"\x06\xb2\xde\"\x02\x08\x01\x12O\n\nAddColumns\x12\x1b.leman.v1.AddColumnsRequest\x1a\x1c.leman.v1.AddColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12U\n\x0c\x41lterColumns\x12\x1d.leman.v1.AlterColumnsRequest\x1a\x1e.leman.v1.AlterColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12X\n\rDescribeTable\x12\x1e.leman.v1.DescribeTableRequest\x1a\x1f.leman.v1.DescribeTableResponse\"\x06\xb2\xde\"\x02\x08\x01\x12O\n\nListTables\x12\x1b.leman.v1.ListTablesRequest\x1a\x1c.leman.v1.ListTablesResponse\"\x06\xb2\xde\"\x02\x08\x01\x12s\n\x16\x43reateMaterializedView\x12\'.leman.v1.CreateMaterializedViewRequest\x1a(.leman.v1.CreateMaterializedViewResponse\"\x06\xb2\xde\"\x02\x08\x03\x12j\n\x13GetMaterializedView\x12$.leman.v1.GetMaterializedViewRequest\x1a%.leman.v1.GetMaterializedViewResponse\"\x06\xb2\xde\"\x02\x08\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,56 +52,56 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CATALOGSERVICE'].methods_by_name['CreateMaterializedView']._serialized_options = b'\262\336\"\002\010\003'
   _globals['_CATALOGSERVICE'].methods_by_name['GetMaterializedView']._loaded_options = None
   _globals['_CATALOGSERVICE'].methods_by_name['GetMaterializedView']._serialized_options = b'\262\336\"\002\010\001'
-  _globals['_TABLEREF']._serialized_start=84
-  _globals['_TABLEREF']._serialized_end=127
-  _globals['_REGISTERUDFREQUEST']._serialized_start=129
-  _globals['_REGISTERUDFREQUEST']._serialized_end=228
-  _globals['_REGISTERUDFRESPONSE']._serialized_start=230
-  _globals['_REGISTERUDFRESPONSE']._serialized_end=268
-  _globals['_GETUDFREQUEST']._serialized_start=270
-  _globals['_GETUDFREQUEST']._serialized_end=334
-  _globals['_GETUDFRESPONSE']._serialized_start=336
-  _globals['_GETUDFRESPONSE']._serialized_end=419
-  _globals['_LISTUDFSREQUEST']._serialized_start=421
-  _globals['_LISTUDFSREQUEST']._serialized_end=495
-  _globals['_LISTUDFSRESPONSE']._serialized_start=497
-  _globals['_LISTUDFSRESPONSE']._serialized_end=586
-  _globals['_ADDCOLUMNSREQUEST']._serialized_start=588
-  _globals['_ADDCOLUMNSREQUEST']._serialized_end=700
-  _globals['_NEWCOLUMN']._serialized_start=703
-  _globals['_NEWCOLUMN']._serialized_end=880
-  _globals['_ADDCOLUMNSRESPONSE']._serialized_start=882
-  _globals['_ADDCOLUMNSRESPONSE']._serialized_end=919
-  _globals['_ALTERCOLUMNSREQUEST']._serialized_start=921
-  _globals['_ALTERCOLUMNSREQUEST']._serialized_end=1035
-  _globals['_ALTERCOLUMNSRESPONSE']._serialized_start=1037
-  _globals['_ALTERCOLUMNSRESPONSE']._serialized_end=1076
-  _globals['_DESCRIBETABLEREQUEST']._serialized_start=1078
-  _globals['_DESCRIBETABLEREQUEST']._serialized_end=1135
-  _globals['_DESCRIBETABLERESPONSE']._serialized_start=1138
-  _globals['_DESCRIBETABLERESPONSE']._serialized_end=1326
-  _globals['_COMPUTEDCOLUMN']._serialized_start=1328
-  _globals['_COMPUTEDCOLUMN']._serialized_end=1443
-  _globals['_LISTTABLESREQUEST']._serialized_start=1445
-  _globals['_LISTTABLESREQUEST']._serialized_end=1521
-  _globals['_LISTTABLESRESPONSE']._serialized_start=1523
-  _globals['_LISTTABLESRESPONSE']._serialized_end=1584
-  _globals['_VIEWQUERY']._serialized_start=1587
-  _globals['_VIEWQUERY']._serialized_end=1816
-  _globals['_VIEWCOLUMN']._serialized_start=1818
-  _globals['_VIEWCOLUMN']._serialized_end=1864
-  _globals['_VIEWFUNCTION']._serialized_start=1866
-  _globals['_VIEWFUNCTION']._serialized_end=1949
-  _globals['_CREATEMATERIALIZEDVIEWREQUEST']._serialized_start=1952
-  _globals['_CREATEMATERIALIZEDVIEWREQUEST']._serialized_end=2102
-  _globals['_CREATEMATERIALIZEDVIEWRESPONSE']._serialized_start=2104
-  _globals['_CREATEMATERIALIZEDVIEWRESPONSE']._serialized_end=2196
-  _globals['_GETMATERIALIZEDVIEWREQUEST']._serialized_start=2198
-  _globals['_GETMATERIALIZEDVIEWREQUEST']._serialized_end=2258
-  _globals['_GETMATERIALIZEDVIEWRESPONSE']._serialized_start=2260
-  _globals['_GETMATERIALIZEDVIEWRESPONSE']._serialized_end=2331
-  _globals['_MATERIALIZEDVIEW']._serialized_start=2334
-  _globals['_MATERIALIZEDVIEW']._serialized_end=2545
-  _globals['_CATALOGSERVICE']._serialized_start=2548
-  _globals['_CATALOGSERVICE']._serialized_end=3382
+  _globals['_TABLEREF']._serialized_start=106
+  _globals['_TABLEREF']._serialized_end=149
+  _globals['_REGISTERUDFREQUEST']._serialized_start=151
+  _globals['_REGISTERUDFREQUEST']._serialized_end=250
+  _globals['_REGISTERUDFRESPONSE']._serialized_start=252
+  _globals['_REGISTERUDFRESPONSE']._serialized_end=290
+  _globals['_GETUDFREQUEST']._serialized_start=292
+  _globals['_GETUDFREQUEST']._serialized_end=356
+  _globals['_GETUDFRESPONSE']._serialized_start=358
+  _globals['_GETUDFRESPONSE']._serialized_end=441
+  _globals['_LISTUDFSREQUEST']._serialized_start=443
+  _globals['_LISTUDFSREQUEST']._serialized_end=517
+  _globals['_LISTUDFSRESPONSE']._serialized_start=519
+  _globals['_LISTUDFSRESPONSE']._serialized_end=608
+  _globals['_ADDCOLUMNSREQUEST']._serialized_start=610
+  _globals['_ADDCOLUMNSREQUEST']._serialized_end=722
+  _globals['_NEWCOLUMN']._serialized_start=725
+  _globals['_NEWCOLUMN']._serialized_end=902
+  _globals['_ADDCOLUMNSRESPONSE']._serialized_start=904
+  _globals['_ADDCOLUMNSRESPONSE']._serialized_end=941
+  _globals['_ALTERCOLUMNSREQUEST']._serialized_start=943
+  _globals['_ALTERCOLUMNSREQUEST']._serialized_end=1057
+  _globals['_ALTERCOLUMNSRESPONSE']._serialized_start=1059
+  _globals['_ALTERCOLUMNSRESPONSE']._serialized_end=1098
+  _globals['_DESCRIBETABLEREQUEST']._serialized_start=1100
+  _globals['_DESCRIBETABLEREQUEST']._serialized_end=1157
+  _globals['_DESCRIBETABLERESPONSE']._serialized_start=1160
+  _globals['_DESCRIBETABLERESPONSE']._serialized_end=1396
+  _globals['_COMPUTEDCOLUMN']._serialized_start=1398
+  _globals['_COMPUTEDCOLUMN']._serialized_end=1513
+  _globals['_LISTTABLESREQUEST']._serialized_start=1515
+  _globals['_LISTTABLESREQUEST']._serialized_end=1591
+  _globals['_LISTTABLESRESPONSE']._serialized_start=1593
+  _globals['_LISTTABLESRESPONSE']._serialized_end=1654
+  _globals['_VIEWQUERY']._serialized_start=1657
+  _globals['_VIEWQUERY']._serialized_end=1886
+  _globals['_VIEWCOLUMN']._serialized_start=1888
+  _globals['_VIEWCOLUMN']._serialized_end=1934
+  _globals['_VIEWFUNCTION']._serialized_start=1936
+  _globals['_VIEWFUNCTION']._serialized_end=2019
+  _globals['_CREATEMATERIALIZEDVIEWREQUEST']._serialized_start=2022
+  _globals['_CREATEMATERIALIZEDVIEWREQUEST']._serialized_end=2172
+  _globals['_CREATEMATERIALIZEDVIEWRESPONSE']._serialized_start=2174
+  _globals['_CREATEMATERIALIZEDVIEWRESPONSE']._serialized_end=2266
+  _globals['_GETMATERIALIZEDVIEWREQUEST']._serialized_start=2268
+  _globals['_GETMATERIALIZEDVIEWREQUEST']._serialized_end=2328
+  _globals['_GETMATERIALIZEDVIEWRESPONSE']._serialized_start=2330
+  _globals['_GETMATERIALIZEDVIEWRESPONSE']._serialized_end=2401
+  _globals['_MATERIALIZEDVIEW']._serialized_start=2404
+  _globals['_MATERIALIZEDVIEW']._serialized_end=2663
+  _globals['_CATALOGSERVICE']._serialized_start=2666
+  _globals['_CATALOGSERVICE']._serialized_end=3500
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from leman.v1 import types_pb2 as _types_pb2
 from leman.v1 import udf_pb2 as _udf_pb2
 import builtins as _builtins
 import sys
@@ -431,6 +432,7 @@ class DescribeTableResponse(_message.Message):
     SCHEMA_FIELD_NUMBER: _builtins.int
     COMPUTED_COLUMNS_FIELD_NUMBER: _builtins.int
     STABLE_ROW_IDS_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     version: _builtins.int
@@ -447,6 +449,10 @@ class DescribeTableResponse(_message.Message):
     def computed_columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ComputedColumn]:
         """The columns that a function computes."""
 
+    @_builtins.property
+    def json_schema(self) -> _types_pb2.JsonArrowSchema:
+        """`schema` in a form that needs no Arrow."""
+
     def __init__(
         self,
         *,
@@ -457,10 +463,11 @@ class DescribeTableResponse(_message.Message):
         schema: _builtins.bytes = ...,
         computed_columns: _abc.Iterable[Global___ComputedColumn] | None = ...,
         stable_row_ids: _builtins.bool = ...,
+        json_schema: _types_pb2.JsonArrowSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_columns", b"computed_columns", "fragment_count", b"fragment_count", "row_count", b"row_count", "schema", b"schema", "stable_row_ids", b"stable_row_ids", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["computed_columns", b"computed_columns", "fragment_count", b"fragment_count", "json_schema", b"json_schema", "row_count", b"row_count", "schema", b"schema", "stable_row_ids", b"stable_row_ids", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -826,6 +833,7 @@ class MaterializedView(_message.Message):
     ROW_COUNT_FIELD_NUMBER: _builtins.int
     ROWS_SET_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     name: _builtins.str
@@ -848,6 +856,10 @@ class MaterializedView(_message.Message):
     def query(self) -> Global___ViewQuery:
         """What it holds, with everything resolved."""
 
+    @_builtins.property
+    def json_schema(self) -> _types_pb2.JsonArrowSchema:
+        """`schema` in a form that needs no Arrow."""
+
     def __init__(
         self,
         *,
@@ -861,10 +873,11 @@ class MaterializedView(_message.Message):
         row_count: _builtins.int = ...,
         rows_set: _builtins.int = ...,
         schema: _builtins.bytes = ...,
+        json_schema: _types_pb2.JsonArrowSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema", "query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "name", b"name", "query", b"query", "row_count", b"row_count", "rows_set", b"rows_set", "schema", b"schema", "source_uri", b"source_uri", "source_version", b"source_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "json_schema", b"json_schema", "name", b"name", "query", b"query", "row_count", b"row_count", "rows_set", b"rows_set", "schema", b"schema", "source_uri", b"source_uri", "source_version", b"source_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

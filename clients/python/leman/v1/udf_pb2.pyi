@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from leman.v1 import types_pb2 as _types_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -76,6 +77,8 @@ class UdfDefinition(_message.Message):
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
+    JSON_INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
+    JSON_OUTPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name people know it by; letters, digits, `_`, `.` and `-`, at most 128."""
     version: _builtins.str
@@ -125,6 +128,16 @@ class UdfDefinition(_message.Message):
     def resources(self) -> Global___Resources:
         """What it takes on a worker while it runs."""
 
+    @_builtins.property
+    def json_input_schema(self) -> _types_pb2.JsonArrowSchema:
+        """`input_schema` in a form that needs no Arrow. In a request it may take the place of `input_schema`; with both, they
+        have to say the same.
+        """
+
+    @_builtins.property
+    def json_output_schema(self) -> _types_pb2.JsonArrowSchema:
+        """`output_schema` in a form that needs no Arrow; in a request as for `json_input_schema`."""
+
     def __init__(
         self,
         *,
@@ -143,10 +156,12 @@ class UdfDefinition(_message.Message):
         batch_size: _builtins.int = ...,
         timeout_seconds: _builtins.float = ...,
         resources: Global___Resources | None = ...,
+        json_input_schema: _types_pb2.JsonArrowSchema | None = ...,
+        json_output_schema: _types_pb2.JsonArrowSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression", "stateful", b"stateful", "timeout_seconds", b"timeout_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression", "stateful", b"stateful", "timeout_seconds", b"timeout_seconds", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_code: _TypeAlias = _typing.Literal["python_bundle", "entrypoint", "sql_expression"]  # noqa: Y015
     _WhichOneofArgType_code: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015

@@ -1,0 +1,162 @@
+"""Rows that a caller adds, on their way into a table: a data file for each new fragment, in no version of it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from lance.file import LanceFileWriter
+
+from commit_coordinator.lance_io import committed_files
+from commit_coordinator.tables.fitting import Fitting
+from commit_coordinator.tables.incoming import Incoming, batches
+from core import keys
+from core.domain.plan import StagedFile
+from core.domain.table import TableField, TableSnapshot
+from core.errors import FailedPrecondition
+from core.lance_io.column_file_writer import blob_descriptors, holds_structs
+from core.lance_io.column_files import data_path, digest_of
+from core.lance_io.error_translation import using_storage
+from core.lance_io.tables import LanceTables, snapshot_of
+from core.lance_io.views.files import new_name, remove_staged
+from core.udf import blobs
+from core.views.metadata import QUERY
+
+#: Rows of a fragment at the most, where the caller leaves it open: as Lance chooses.
+FRAGMENT_ROWS = 1 << 20
+#: Bytes of a fragment's file, from which on the next one is begun.
+_FRAGMENT_BYTES = 16 << 30
+_OLDEST_FORMAT = (2, 0)
+
+
+class StagedRows:
+    """The files of one upload, written by one thread. Whoever makes it discards it, or has it committed."""
+
+    def __init__(self, uri: str, max_rows_per_fragment: int = 0) -> None:
+        """Open the table.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND.
+            FailedPrecondition: IS_A_VIEW; FILE_FORMAT_NOT_SUPPORTED – the table is of Lance's first file format.
+            LemanError: what else `LanceTables.dataset` raises.
+        """
+        self._table = snapshot_of(uri, LanceTables().dataset(uri), ())
+        _check_takes_rows(self._table)
+        self._rows = max_rows_per_fragment or FRAGMENT_ROWS
+        self._fitting: Fitting | None = None
+        self._file: _RowsFile | None = None
+        self._names: list[str] = []
+        self.files: list[StagedFile] = []
+
+    @property
+    def incarnation(self) -> str:
+        return self._table.incarnation
+
+    @property
+    def version(self) -> int:
+        """Return the version of the table that the rows are to fit."""
+        return self._table.version
+
+    @property
+    def columns(self) -> tuple[TableField, ...]:
+        """Return the columns that the rows have."""
+        return self._fitting.columns if self._fitting is not None else ()
+
+    def write(self, incoming: Incoming) -> None:
+        """Write all that comes, until the stream ends.
+
+        Raises:
+            InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; and as `Fitting`.
+            FailedPrecondition: as `Fitting`.
+            LemanError: what `Incoming.end` was told; what `storage_errors.unusable` gives.
+        """
+        schema, coming = batches(incoming)
+        self._fitting = Fitting(schema, self._table.fields)
+        for batch in coming:
+            self._write(self._fitting.fitted(batch))
+        self._close_file()
+        if self.files:
+            committed_files.note(self._table.uri, self.files)
+
+    def discard(self) -> None:
+        """Remove the files. What cannot be removed stays, until garbage is collected."""
+        self._file = None  # a writer that is dropped leaves no file
+        remove_staged(self._table.uri, self._names)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        while batch.num_rows:
+            if self._file is None:
+                self._file = self._begun(batch.schema)
+            part = batch.slice(0, self._rows - self._file.rows)
+            self._file.write(part)
+            batch = batch.slice(part.num_rows)
+            if self._file.rows >= self._rows or self._file.bytes >= _FRAGMENT_BYTES:
+                self._close_file()
+
+    def _begun(self, schema: pa.Schema) -> _RowsFile:
+        name = new_name(keys.ROWS_FILE_PREFIX)
+        self._names.append(name)
+        return _RowsFile(self._table, name, schema)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self.files.append(self._file.close())
+            self._file = None
+
+
+class _RowsFile:
+    """One file of rows. It is published by `close` alone."""
+
+    def __init__(self, table: TableSnapshot, name: str, schema: pa.Schema) -> None:
+        self._uri = table.uri
+        self._name = name
+        self._described = _described_blobs(schema, table.file_format)
+        self._schema = pa.schema(
+            [blob_descriptors(f.name, None)[0] if f.name in self._described else f for f in schema]
+        )
+        self.rows = 0
+        self.bytes = 0
+        with using_storage(self._uri):
+            version = "{}.{}".format(*table.file_format)
+            self._writer = LanceFileWriter(data_path(self._uri, name), self._schema, version=version)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        arrays = [self._stored(field.name, batch.column(field.name)) for field in self._schema]
+        with using_storage(self._uri):
+            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+
+    def _stored(self, name: str, values: pa.Array) -> pa.Array:
+        if name in self._described:
+            return blob_descriptors(name, values)[1]
+        return pa.concat_arrays([values]) if values.offset and holds_structs(values.type) else values
+
+    def close(self) -> StagedFile:
+        with using_storage(self._uri):
+            self._writer.close()
+        size, digest = digest_of(self._uri, self._name)
+        return StagedFile(
+            file=self._name,
+            size_bytes=size,
+            digest=digest,
+            physical_rows=self.rows,
+            rows_computed=self.rows,
+            rows_failed=0,
+        )
+
+
+def _described_blobs(schema: pa.Schema, file_format: tuple[int, int]) -> Sequence[str]:
+    """Return the columns whose bytes Lance's newer kind of blob describes."""
+    return [f.name for f in schema if blobs.is_blob(f) and file_format >= blobs.V2_FORMAT]
+
+
+def _check_takes_rows(table: TableSnapshot) -> None:
+    if QUERY.encode() in table.metadata:
+        raise FailedPrecondition("IS_A_VIEW", f"{table.uri} is a view: its rows come from its source", uri=table.uri)
+    if table.file_format < _OLDEST_FORMAT:
+        raise FailedPrecondition(
+            "FILE_FORMAT_NOT_SUPPORTED",
+            f"Table {table.uri} is written in Lance's first file format: write it anew with lance.write_dataset",
+            uri=table.uri,
+        )

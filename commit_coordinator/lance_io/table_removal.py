@@ -1,0 +1,127 @@
+"""Tables that go, or get another name: what refers to them, and the step itself."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from pathlib import Path
+
+from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
+from commit_coordinator.lance_io.row_commits import exists
+from commit_coordinator.lance_io.view_drop import views_on
+from core.crash_points import crash_point
+from core.errors import FailedPrecondition, NotFound
+from core.lance_io.open_jobs import open_jobs
+from core.lance_io.opening import filesystem_of
+from core.lance_io.tables import LanceTables, open_table
+from core.locations import TABLE_ENDING
+from core.rpc.request_digest import check_body
+from core.storage_errors import failed
+from core.views.metadata import QUERY
+
+#: Config of a table: the request that gave it its name, as its id and what tells its body apart.
+RENAMED_BY_KEY = "leman.renamed_by"
+
+
+def check(uri: str, *, force: bool) -> None:
+    """Check that a table may go from its name.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND.
+        FailedPrecondition: IS_A_VIEW; TABLE_IN_USE – views rest on it or jobs of it have not ended, and `force` is not
+            given.
+        LemanError: what else `open_table` raises.
+    """
+    database, _, name = uri.rpartition("/")
+    name = name.removesuffix(TABLE_ENDING)
+    if QUERY.encode() in (open_table(uri).schema.metadata or {}):
+        raise FailedPrecondition("IS_A_VIEW", f"'{name}' is a view, and no table", table=name)
+    if force:
+        return
+    views = views_on(LanceTables(), database, name)
+    jobs = [job.job_id for job in open_jobs(uri)]
+    if views or jobs:
+        users = [f"views {', '.join(views)}"] * bool(views) + [f"jobs {', '.join(jobs)}"] * bool(jobs)
+        raise FailedPrecondition(
+            "TABLE_IN_USE",
+            f"Table '{name}' is used by {' and '.join(users)}: drop or end these first, or force it. What rests on it "
+            "then keeps its rows and cannot be refreshed any more, and jobs that run fail",
+            table=name,
+            views=", ".join(views),
+            jobs=", ".join(jobs),
+        )
+
+
+def remove(uri: str) -> None:
+    """Remove a table; stopped anywhere, it is there as before or no table any more.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+    system, path = filesystem_of(uri)
+    try:
+        system.delete_dir(f"{path}/_versions")  # first: without it nobody takes the rest for a table
+        crash_point("coordinator.table_removed")
+        system.delete_dir(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise failed(error, f"The table {uri} cannot be removed: {error}", uri) from None
+
+
+def check_renames(uri: str) -> None:
+    """Check that a table is where one can be renamed in one step.
+
+    Raises:
+        FailedPrecondition: RENAME_NOT_SUPPORTED – it is in an object store.
+    """
+    if "://" in uri:
+        raise FailedPrecondition(
+            "RENAME_NOT_SUPPORTED",
+            f"{uri} is in an object store, which cannot rename in one step: make a table of the new name, and append "
+            "the rows of this one",
+            uri=uri,
+        )
+
+
+def renamed(uri: str, new_uri: str, request_id: str, body: str) -> int:
+    """Return the version of a table that this very request gave its new name already; 0: it did not.
+
+    Raises:
+        AlreadyExists: REQUEST_ID_REUSED.
+        LemanError: what `open_table` raises, but for a table that is not there.
+    """
+    with contextlib.suppress(NotFound):
+        open_table(uri)
+        return 0
+    with contextlib.suppress(NotFound):
+        dataset = open_table(new_uri)
+        known, _, its_body = str(dataset.config().get(RENAMED_BY_KEY, "")).rpartition(" ")
+        if known == request_id:
+            check_body(request_id, its_body, body)
+            return int(dataset.version)
+    return 0
+
+
+def rename(uri: str, new_uri: str, request_id: str, body: str) -> int:
+    """Give a table of a file system another name, and return its version.
+
+    Raises:
+        AlreadyExists: TABLE_EXISTS.
+        CommitConflict: Another writer came between.
+        CommitUnclear: Whether its request was noted is not known.
+        LemanError: what `open_table`, `commit_outcomes` and `storage_errors.failed` give.
+    """
+    if Path(new_uri).exists():
+        raise exists(new_uri)
+    dataset = open_table(uri)
+    with commit_outcomes(uri):
+        dataset.update_config({RENAMED_BY_KEY: f"{request_id} {body}"})
+    crash_point("coordinator.before_rename")
+    try:
+        Path(uri).rename(new_uri)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise exists(new_uri) from None
+        raise failed(error, f"The table {uri} cannot be renamed: {error}", uri) from None
+    return int(dataset.version)

@@ -1,0 +1,131 @@
+"""TableService: the translation of requests about tables and rows, and of their results into answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import AsyncGenerator, AsyncIterator
+from functools import partial
+from typing import Any, TypeAlias
+
+import grpc
+
+from commit_coordinator import convert_tables
+from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.convert_commits import required
+from commit_coordinator.lance_io import row_reading
+from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.tables import arrow_stream
+from commit_coordinator.tables.names import Names
+from commit_coordinator.tables.places import Places
+from commit_coordinator.tables.requests import DeleteRowsRequest
+from commit_coordinator.tables.uploads import Uploads
+from core.config import Commit
+from core.errors import Unavailable
+from core.rpc.blocking import BlockingPool
+from core.rpc.request_digest import body_digest
+from leman.v1 import tables_pb2, tables_pb2_grpc
+
+#: Threads that read rows. A call holds one only while it makes its next piece.
+_READERS = 4
+#: Each call of ReadRows has one piece in work.
+_MOST_PIECES = 1 << 20
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class TableServicer(tables_pb2_grpc.TableServiceServicer):
+    """The RPCs of TableService; their contracts stand in protos/leman/v1/tables.proto."""
+
+    def __init__(self, settings: Commit, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event) -> None:
+        self._queues = queues
+        self._memory = memory
+        self._draining = draining
+        self._reads = Places(settings.max_reads, "TOO_MANY_READS", "calls of ReadRows")
+        self._readers = BlockingPool(_READERS, max_queued=_MOST_PIECES, name="rows")
+        self._uploads = Uploads(settings, queues, memory)
+        self._names = Names(queues)
+
+    async def close(self) -> None:
+        """End what runs in the background; before the commit queues close."""
+        await self._uploads.close()
+        self._names.close()
+        self._readers.close()
+
+    async def ReadRows(
+        self, request: tables_pb2.ReadRowsRequest, _context: Context
+    ) -> AsyncIterator[tables_pb2.ReadRowsResponse]:
+        wanted = convert_tables.read_from_proto(request)
+        with self._reads.one():
+            rows = await self._readers.run(row_reading.open_rows, wanted, _now())
+            version = rows.version
+            pieces = self._readers.each(arrow_stream.pieces(rows.schema, rows.batches))
+            async with contextlib.aclosing(pieces):
+                async for piece in pieces:
+                    yield tables_pb2.ReadRowsResponse(arrow_ipc=piece, version=version)
+                    version = 0
+                    self._check_draining()
+
+    async def CreateTable(
+        self, request: tables_pb2.CreateTableRequest, _context: Context
+    ) -> tables_pb2.CreateTableResponse:
+        self._check_draining()
+        wanted = convert_tables.create_from_proto(request)
+        key = wanted.uri, wanted.request_id
+        result = await self._memory.once(key, wanted.body, lambda: self._queues.submit(wanted))
+        return tables_pb2.CreateTableResponse(version=result.version)
+
+    async def AppendRows(
+        self, requests: AsyncIterator[tables_pb2.AppendRowsRequest], _context: Context
+    ) -> tables_pb2.AppendRowsResponse:
+        self._check_draining()
+        upload = convert_tables.upload_from_proto(await anext(requests, None))
+        rows = upload.max_rows_per_fragment
+        async with contextlib.aclosing(_pieces(requests)) as pieces:
+            result = await self._uploads.append(
+                upload.uri, upload.request_id, upload.body, pieces, max_rows_per_fragment=rows
+            )
+        return tables_pb2.AppendRowsResponse(version=result.version, rows_added=result.rows)
+
+    async def DeleteRows(
+        self, request: tables_pb2.DeleteRowsRequest, _context: Context
+    ) -> tables_pb2.DeleteRowsResponse:
+        self._check_draining()
+        uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
+        where = required(request.where, "where")
+        checked = await self._readers.run(row_reading.checked_filter, uri, where, _now())
+        wanted = DeleteRowsRequest(uri, request_id, body_digest(request), checked)
+        result = await self._memory.once((uri, request_id), wanted.body, lambda: self._queues.submit(wanted))
+        return tables_pb2.DeleteRowsResponse(version=result.version, rows_deleted=result.rows)
+
+    async def DropTable(self, request: tables_pb2.DropTableRequest, _context: Context) -> tables_pb2.DropTableResponse:
+        self._check_draining()
+        uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
+        work = partial(self._names.drop, uri, force=request.force)
+        await self._memory.once((uri, request_id), body_digest(request), work)
+        return tables_pb2.DropTableResponse()
+
+    async def RenameTable(
+        self, request: tables_pb2.RenameTableRequest, _context: Context
+    ) -> tables_pb2.RenameTableResponse:
+        self._check_draining()
+        uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
+        new_uri = convert_tables.new_uri_of(request)
+        body = body_digest(request)
+        work = partial(self._names.rename, uri, new_uri, request_id, body, force=request.force)
+        result = await self._memory.once((uri, request_id), body, work)
+        return tables_pb2.RenameTableResponse(version=result.version)
+
+    def _check_draining(self) -> None:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same call again")
+
+
+async def _pieces(requests: AsyncIterator[tables_pb2.AppendRowsRequest]) -> AsyncGenerator[bytes, None]:
+    async for request in requests:
+        yield convert_tables.bytes_of(request)
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

@@ -1,0 +1,1 @@
+"""What callers do with tables and their rows by themselves, without a job."""

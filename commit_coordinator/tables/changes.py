@@ -1,0 +1,121 @@
+"""One try of a change to a table or its rows, in the table's commit queue: look at the latest version, then commit.
+
+A try that fails unclearly is followed by another, which finds out first whether the commit was made.
+"""
+
+from __future__ import annotations
+
+from commit_coordinator.lance_io import row_commits
+from commit_coordinator.lance_io.table_handle import TableHandle
+from commit_coordinator.requests import CommitResult
+from commit_coordinator.tables.requests import AppendRowsRequest, CreateTableRequest, DeleteRowsRequest
+from core.crash_points import crash_point
+from core.domain.table import TableSnapshot
+from core.errors import Aborted, FailedPrecondition
+from core.lance_io import commit_history
+from core.lance_io.commit_history import SCAN_LIMIT
+from core.rpc.request_digest import check_body
+from core.views.metadata import QUERY
+
+CREATE, APPEND, DELETE = "CreateTable", "AppendRows", "DeleteRows"
+
+
+def create(request: CreateTableRequest) -> CommitResult:
+    """Make the table, or complete it where this very request made it before.
+
+    Raises:
+        AlreadyExists: TABLE_EXISTS – there is another table of that name; REQUEST_ID_REUSED – this request id made it
+            with another body.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The table may have been made.
+        LemanError: what `row_commits.create_table` raises.
+    """
+    made = row_commits.made_by(request.uri)
+    if made is None:
+        properties = commit_history.row_properties(request.request_id, request.body, CREATE, fragments=0, rows=0)
+        row_commits.create_table(request.uri, request.schema, properties, stable_row_ids=request.stable_row_ids)
+        crash_point("coordinator.table_created")
+    elif made[0] != request.request_id:
+        raise row_commits.exists(request.uri)
+    else:
+        check_body(request.request_id, made[1], request.body)
+    version = row_commits.complete_creation(request.uri, request.request_id, request.body)
+    return CommitResult(version, operation=CREATE, repeated=made is not None)
+
+
+def change(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) -> CommitResult:
+    """Add or delete rows.
+
+    Raises:
+        AlreadyExists: REQUEST_ID_REUSED – the id is that of another change.
+        FailedPrecondition: IS_A_VIEW – rows of a view come from its source.
+        Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows
+            is another one now; FILES_GONE – the files of the new rows were removed.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+        LemanError: what `TableHandle.latest` raises.
+    """
+    base = table.latest()
+    done = _done(table, request)
+    if done is not None:
+        return done
+    if QUERY.encode() in (table.dataset.schema.metadata or {}):
+        raise is_a_view(request.uri)
+    if isinstance(request, DeleteRowsRequest):
+        return _delete(table, request)
+    _check_fits(base, request)
+    properties = commit_history.row_properties(
+        request.request_id, request.body, APPEND, fragments=len(request.files), rows=request.rows
+    )
+    crash_point("coordinator.rows_staged")
+    version = row_commits.append(table, request.files, request.columns, properties)
+    crash_point("coordinator.rows_committed")
+    return CommitResult(version, operation=APPEND, rows=request.rows)
+
+
+def is_a_view(uri: str) -> FailedPrecondition:
+    """Return the error (IS_A_VIEW) of a change that only a refresh may make."""
+    return FailedPrecondition("IS_A_VIEW", f"{uri} is a view: its rows come from its source", uri=uri)
+
+
+def _delete(table: TableHandle, request: DeleteRowsRequest) -> CommitResult:
+    found = row_commits.matching(table.dataset, request.where)
+    if not found.rows:
+        return CommitResult(int(table.dataset.version), operation=DELETE)
+    properties = commit_history.row_properties(
+        request.request_id, request.body, DELETE, fragments=found.fragments, rows=found.rows
+    )
+    version = row_commits.delete(table, found, request.where, properties)
+    crash_point("coordinator.rows_deleted")
+    return CommitResult(version, operation=DELETE, rows=found.rows)
+
+
+def _done(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) -> CommitResult | None:
+    """Return the answer of an earlier call with this request id, as the table's history has it; None: there was none.
+
+    The first answer may have been lost, or this very try follows one that failed unclearly.
+    """
+    for record in table.records(0, SCAN_LIMIT):
+        if request.request_id in record.request_ids:
+            check_body(request.request_id, record.body, request.body)
+            return CommitResult(record.version, operation=record.operation, rows=record.rows, repeated=True)
+    return None
+
+
+def _check_fits(base: TableSnapshot, request: AppendRowsRequest) -> None:
+    if request.incarnation != base.incarnation:
+        raise Aborted("TABLE_REPLACED", f"Table {request.uri} was dropped and created again: send the rows again")
+    for column in request.columns:
+        now = base.column(column.name)
+        same = now is not None and (now.field_ids, now.arrow.type) == (column.field_ids, column.arrow.type)
+        if not same or (now is not None and now.arrow.nullable < column.arrow.nullable):
+            raise Aborted(
+                "SCHEMA_CHANGED",
+                f"Column '{column.name}' was changed while the rows were sent: look at the table and send them again",
+                column=column.name,
+            )
+    given = {column.name for column in request.columns}
+    lacking = [f.name for f in base.fields if not f.arrow.nullable and f.name not in given]
+    if lacking:
+        raise Aborted("SCHEMA_CHANGED", f"Column '{lacking[0]}' has to have values since the rows were sent")
+    row_commits.check_files(request.uri, request.files)

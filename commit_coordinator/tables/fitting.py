@@ -1,0 +1,117 @@
+"""Whether rows that a caller sends fit a table, and their values in the types of its columns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from core.domain.table import TableField
+from core.errors import FailedPrecondition, InvalidArgument
+from core.udf import blobs
+
+_COLUMNS_LISTED = 40
+
+
+class Fitting:
+    """What brings batches of one schema into the types of a table's columns.
+
+    A column that is left out becomes NULL. A value is converted where none is lost: int32 → int64, string →
+    large_string, a list of int32 → one of int64; text, numbers and truth values are never made of one another.
+    """
+
+    def __init__(self, given: pa.Schema, table: Sequence[TableField]) -> None:
+        """Compare the schemas.
+
+        Raises:
+            InvalidArgument: BAD_COLUMN – a column stands there twice, or there is none.
+            FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column; COLUMN_REQUIRED – one that cannot be
+                NULL is left out; TYPE_MISMATCH – values of a column cannot be converted.
+        """
+        if not given.names or len(set(given.names)) < len(given.names):
+            message = "A column is given twice" if given.names else "The rows have no column"
+            raise InvalidArgument("BAD_COLUMN", message, field="arrow_ipc")
+        known = {column.name: column for column in table}
+        for name in given.names:
+            if name not in known:
+                raise _unknown(name, list(known))
+        required = [c.name for c in table if not c.arrow.nullable and c.name not in given.names]
+        if required:
+            raise FailedPrecondition(
+                "COLUMN_REQUIRED",
+                f"Column '{required[0]}' cannot be NULL, and the rows do not have it",
+                column=required[0],
+            )
+        #: The columns that the rows have, in the table's order.
+        self.columns = tuple(column for column in table if column.name in given.names)
+        #: Of the batches that come out.
+        self.schema = pa.schema([_taken(column.arrow) for column in self.columns])
+        for field in self.schema:
+            _check(field.name, given.field(field.name).type, field.type)
+
+    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch in the types of the table's columns.
+
+        Raises:
+            FailedPrecondition: TYPE_MISMATCH – a value does not fit; NULL_VALUE – one is NULL that cannot be.
+        """
+        arrays = []
+        for field in self.schema:
+            values = batch.column(field.name)
+            if values.null_count and not field.nullable:
+                raise FailedPrecondition(
+                    "NULL_VALUE", f"Column '{field.name}' cannot be NULL, and a row has NULL there", column=field.name
+                )
+            arrays.append(values if values.type.equals(field.type) else _converted(field, values))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _unknown(name: str, known: list[str]) -> FailedPrecondition:
+    listed = ", ".join(known[:_COLUMNS_LISTED]) + (", …" if len(known) > _COLUMNS_LISTED else "")
+    return FailedPrecondition(
+        "COLUMN_NOT_FOUND", f"Column '{name}' not found in table schema. Its columns are: {listed}", column=name
+    )
+
+
+def _taken(column: pa.Field) -> pa.Field:
+    """Return what is written to a column: of blobs their bytes."""
+    if blobs.is_blob(column):
+        return blobs.values_field(column).with_nullable(column.nullable)
+    return column
+
+
+def _check(name: str, have: pa.DataType, want: pa.DataType) -> None:
+    if have.equals(want) or pt.is_null(have):
+        return
+    mixed = any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
+    if not mixed:
+        try:
+            pa.array([], have).cast(want)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            mixed = True
+    if mixed:
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {name}: the rows have {have}, the column is {want}",
+            column=name,
+            given=have,
+            column_type=want,
+        )
+
+
+def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
+    try:
+        return values.cast(field.type)
+    except pa.ArrowException as error:
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {field.name}: a value does not fit {field.type}: {error}",
+            column=field.name,
+            given=values.type,
+            column_type=field.type,
+        ) from None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))

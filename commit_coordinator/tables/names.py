@@ -1,0 +1,67 @@
+"""Tables that go, and tables that get another name: one at a time, while nothing is committed to them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.lance_io import table_removal
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
+from commit_coordinator.requests import CommitResult
+from core.errors import Aborted, Unavailable
+from core.rpc.blocking import BlockingPool
+
+_THREADS = 2
+
+
+class Names:
+    """What takes names from tables, and gives them."""
+
+    def __init__(self, queues: CommitQueues) -> None:
+        self._queues = queues
+        self._pool = BlockingPool(_THREADS, name="names")
+
+    def close(self) -> None:
+        """Refuse further work."""
+        self._pool.close()
+
+    async def drop(self, uri: str, *, force: bool) -> CommitResult:
+        """Remove a table.
+
+        Raises:
+            LemanError: what `TableService.DropTable` (protos/leman/v1/tables.proto) names.
+        """
+        async with self._queues.alone(uri):
+            await self._pool.run(partial(table_removal.check, uri, force=force))
+            await self._pool.run(table_removal.remove, uri)
+            self._queues.forget(uri)
+        return CommitResult(0, operation="DropTable")
+
+    async def rename(self, uri: str, new_uri: str, request_id: str, body: str, *, force: bool) -> CommitResult:
+        """Give a table another name.
+
+        Args:
+            body: tells the request from another one under the same id.
+
+        Raises:
+            LemanError: what `TableService.RenameTable` (protos/leman/v1/tables.proto) names.
+        """
+        table_removal.check_renames(uri)
+        first, second = sorted((uri, new_uri))
+        async with self._queues.alone(first), self._queues.alone(second):
+            version = await self._pool.run(table_removal.renamed, uri, new_uri, request_id, body)
+            if not version:
+                await self._pool.run(partial(table_removal.check, uri, force=force))
+                version = await self._pool.run(_renamed, uri, new_uri, request_id, body)
+            self._queues.forget(uri)
+            self._queues.forget(new_uri)
+        return CommitResult(version, operation="RenameTable")
+
+
+def _renamed(uri: str, new_uri: str, request_id: str, body: str) -> int:
+    try:
+        return table_removal.rename(uri, new_uri, request_id, body)
+    except CommitConflict as conflict:
+        raise Aborted("CONFLICT", f"Another writer of {uri} came first: {conflict}. Send the call again") from None
+    except CommitUnclear as unclear:
+        raise Unavailable("COMMIT_UNKNOWN", f"{uri} was not renamed: {unclear}. Send the same call again") from None

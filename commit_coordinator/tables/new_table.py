@@ -1,0 +1,53 @@
+"""Whether a table can be made under a name, with such columns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from core.errors import InvalidArgument
+from core.udf import storable_types
+from core.udf.validation import check_column_name
+
+#: File format of a table of which each column's type can be stored; one that needs an earlier one has none of these.
+_LATEST_FORMAT = (2, 2)
+_LEMAN = b"leman::"
+
+
+def check_name(name: str, field: str) -> None:
+    """Refuse a name that files, uris or people would trip over.
+
+    Raises:
+        InvalidArgument: BAD_TABLE_NAME.
+    """
+    if not name.strip() or name.startswith((".", "_")):
+        problem = "it begins with a letter or digit"
+    elif any(c in "/\\:" or not c.isprintable() for c in name):
+        problem = "it has no '/', '\\', ':' or control character"
+    else:
+        return
+    raise InvalidArgument("BAD_TABLE_NAME", f"'{name}' is no name for a table: {problem}", field=field)
+
+
+def checked_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a new table, without what Leman noted of the table that it was read from.
+
+    Raises:
+        InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – one that stands there twice; BAD_COLUMN_NAME.
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
+    if not schema.names:
+        raise InvalidArgument("BAD_SCHEMA", "A table has at least one column", field="schema")
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="schema")
+    for field in schema:
+        check_column_name(field.name)
+        storable_types.check(field.name, field.type, _LATEST_FORMAT)
+    fields = [field.with_metadata(_others(field.metadata)) for field in schema]
+    return pa.schema(fields, _others(schema.metadata))
+
+
+def _others(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    kept = {key: value for key, value in (metadata or {}).items() if not key.startswith(_LEMAN)}
+    return kept or None

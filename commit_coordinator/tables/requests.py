@@ -1,0 +1,71 @@
+"""The requests of callers that concern tables and their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from core.domain.plan import StagedFile
+from core.domain.table import TableField
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """Read rows; meanings in `ReadRowsRequest` (protos/leman/v1/tables.proto)."""
+
+    uri: str
+    columns: tuple[str, ...] = ()
+    where: str = ""
+    limit: int | None = None
+    offset: int = 0
+    #: 0: the latest, unless `tag` names one.
+    version: int = 0
+    tag: str = ""
+    #: 0: as the reader chooses.
+    batch_size: int = 0
+    with_row_id: bool = False
+    with_row_address: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableRequest:
+    """Make a table without rows."""
+
+    uri: str
+    request_id: str
+    #: Tells the request from another one under the same id.
+    body: str
+    schema: pa.Schema
+    stable_row_ids: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRowsRequest:
+    """Add rows that lie in files of the table's data folder already, one file for each new fragment."""
+
+    uri: str
+    request_id: str
+    body: str
+    #: That of the table for which the files were written.
+    incarnation: str
+    #: The columns that the files hold, as they were then.
+    columns: tuple[TableField, ...]
+    files: tuple[StagedFile, ...] = field(repr=False)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.physical_rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRowsRequest:
+    """Delete the rows for which a checked filter is true."""
+
+    uri: str
+    request_id: str
+    body: str
+    where: str
+
+
+TableRequest = CreateTableRequest | AppendRowsRequest | DeleteRowsRequest

@@ -1,0 +1,425 @@
+"""AppendRows: all rows or none, whatever happens on the way; and what does not fit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import grpc
+import lance
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.garbage.collector import GarbageCollector
+from commit_coordinator.tables import incoming
+from core.domain.garbage import Fate
+from leman.v1 import commit_pb2, tables_pb2
+from tests.integration.commits.commit_helpers import Planner, make_table
+from tests.integration.commits.test_commit_service import message, refusal, run
+from tests.integration.commits.view_commit_helpers import View
+from tests.integration.tables.table_helpers import (
+    coordinator,
+    data_files,
+    referenced,
+    stream_of,
+    wait_for_files,
+    with_a_place,
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("s", pa.string()),
+        ("v", pa.list_(pa.float32(), 2)),
+        ("box", pa.struct([("w", pa.int32())])),
+    ]
+)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """`t` with one row."""
+    lance.write_dataset(rows(1), tmp_path / "t.lance", enable_stable_row_ids=True)
+    return tmp_path / "t.lance"
+
+
+def rows(count, first=0):
+    return pa.table(
+        {
+            "id": pa.array(range(first, first + count), pa.int64()),
+            "s": [f"s{i}" for i in range(first, first + count)],
+            "v": pa.array([[i, -i] for i in range(count)], pa.list_(pa.float32(), 2)),
+            "box": pa.array([{"w": i} for i in range(count)], pa.struct([("w", pa.int32())])),
+        },
+        schema=SCHEMA,
+    )
+
+
+def in_batches(count):
+    """The bytes of rows in batches of a hundred."""
+    return stream_of(rows(count, 1).to_batches(100), 1 << 12, SCHEMA)
+
+
+def ids(table):
+    return lance.dataset(table).to_table(columns=["id"]).column("id").to_pylist()
+
+
+def test_rows_come_in_one_version_in_their_order(table):
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            return await up.append(rows(1000, 1), max_rows_per_fragment=300)
+
+    before = lance.dataset(table).version
+    answer = run(scenario)
+    dataset = lance.dataset(table)
+    assert (answer.version, answer.rows_added) == (before + 1, 1000)
+    assert dataset.version == before + 1
+    assert [fragment.count_rows() for fragment in dataset.get_fragments()] == [1, 300, 300, 300, 100]
+    assert dataset.to_table() == pa.concat_tables([rows(1), rows(1000, 1)])
+    assert len(set(dataset.to_table(with_row_id=True).column("_rowid").to_pylist())) == 1001
+    dataset.validate()
+
+
+def test_pieces_may_end_anywhere_and_columns_come_in_any_order_or_not_at_all(table):
+    given = rows(50, 1).select(["s", "id"])
+
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            for size in (1, 7, 4096):
+                await up.AppendRows(up.upload(stream_of(given, size)))
+
+    run(scenario)
+    found = lance.dataset(table).to_table()
+    assert found.num_rows == 151
+    assert found.column("id").to_pylist() == [0, *[*range(1, 51)] * 3]
+    assert found.column("v").null_count == found.column("box").null_count == 150
+
+
+def test_values_are_converted_where_none_is_lost(table):
+    given = pa.table(
+        {
+            "id": pa.array([7, 8], pa.int8()),
+            "s": pa.array(["a", None], pa.large_string()),
+            "v": pa.array([[1, 2], None], pa.list_(pa.int64(), 2)),
+            "box": pa.array([{"w": 5}, None], pa.struct([("w", pa.int64())])),
+        }
+    )
+
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            await up.append(given)
+
+    run(scenario)
+    found = lance.dataset(table).to_table(filter="id > 6")
+    assert found.to_pylist() == [
+        {"id": 7, "s": "a", "v": [1.0, 2.0], "box": {"w": 5}},
+        {"id": 8, "s": None, "v": None, "box": None},
+    ]
+
+
+def table_of(**columns):
+    return pa.table(columns)
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "reason"),
+    [
+        (table_of(id=[1], nope=[1]), "FAILED_PRECONDITION", "COLUMN_NOT_FOUND"),
+        (table_of(s=["a"]), "FAILED_PRECONDITION", "COLUMN_REQUIRED"),
+        (table_of(id=["1"]), "FAILED_PRECONDITION", "TYPE_MISMATCH"),
+        (table_of(id=pa.array([1 << 63], pa.uint64())), "FAILED_PRECONDITION", "TYPE_MISMATCH"),
+        (table_of(id=pa.array([None], pa.int64())), "FAILED_PRECONDITION", "NULL_VALUE"),
+        (table_of(id=[1], s=[True]), "FAILED_PRECONDITION", "TYPE_MISMATCH"),
+        (
+            pa.table([[1], [2]], schema=pa.schema([("id", pa.int64()), ("id", pa.int64())])),
+            "INVALID_ARGUMENT",
+            "BAD_COLUMN",
+        ),
+        (pa.table({"id": pa.array([], pa.int64())}).select([]), "INVALID_ARGUMENT", "BAD_COLUMN"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_and_leave_nothing(table, given, code, reason):
+    before = lance.dataset(table).version
+
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            return await refusal(up.append(given))
+
+    assert run(scenario)[:2] == (grpc.StatusCode[code], reason)
+    assert (lance.dataset(table).version, data_files(table)) == (before, referenced(table))
+
+
+def test_a_value_that_does_not_fit_in_a_late_batch_takes_all_before_it_away(table):
+    batches = [*rows(600, 1).select(["id"]).to_batches(max_chunksize=100)]
+    wrong = pa.record_batch({"id": pa.array([None], pa.int64())})
+    schema = pa.schema([("id", pa.int64())])
+    given = [batch.cast(schema) for batch in batches] + [wrong]
+
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            return await refusal(up.AppendRows(up.upload(stream_of(given, schema=schema), max_rows_per_fragment=100)))
+
+    assert run(scenario)[1] == "NULL_VALUE"
+    assert ids(table) == [0]
+    assert data_files(table) == referenced(table)
+
+
+def whole(count=20):
+    return b"".join(stream_of(rows(count, 1)))
+
+
+def broken(content, at, value):
+    return content[:at] + value + content[at + len(value) :]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"nonsense",
+        whole()[:-8],  # its writer was not closed
+        whole()[:-200],
+        whole() + b"more",
+        broken(whole(), 4, struct.pack("<i", 1 << 30)),
+        broken(whole(), len(whole()) - 300, os.urandom(40)),
+    ],
+    ids=["nothing", "nonsense", "no end", "cut", "goes on", "no schema", "bad offsets"],
+)
+def test_bytes_that_are_no_whole_stream_are_refused(table, content):
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            return await refusal(up.AppendRows(up.upload([content] if content else [])))
+
+    assert run(scenario)[:2] == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_STREAM")
+    assert (ids(table), data_files(table)) == ([0], referenced(table))
+
+
+def test_a_batch_that_is_too_large_is_refused_before_it_is_held(table, monkeypatch):
+    monkeypatch.setattr(incoming, "MAX_BATCH_BYTES", 1000)
+
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            return await refusal(up.append(rows(1000, 1)))
+
+    assert run(scenario) == (grpc.StatusCode.INVALID_ARGUMENT, "BATCH_TOO_LARGE", "arrow_ipc")
+
+
+def test_headers_that_are_missing_or_wrong_are_refused(table):
+    async def scenario():
+        async with coordinator(table.parent) as up:
+
+            async def no_header():
+                yield tables_pb2.AppendRowsRequest(arrow_ipc=whole())
+
+            async def two_headers():
+                async for part in up.upload([]):
+                    yield part
+                    yield part
+
+            async def nothing():
+                for part in ():
+                    yield part
+
+            calls = (
+                no_header(),
+                nothing(),
+                two_headers(),
+                up.upload([whole()], request_id=""),
+                up.upload([whole()], max_rows_per_fragment=-1),
+                up.upload([whole()], "nope"),
+                up.upload([whole()], "__leman_scratch_x"),
+            )
+            return [(await refusal(up.AppendRows(call)))[1:] for call in calls]
+
+    assert run(scenario) == [
+        ("MISSING_FIELD", "header"),
+        ("MISSING_FIELD", "header"),
+        ("BAD_STREAM", "header"),
+        ("MISSING_FIELD", "header.request_id"),
+        ("BAD_NUMBER", "header.max_rows_per_fragment"),
+        ("TABLE_NOT_FOUND", ""),
+        ("RESERVED_NAME", "header.table"),
+    ]
+
+
+def test_a_view_takes_no_rows(tmp_path):
+    view = View(str(tmp_path)).made()
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            given = pa.table({"x": [1]})
+            return [
+                (await refusal(call))[1]
+                for call in (up.append(given, "v"), up.delete("x > 1", "v"), up.drop("v"), up.rename("w", "v"))
+            ]
+
+    assert run(scenario) == ["IS_A_VIEW"] * 4
+    assert view.open().count_rows() == 20
+
+
+def test_no_rows_make_no_version(table):
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            return await up.append(rows(0))
+
+    answer = run(scenario)
+    assert (answer.version, answer.rows_added) == (lance.dataset(table).version, 0)
+    assert data_files(table) == referenced(table)
+
+
+def test_rows_that_are_sent_again_are_added_once_also_after_a_restart(table):
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            first = await up.append(rows(5, 1), request_id="mine")
+            again = await up.append(rows(5, 1), request_id="mine")
+        async with coordinator(table.parent) as up:
+            restarted = await up.append(rows(5, 1), request_id="mine")
+            other = await refusal(up.append(rows(5, 1), request_id="mine", max_rows_per_fragment=2))
+            known = await up.GetCommit(commit_pb2.GetCommitRequest(uri=str(table), request_id="mine"))
+        return first, again, restarted, other[1], known.commit
+
+    first, again, restarted, other, known = run(scenario)
+    assert first == again == restarted
+    assert other == "REQUEST_ID_REUSED"
+    assert (known.version, known.operation, known.fragments) == (first.version, "AppendRows", 1)
+    assert (ids(table), data_files(table)) == ([*range(6)], referenced(table))
+
+
+def test_the_same_rows_sent_at_once_are_added_once(table):
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            return await asyncio.gather(*(up.append(rows(5, 1), request_id="mine") for _ in range(4)))
+
+    answers = run(scenario)
+    assert len({answer.version for answer in answers}) == 1
+    assert (ids(table), data_files(table)) == ([*range(6)], referenced(table))
+
+
+def test_a_call_that_is_cancelled_leaves_nothing_and_gives_its_place_back(table):
+    async def scenario():
+        async with coordinator(table.parent, max_uploads=1) as up:
+            sent, never = asyncio.Event(), asyncio.Event()
+
+            async def half():
+                async for part in up.upload(in_batches(5000)[:-1], max_rows_per_fragment=100):
+                    yield part
+                sent.set()
+                await never.wait()
+
+            call = up.AppendRows(half())
+            await sent.wait()
+            refused = await refusal(up.append(rows(1, 1)))
+            call.cancel()
+            await with_a_place(lambda: up.append(rows(1, 1)))
+            return refused
+
+    assert run(scenario) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TOO_MANY_UPLOADS", "")
+    assert (ids(table), data_files(table)) == ([0, 1], referenced(table))
+
+
+def test_a_call_that_sends_nothing_for_too_long_is_ended(table):
+    async def scenario():
+        async with coordinator(table.parent, upload_idle_seconds=0.05) as up:
+
+            async def stalling():
+                async for part in up.upload(in_batches(500)[:-1], max_rows_per_fragment=100):
+                    yield part
+                await asyncio.Event().wait()
+
+            return await refusal(up.AppendRows(stalling()))
+
+    assert run(scenario)[:2] == (grpc.StatusCode.ABORTED, "UPLOAD_STALLED")
+    assert (ids(table), data_files(table)) == ([0], referenced(table))
+
+
+def change_type(dataset):
+    dataset.alter_columns({"path": "s", "data_type": pa.large_string()})
+
+
+def drop_and_add(dataset):
+    dataset.drop_columns(["box"])
+    dataset.add_columns(pa.field("box", pa.struct([("w", pa.int32())])))
+
+
+def replace(dataset):
+    shutil.rmtree(dataset.uri)
+    lance.write_dataset(rows(1), dataset.uri).update_config({"leman.incarnation": "another"})
+
+
+def add_required(dataset):
+    dataset.add_columns({"r": "id + 1"})
+    dataset.alter_columns({"path": "r", "nullable": False})
+
+
+def collect(dataset):
+    collector = GarbageCollector(dataset.uri, 0)
+    _, decisions = collector.look()
+    assert {d.fate for d in decisions} == {Fate.GARBAGE}
+    collector.sweep(decisions)
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "reason"),
+    [
+        (change_type, "SCHEMA_CHANGED"),
+        (drop_and_add, "SCHEMA_CHANGED"),
+        (add_required, "SCHEMA_CHANGED"),
+        (replace, "TABLE_REPLACED"),
+        (collect, "FILES_GONE"),
+    ],
+)
+def test_a_table_that_changed_under_an_upload_gets_none_of_its_rows(table, meanwhile, reason):
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            written, go = asyncio.Event(), asyncio.Event()
+
+            async def slow():
+                pieces = in_batches(500)
+                async for part in up.upload(pieces[:-1], max_rows_per_fragment=100):
+                    yield part
+                written.set()
+                await go.wait()
+                yield tables_pb2.AppendRowsRequest(arrow_ipc=pieces[-1])
+
+            call = asyncio.ensure_future(refusal(up.AppendRows(slow())))
+            await written.wait()
+            await asyncio.to_thread(wait_for_files, table, 2)
+            await asyncio.to_thread(meanwhile, lance.dataset(table))
+            go.set()
+            return await call
+
+    assert run(scenario)[:2] == (grpc.StatusCode.ABORTED, reason)
+    assert lance.dataset(table).to_table(columns=["id"]).column("id").to_pylist() == [0]
+    assert not any(Path(name).name.startswith("rows-") for name in data_files(table))
+
+
+def test_appends_and_deletes_beside_commits_of_computed_values_lose_none(tmp_path):
+    """Column files, appends and deletes arrive at once; each fragment's values are right in the end."""
+    world = make_table(str(tmp_path / "t.lance"))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            planner = Planner(world)
+            given = pa.table({"id": pa.array(range(100, 110), pa.int64()), "x": pa.array([7] * 10, pa.int64())})
+            calls = [
+                up.SubmitCommit(message(planner, 0, request_id="a")),
+                up.append(given),
+                up.delete("id IN (3, 13, 23, 33)"),
+                up.SubmitCommit(message(planner, 1, 2, request_id="b")),
+                up.append(given),
+                up.delete("id >= 30 AND id < 35"),
+                up.SubmitCommit(message(planner, 3, request_id="c")),
+            ]
+            return await asyncio.gather(*calls)
+
+    answers = run(scenario)
+    outcomes = [outcome.status for answer in (answers[0], answers[3], answers[6]) for outcome in answer.outcomes]
+    assert outcomes == [1] * 4
+    found = world.open().to_table(columns=["id", "x", "c"])
+    kept = [i for i in range(40) if i not in (3, 13, 23, 33) and not 30 <= i < 35]
+    assert found.column("id").to_pylist() == [*kept, *[*range(100, 110)] * 2]
+    assert found.column("c").to_pylist() == [10 * i for i in kept] + [None] * 20
+    world.open().validate()

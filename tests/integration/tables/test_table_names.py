@@ -1,0 +1,120 @@
+"""DropTable and RenameTable: what goes, what stays, what refers to a table, and what a repeated request is answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import lance
+import pyarrow as pa
+import pytest
+
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from executor.jobs.job_history import JobHistory
+from tests.integration.commits.commit_helpers import Planner, make_table
+from tests.integration.commits.test_commit_service import message, refusal, run
+from tests.integration.commits.view_commit_helpers import View
+from tests.integration.tables.table_helpers import coordinator
+
+
+def folders(path):
+    return {entry.name for entry in Path(path).iterdir()}
+
+
+def test_a_dropped_table_is_gone_and_another_one_can_take_its_name(tmp_path):
+    """The coordinator has the old one open when the new one is written to."""
+    world = make_table(str(tmp_path / "t.lance"))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.SubmitCommit(message(Planner(world), 0))
+            await up.drop(request_id="mine")
+            there = folders(tmp_path)
+            await up.drop(request_id="mine")
+            gone = [(await refusal(call))[1] for call in (up.drop(), up.delete("true"), up.read())]
+            await up.create(pa.schema([("y", pa.int64())]))
+            await up.append(pa.table({"y": [1, 2]}))
+            await up.drop(request_id="mine")
+            return there, gone
+
+    there, gone = run(scenario)
+    assert "t.lance" not in there
+    assert gone == ["TABLE_NOT_FOUND"] * 3
+    assert lance.dataset(world.uri).to_table().to_pydict() == {"y": [1, 2]}
+
+
+def test_a_renamed_table_keeps_versions_row_ids_and_values(tmp_path):
+    world = make_table(str(tmp_path / "t.lance"))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.SubmitCommit(message(Planner(world), 0, 1))
+            before = world.open().to_table(with_row_id=True)
+            version = await up.rename("new", request_id="mine")
+            again = await up.rename("new", request_id="mine")
+            await up.append(pa.table({"id": pa.array([77], pa.int64())}), "new")
+            gone = (await refusal(up.read()))[1]
+        async with coordinator(tmp_path) as up:
+            restarted = await up.rename("new", request_id="mine")
+            other = (await refusal(up.rename("new", request_id="mine", force=True)))[1]
+            strange = (await refusal(up.rename("new", request_id="another")))[1]
+        return before, version, again, gone, restarted, other, strange
+
+    before, version, again, gone, restarted, other, strange = run(scenario)
+    dataset = lance.dataset(tmp_path / "new.lance")
+    assert dataset.to_table(with_row_id=True, filter="id != 77") == before
+    assert (version, restarted) == (again, dataset.version)
+    assert (gone, other, strange) == ("TABLE_NOT_FOUND", "REQUEST_ID_REUSED", "TABLE_NOT_FOUND")
+    assert folders(tmp_path) == {"new.lance"}
+
+
+@pytest.mark.parametrize(
+    ("new_name", "code", "reason", "field"),
+    [
+        ("", "INVALID_ARGUMENT", "MISSING_FIELD", "new_name"),
+        ("t", "INVALID_ARGUMENT", "BAD_TABLE_NAME", "new_name"),
+        ("a/b", "INVALID_ARGUMENT", "BAD_TABLE_NAME", "new_name"),
+        ("other", "ALREADY_EXISTS", "TABLE_EXISTS", ""),
+        ("half", "ALREADY_EXISTS", "TABLE_EXISTS", ""),
+    ],
+)
+def test_names_that_a_table_cannot_get_are_refused(tmp_path, new_name, code, reason, field):
+    make_table(str(tmp_path / "t.lance"))
+    make_table(str(tmp_path / "other.lance"), fragments=1)
+    (tmp_path / "half.lance" / "data").mkdir(parents=True)  # a view that is being made
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            return await refusal(up.rename(new_name))
+
+    assert run(scenario) == (grpc.StatusCode[code], reason, field)
+    assert lance.dataset(tmp_path / "t.lance").count_rows() == 40
+
+
+def test_an_object_store_renames_nothing(tmp_path):
+    async def scenario():
+        async with coordinator("s3://bucket/lake") as up:
+            return await refusal(up.rename("new", force=True))
+
+    assert run(scenario)[:2] == (grpc.StatusCode.FAILED_PRECONDITION, "RENAME_NOT_SUPPORTED")
+
+
+def test_a_table_that_views_or_jobs_need_goes_by_force_only(tmp_path):
+    View(str(tmp_path)).made()
+    make_table(str(tmp_path / "u.lance"), fragments=1)
+    history = JobHistory(str(tmp_path))
+    history.prepare()
+    history.save(Job("job", "", JobState.RUNNING, BackfillSpec(str(tmp_path), "u", "c"), 1.0, 2.0))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            calls = (up.drop("t"), up.rename("new", "t"), up.drop("u"), up.rename("new", "u"))
+            refused = [await refusal(call) for call in calls]
+            await up.rename("new", "t", force=True)
+            await up.drop("new", force=True)
+            await up.drop("u", force=True)
+            return refused
+
+    assert run(scenario) == [(grpc.StatusCode.FAILED_PRECONDITION, "TABLE_IN_USE", "")] * 4
+    assert folders(tmp_path) == {"_leman", "v.lance"}
