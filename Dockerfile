@@ -25,5 +25,5 @@ ENV PATH=/opt/leman/bin:$PATH \
     LANCE_LOG=error
 USER leman
 WORKDIR /data
-EXPOSE 7443
+EXPOSE 7443 7480
 CMD ["leman", "--help"]

@@ -81,7 +81,13 @@ class Server(Section):
     grace_seconds: float = Field(default=10.0, ge=0)
     """Seconds that running calls get to end when the service is asked to stop."""
     reflection: bool = True
-    """Serve gRPC reflection, so that tools can list the services."""
+    """Serve gRPC reflection, and over HTTP `/openapi.json`, so that tools can list the services."""
+    http_port: int = Field(default=-1, ge=-1, le=65535)
+    """TCP port of JSON over HTTP, on the same host and with the same TLS; 0: any free one, named in the line that the
+    service prints when it is ready; -1: none. In an embedded system it is the planner's."""
+    http_origins: str = ""
+    """Origins of web pages that may call over HTTP, such as `https://a.example`, between commas; `*`: all; empty:
+    none."""
 
 
 class Peers(Section):

@@ -111,6 +111,8 @@ def _show(home: Home, content: dict[str, Any]) -> None:
     table.add_column("pid", justify="right")
     for name, pid in sorted(content["pids"].items()):
         table.add_row(name, content.get(name, "(for the services)"), str(pid))
+    if content["http"]:
+        table.add_row("JSON over HTTP", content["http"], "")
     console = Console()
     console.print(table)
     console.print(f"token: in {home.service_file}\nlogs:  in {home.log('*').parent}\nCtrl-C ends it.", soft_wrap=True)

@@ -3,10 +3,11 @@
 `<database>/_leman/service.json`, readable by its owner alone, exists while the system can be called:
 
     {"pid": 12, "token": "…", "planner": "127.0.0.1:4001", "executor": "127.0.0.1:4002",
-     "commit_coordinator": "127.0.0.1:4003", "redis_pid": 13, "pids": {"planner": 14, …},
+     "commit_coordinator": "127.0.0.1:4003", "http": null, "redis_pid": 13, "pids": {"planner": 14, …},
      "started_at": "2026-01-01T00:00:00+00:00", "version": "0.1.0", "database": "/data/lake"}
 
-`redis_pid` is null with a Redis from outside. A supervisor that was killed leaves the file behind: so readers check
+`http` is the address of JSON over HTTP, where it is asked for (`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null with a
+Redis from outside. A supervisor that was killed leaves the file behind: so readers check
 that its `pid` lives and that a service answers.
 """
 

@@ -70,6 +70,7 @@ class Supervisor:
         self._started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         self._stopping = asyncio.Event()
         self._ports: dict[str, HeldPort] = {}
+        self._http: HeldPort | None = None
         self._redis: RedisServer | None = None
         self._running: dict[str, Running] = {}
         self._up: set[str] = set()
@@ -114,6 +115,8 @@ class Supervisor:
         fixed = {"planner": self._settings.server.port}  # the one address that a caller has to know
         for name in self._commands:
             self._ports[name] = HeldPort(fixed.get(name, 0))
+        if self._settings.server.http_port >= 0:
+            self._http = HeldPort(self._settings.server.http_port)
         specs = []
         if not self._settings.redis.url.get_secret_value():
             self._redis = RedisServer.prepare(self._home.redis)
@@ -150,6 +153,7 @@ class Supervisor:
             "LEMAN_SERVER__HOST": HOST,
             "LEMAN_SERVER__PORT": str(self._ports[name].port),
             "LEMAN_SERVER__REUSE_PORT": "true",
+            "LEMAN_SERVER__HTTP_PORT": str(self._http.port if self._http and name == "planner" else -1),
             "LEMAN_SERVER__TOKEN": self._token,
             "LEMAN_PEERS__TOKEN": self._token,
             "LEMAN_REDIS__URL": redis_url,
@@ -211,6 +215,7 @@ class Supervisor:
             "pid": os.getpid(),
             "token": self._token,
             **{name: held.address for name, held in self._ports.items()},
+            "http": self._http.address if self._http else None,
             "redis_pid": pids.get(REDIS),
             "pids": pids,
             "started_at": self._started_at,
@@ -251,7 +256,7 @@ class Supervisor:
         if redis is not None:
             redis.kill()
             await redis.stop(grace)
-        for held in self._ports.values():
+        for held in (*self._ports.values(), *((self._http,) if self._http else ())):
             held.close()
         log.info("stopped")
 

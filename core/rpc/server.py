@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import grpc
 import structlog
@@ -38,6 +38,9 @@ from core.rpc.reflection import add_reflection
 from core.rpc.uninterrupted_calls import Outliving
 from core.secrecy import forget_settings
 from leman.v1 import info_pb2, info_pb2_grpc
+
+if TYPE_CHECKING:
+    from core.rpc.http.listener import HttpListener
 
 INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
@@ -97,6 +100,7 @@ class RunningServer:
     health: health.aio.HealthServicer
     port: int
     names: tuple[str, ...]
+    http: HttpListener | None
 
     def idle_seconds(self) -> float:
         """Return seconds since the service was last in use."""
@@ -126,6 +130,7 @@ class RunningServer:
         self.draining.set()
         grace = self.settings.server.grace_seconds
         stopping = asyncio.ensure_future(self.server.stop(grace))
+        http_stopping = asyncio.ensure_future(self.http.stop()) if self.http else None
         quiet = asyncio.ensure_future(self.activity.quiet())
         await asyncio.wait((quiet,), timeout=grace)
         quiet.cancel()
@@ -133,6 +138,8 @@ class RunningServer:
         await asyncio.wait((stopping,), timeout=_FAREWELL_SECONDS)
         await self.server.stop(0)
         await stopping
+        if http_stopping is not None:
+            await http_stopping
         await self.changes.stop()
         await self.forwarding.stop()
         await self.service.stop()
@@ -159,6 +166,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         ],
         options=_options(settings),
     )
+    http = _http(settings)
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     try:
@@ -169,15 +177,24 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         port = bind(settings.server, server)
         bound = f"{bracketed(settings.server.host)}:{port}"
         info_pb2_grpc.add_InfoServiceServicer_to_server(InfoServicer(settings, name, bound), server)
+        if http is not None:
+            http.bind()
+            server.add_insecure_port(http.inner_address)
         await server.start()
+        if http is not None:
+            await http.start()
     except BaseException:
+        if http is not None:
+            await http.stop()
         await forwarding.stop()
         await service.stop()
         await _discard(server)
         raise
     for served in names:
         await checks.set(served, health_pb2.HealthCheckResponse.SERVING)
-    return RunningServer(settings, service, draining, activity, changes, server, forwarding, checks, port, tuple(names))
+    return RunningServer(
+        settings, service, draining, activity, changes, server, forwarding, checks, port, tuple(names), http
+    )
 
 
 async def serve(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> None:
@@ -188,7 +205,8 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
         loop.add_signal_handler(number, asked.set)
     running = await start_server(settings, name, service, draining)
     log.info("serving", port=running.port, host=settings.server.host)
-    _tell({"service": name, "port": running.port, "pid": os.getpid()})
+    also = {"http_port": running.http.port} if running.http is not None else {}
+    _tell({"service": name, "port": running.port, "pid": os.getpid(), **also})
     pulse = asyncio.ensure_future(_report_idle(running, name))
     fitness = asyncio.ensure_future(running.tell_fitness())
     await asked.wait()
@@ -258,6 +276,14 @@ async def _discard(server: grpc.aio.Server) -> None:
     """Start and stop a server that was never started: grpcio crashes the process when it frees such a one."""
     await server.start()
     await server.stop(0)
+
+
+def _http(settings: Settings) -> HttpListener | None:
+    if settings.server.http_port < 0:
+        return None
+    from core.rpc.http.listener import HttpListener  # noqa: PLC0415 - costs time at the start where nobody asks for it
+
+    return HttpListener(settings)
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:

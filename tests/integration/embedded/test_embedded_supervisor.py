@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,13 @@ def info(content: dict[str, Any], service: str, token: str | None = None) -> inf
         return stub.GetInfo(info_pb2.GetInfoRequest(), metadata=metadata, wait_for_ready=True, timeout=DEADLINE)
 
 
+def asked_over_http(content: dict[str, Any]) -> dict[str, Any]:
+    headers = {"authorization": f"Bearer {content['token']}", "content-type": "application/json"}
+    url = f"http://{content['http']}/leman.v1.InfoService/GetInfo"
+    with urllib.request.urlopen(urllib.request.Request(url, b"{}", headers), timeout=DEADLINE) as answer:
+        return dict(json.load(answer))
+
+
 def redis_url(content: dict[str, Any]) -> str:
     with grpc.insecure_channel(content["planner"]) as channel:
         metadata = (("authorization", f"Bearer {content['token']}"),)
@@ -148,6 +156,7 @@ def test_the_service_file_says_how_to_reach_everything_and_is_private(shared):
     assert content["redis_pid"] == content["pids"]["redis"]
     assert len({content["pid"], *content["pids"].values()}) == 5
     assert content["database"] == str(shared.database.resolve())
+    assert content["http"] is None
     for service in SERVICES:
         told = info(content, service)
         assert (told.service, told.pid, told.database) == (service, content["pids"][service], content["database"])
@@ -308,11 +317,12 @@ def default_logging():
     structlog.reset_defaults()
 
 
-def test_a_redis_from_outside_a_fixed_port_and_the_table_of_foreground(tmp_path):
-    port = free_port()
+def test_a_redis_from_outside_fixed_ports_and_the_table_of_foreground(tmp_path):
+    port, http_port = free_port(), free_port()
     settings = {
         "LEMAN_REDIS__URL": "redis://elsewhere:6379/0",
         "LEMAN_SERVER__PORT": str(port),
+        "LEMAN_SERVER__HTTP_PORT": str(http_port),
         "LEMAN_SERVER__TOKEN": "chosen",
         "COLUMNS": "200",
     }
@@ -322,11 +332,13 @@ def test_a_redis_from_outside_a_fixed_port_and_the_table_of_foreground(tmp_path)
         assert content["token"] == "chosen"
         assert content["redis_pid"] is None
         assert redis_url(content) == "redis://elsewhere:6379/0"
+        assert content["http"] == f"127.0.0.1:{http_port}"
+        assert asked_over_http(content)["service"] == "planner"
         up.remember()
         up.process.send_signal(signal.SIGINT)
         shown, _ = up.process.communicate(timeout=DEADLINE)
         assert up.process.returncode == 0
-        for expected in (str(up.file), *(content[name] for name in SERVICES)):
+        for expected in (str(up.file), content["http"], *(content[name] for name in SERVICES)):
             assert expected in shown
         assert "chosen" not in shown
 

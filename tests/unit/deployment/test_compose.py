@@ -100,6 +100,13 @@ def test_what_has_to_be_chosen_is_asked_for(missing):
         environment("executor", {name: value for name, value in CHOSEN.items() if name != missing})
 
 
+def test_json_over_http_is_the_executors_and_published_to_this_machine_alone(monkeypatch):
+    ports = {service: settings_of(monkeypatch, environment(service)).server.http_port for service in OURS}
+    assert ports == {"planner": -1, "commit-coordinator": -1, "executor": 7480}
+    assert port("executor", 7480) == "localhost:7480"
+    assert f"http://{port('executor', 7480)}" in text()
+
+
 @pytest.mark.parametrize("service", OURS)
 def test_services_find_one_another_and_callers_find_them(monkeypatch, service):
     settings = settings_of(monkeypatch, environment(service))

@@ -21,8 +21,8 @@ FILES = frozenset(path for folder in FOLDERS for path in (ROOT / folder).rglob("
 NAMES = frozenset(path.name for path in FILES)
 #: A constant of a test.
 OF_TESTS = {"COMPACTION_IS_FREE"}
-#: In a database, not in this repository.
-STORED = {"service.json", "_leman/service.json", "lake/_leman/service.json"}
+#: In a database, or answered over HTTP; not in this repository.
+STORED = {"service.json", "_leman/service.json", "lake/_leman/service.json", "/openapi.json"}
 
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")

@@ -1,0 +1,1 @@
+"""JSON over HTTP: the Connect protocol, and newline-delimited JSON, for all methods that gRPC answers here."""
