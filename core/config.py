@@ -238,7 +238,8 @@ class Log(Section):
     """Structured log lines on standard error."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is written; calls that only read and succeed are logged at `debug`."""
+    """Least severe level that is written; calls that only read and succeed are logged at `debug`, lines of the event
+    `audit` always."""
     json_lines: bool = True
     """One JSON object a line; false: readable text."""
     file_max_mb: int = Field(default=16, ge=1)

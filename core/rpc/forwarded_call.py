@@ -13,6 +13,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -22,7 +23,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from core.errors import FailedPrecondition, Internal, InvalidArgument, LemanError, Unavailable
-from core.rpc import status
+from core.rpc import audit, status
 from core.rpc.activity import Activity
 from core.rpc.auth import vouching
 from core.rpc.auth.authentication import Authenticator
@@ -76,6 +77,7 @@ class ForwardedCall:
             self._request_id = uuid.uuid4().hex
             self._minted = ((REQUEST_ID, self._request_id),)
         self._outcome = "OK"
+        self._caller: Caller | None = None
 
     def __enter__(self) -> ForwardedCall:
         self._activity.begin()
@@ -99,7 +101,9 @@ class ForwardedCall:
         Raises:
             LemanError: what `Authenticator.caller_of` and `Requirement.check` raise; InvalidArgument (BAD_MESSAGE).
         """
-        caller = await callers.caller_of(dict(self._given), self._context)
+        self._caller = caller = await callers.caller_of(dict(self._given), self._context)
+        if self._method.client_streaming and required.code_where:  # what comes later is not read here
+            required = replace(required, code=True, code_where=())
         required.check(caller, self._read(request) if required.code_where else None)
         return caller
 
@@ -117,7 +121,7 @@ class ForwardedCall:
         opened = _opener(channel, self._method)(
             request,
             timeout=self._context.time_remaining(),
-            metadata=(*kept, *self._minted, (FORWARDED_BY, self._here), *vouching.vouch(caller)),
+            metadata=(*kept, *self._minted, (FORWARDED_BY, self._here), *vouching.vouch(caller, self._context.peer())),
         )
         try:
             yield opened
@@ -153,9 +157,19 @@ class ForwardedCall:
 
     async def _abort(self, error: LemanError) -> NoReturn:
         self._outcome = status.code_of(error).name
+        if self._outcome in audit.REFUSALS:
+            self._write_audit(error)
         details = status.to_status(error).SerializeToString()
         trailers = ((REQUEST_ID, self._request_id), (status.DETAILS_KEY, details))
         await self._context.abort(status.code_of(error), status.header_message(error.message), trailers)
+
+    def _write_audit(self, error: LemanError) -> None:
+        """Write the line of a call that was refused here; one that was passed on has its line where it was served."""
+        name = f"{self._method.containing_service.name}/{self._method.name}"
+        outcome = {"code": self._outcome, "reason": error.reason, "message": error.message}
+        took = round((time.perf_counter() - self._started) * 1000, 3)
+        facts = {"method": name, "duration_ms": took, "request_id": self._request_id, **outcome}
+        audit.write(self._context, self._caller, {}, **facts)
 
     def check_first_hop(self) -> None:
         """Refuse a call that was passed on already.

@@ -1,4 +1,4 @@
-"""What happens around every call: request id, rights, error map, one log line. One interceptor, for speed."""
+"""What happens around every call: request id, rights, error map, one line in the log. One interceptor, for speed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import structlog
 from core import storage_errors
 from core.database_roots import DatabaseRoots
 from core.errors import Internal, LemanError
-from core.rpc import status
+from core.rpc import audit, status
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.auth.caller import CURRENT, Caller
@@ -131,7 +131,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     caller = await self._admit(current, at_once, None, context)
-                    async with contextlib.aclosing(self._admitted(requests, required, caller)) as messages:
+                    async with contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages:
                         return await behavior(messages, context)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await current.fail(error)
@@ -139,18 +139,20 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
-        caller = await self._callers.caller_of(call.metadata, context)
+        call.required, call.request = required, request
+        call.caller = caller = await self._callers.caller_of(call.metadata, context)
         CURRENT.set(caller)
         required.check(caller, request)
         return caller
 
     async def _admitted(
-        self, requests: AsyncIterator[Any], required: Requirement, caller: Caller
+        self, call: _Call, requests: AsyncIterator[Any], required: Requirement, caller: Caller
     ) -> AsyncGenerator[Any, None]:
         """Pass on the messages that the caller may send."""
         async for request in requests:
             required.check(caller, request)
             canonicalise(request, self._roots)
+            call.about = call.about or audit.subjects(request)
             yield request
 
 
@@ -163,6 +165,11 @@ class _Call:
         self._activity = activity
         self._outcome: dict[str, str] = {"code": "OK"}
         self._error: BaseException | None = None
+        self.required: Requirement | None = None
+        self.caller: Caller | None = None
+        self.request: Any = None
+        #: What it is about, where `request` does not tell.
+        self.about: dict[str, str] = {}
         self.metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
         given = self.metadata.get(REQUEST_ID)
         usable = isinstance(given, str) and 0 < len(given) <= _LONGEST_REQUEST_ID
@@ -189,6 +196,8 @@ class _Call:
         known = self._known(error)
         code = status.code_of(known)
         self._outcome = {"code": code.name, "reason": known.reason, "message": known.message}
+        if self.caller is None and "caller" in known.facts:  # whose token has expired
+            self._outcome["caller"] = known.facts["caller"]
         await self._context.abort(
             code,
             status.header_message(known.message),
@@ -214,5 +223,11 @@ class _Call:
         if plain_read and not _root.isEnabledFor(logging.DEBUG):
             return  # the commonest call by far: build no line that is dropped
         took = round((time.perf_counter() - self._started) * 1000, 3)
+        refused = self._outcome["code"] in audit.REFUSALS
+        if self.required is not None and (refused or not self.required.reads):
+            about = self.about or audit.subjects(self.request)
+            audit.write(self._context, self.caller, about, method=self._method, duration_ms=took, **self._outcome)
+            if self._error is None:
+                return
         write = log.debug if plain_read else log.info if self._error is None else log.error
         write("rpc", method=self._method, duration_ms=took, **self._outcome, exc_info=self._error)

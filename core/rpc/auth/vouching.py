@@ -15,13 +15,16 @@ from core.rpc.auth.caller import SERVICE, Caller, caller
 #: Metadata key that says which service passed a call on.
 FORWARDED_BY = "x-leman-forwarded-by"
 _NAME, _SHOWN_BY, _ROLES = "x-leman-caller", "x-leman-caller-shown-by", "x-leman-caller-roles"
+#: Metadata key with the address of the caller's own connection.
+FORWARDED_FOR = "x-leman-forwarded-for"
 #: What comes from a caller under these keys is not passed on.
-KEYS = (_NAME, _SHOWN_BY, _ROLES)
+KEYS = (_NAME, _SHOWN_BY, _ROLES, FORWARDED_FOR)
 
 
-def vouch(whom: Caller) -> tuple[tuple[str, str], ...]:
-    """Return the metadata that tell another service of a caller."""
-    return (_NAME, quote(whom.name)), (_SHOWN_BY, whom.shown_by), (_ROLES, ",".join(whom.roles))
+def vouch(whom: Caller, address: str) -> tuple[tuple[str, str], ...]:
+    """Return the metadata that tell another service of a caller, and of the address of their connection."""
+    roles = ",".join(whom.roles)
+    return (_NAME, quote(whom.name)), (_SHOWN_BY, whom.shown_by), (_ROLES, roles), (FORWARDED_FOR, address)
 
 
 def behind(connection: Caller, metadata: Mapping[str, str | bytes]) -> Caller | None:
@@ -31,7 +34,7 @@ def behind(connection: Caller, metadata: Mapping[str, str | bytes]) -> Caller | 
     """
     if FORWARDED_BY not in metadata:
         return connection
-    name, shown_by, roles = (str(metadata.get(key, "")) for key in KEYS)
+    name, shown_by, roles = (str(metadata.get(key, "")) for key in (_NAME, _SHOWN_BY, _ROLES))
     if not name or SERVICE not in connection.roles:
         return None
     return caller(unquote(name), shown_by, roles.split(","))

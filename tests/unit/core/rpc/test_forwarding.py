@@ -285,7 +285,7 @@ def test_one_call_is_one_line_in_the_logs_but_for_where_it_went():
     asyncio.run(scenario())
     lines = [json.loads(raw) for raw in stream.getvalue().splitlines()]
     mine = [line for line in lines if line.get("request_id") == "r5"]
-    assert [(line["event"], line["level"]) for line in mine] == [("rpc", "info"), ("forwarded", "debug")]
+    assert [(line["event"], line["level"]) for line in mine] == [("audit", "info"), ("forwarded", "debug")]
     assert (mine[1]["method"], mine[1]["to"], mine[1]["code"]) == ("JobService/CancelJob", "executor", "OK")
 
 

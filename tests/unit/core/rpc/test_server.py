@@ -356,7 +356,7 @@ def test_a_bug_is_internal_says_nothing_of_the_inside_and_is_logged_with_its_tra
     assert "KeyError: 'private detail'" in line["exception"]
 
 
-def test_calls_are_logged_with_duration_and_plain_reads_only_at_debug():
+def test_calls_are_logged_with_duration_plain_reads_only_at_debug_and_changes_always():
     def logged(level: str) -> list[dict[str, object]]:
         stream = io.StringIO()
         telemetry.configure(Settings(log=Log(level=level)), "executor", stream)
@@ -368,14 +368,14 @@ def test_calls_are_logged_with_duration_and_plain_reads_only_at_debug():
 
         asyncio.run(scenario())
         lines = [json.loads(raw) for raw in stream.getvalue().splitlines()]
-        return [line for line in lines if line["event"] == "rpc"]
+        return [line for line in lines if line["event"] in ("rpc", "audit")]
 
     (cancel,) = logged("info")
-    assert cancel["method"] == "JobService/CancelJob"
-    assert cancel["code"] == "OK"
+    assert (cancel["event"], cancel["method"], cancel["code"]) == ("audit", "JobService/CancelJob", "OK")
     assert cancel["duration_ms"] > 0
     assert cancel["service"] == "executor"
-    assert [line["method"] for line in logged("debug")] == ["JobService/GetJob", "JobService/CancelJob"]
+    assert [line["event"] for line in logged("debug")] == ["rpc", "audit"]
+    assert [line["event"] for line in logged("error")] == ["audit"], "whatever the level"
 
 
 def test_a_change_goes_on_when_its_caller_hangs_up_and_a_read_does_not():

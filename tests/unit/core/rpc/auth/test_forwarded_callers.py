@@ -113,12 +113,12 @@ def test_a_caller_with_a_certificate_keeps_name_and_roles_behind_a_front(tmp_pat
                 calls = jobs_pb2_grpc.JobServiceStub(known)
                 assert await outcome(calls.CancelJob(CANCEL)) == "OK"
                 assert await outcome(calls.GetJob(GET)) == "OK"
-                boast = zip(KEYS, ("root", "token", "admin"), strict=True)
+                boast = zip(KEYS, ("root", "token", "admin", "here"), strict=True)
                 assert await outcome(calls.GetJob(GET, metadata=tuple(boast))) == "OK"
                 found = {(c.name, c.shown_by, c.roles) for c in service.callers}
                 assert found == {("etl", "certificate", ("runner",))}
                 assert await outcome(jobs_pb2_grpc.JobServiceStub(unknown).GetJob(GET)) == "TOKEN_REQUIRED"
-                boast = ((FORWARDED_BY, "planner"), *zip(KEYS, ("root", "token", "admin"), strict=True))
+                boast = ((FORWARDED_BY, "planner"), *zip(KEYS, ("root", "token", "admin", "here"), strict=True))
                 calls = jobs_pb2_grpc.JobServiceStub(direct)
                 assert await outcome(calls.GetJob(GET, metadata=boast)) == "TOKEN_REQUIRED", "it is no service"
 
