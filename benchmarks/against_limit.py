@@ -53,7 +53,7 @@ class Comparison:
                 "seconds": figures([run.seconds for run in self.leman]),
                 "phases": medians([run.phases for run in self.leman]),
                 "summed_over_workers": medians([run.breakdown for run in self.leman]),
-                "bottleneck": [run.job.progress.bottleneck for run in self.leman],
+                "bottleneck": [run.bottleneck for run in self.leman],
                 "spark_jobs": first.job.progress.spark_jobs,
                 "commits": first.job.progress.commits,
             },

@@ -34,13 +34,7 @@ TERMINAL = {
     jobs_pb2.Job.STATE_FAILED,
     jobs_pb2.Job.STATE_CANCELLED,
 }
-_BREAKDOWN = (
-    "udf_seconds",
-    "read_seconds",
-    "checkpoint_seconds",
-    "write_seconds",
-    "commit_seconds",
-)
+_BREAKDOWN = ("udf", "read", "checkpoint", "write", "commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +46,16 @@ class Run:
     phases: dict[str, float] = field(default_factory=dict)
 
     @property
+    def bottleneck(self) -> str:
+        """What bounds the job's speed, by its own account."""
+        kinds = jobs_pb2.Progress.Bottleneck
+        return kinds.Name(self.job.progress.bottleneck).removeprefix("BOTTLENECK_").lower()
+
+    @property
     def breakdown(self) -> dict[str, float]:
         """Seconds summed over the workers."""
-        return {name: getattr(self.job.progress, name) for name in _BREAKDOWN}
+        durations = {name: getattr(self.job.progress, f"{name}_duration") for name in _BREAKDOWN}
+        return {f"{name}_seconds": duration.ToMicroseconds() / 1e6 for name, duration in durations.items()}
 
 
 class Caller:
@@ -125,9 +126,13 @@ class Caller:
         if job.state != jobs_pb2.Job.STATE_DONE:
             raise RuntimeError(f"job {job.job_id} ended as {job.state}: {job.error.message}")
         for event in events:
-            name = event.message.lower() if event.kind == "state" else event.kind
-            phases[f"{name}_noted"] = event.time.ToMicroseconds() / 1e6 - started  # of several commits, the last
+            name = event.message.lower() if event.kind == jobs_pb2.JobEvent.KIND_STATE else _event_kind(event)
+            phases[f"{name}_noted"] = event.event_time.ToMicroseconds() / 1e6 - started  # of several commits, the last
         return Run(seconds, job, {**phases, "end_seen": seconds})
+
+
+def _event_kind(event: jobs_pb2.JobEvent) -> str:
+    return jobs_pb2.JobEvent.Kind.Name(event.kind).removeprefix("KIND_").lower()
 
 
 class System:

@@ -20,12 +20,13 @@ from commit_coordinator.request_memory import RequestMemory
 from commit_coordinator.verification.report import Place
 from commit_coordinator.verification.verifier import verify
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
-from core.errors import InvalidArgument, NotFound, Unavailable
+from core.errors import NotFound, Unavailable
 from core.lance_io import commit_history
 from core.locations import canonical_database, table_uri
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert import index_to_proto
+from core.rpc.convert_values import number_from_proto, seconds_from_proto
 from leman.v1 import commit_pb2, commit_pb2_grpc
 
 #: Files that an answer of CollectGarbage names, unless asked otherwise, and at the most.
@@ -60,7 +61,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         self._indexes.close()
 
     async def GetCommit(self, request: commit_pb2.GetCommitRequest, _context: Context) -> commit_pb2.GetCommitResponse:
-        uri = convert_commits.uri_of(request.uri)
+        uri = convert_commits.uri_of_ref(request)
         request_id = convert_commits.required(request.request_id, "request_id")
         remembered = await self._memory.ended((uri, request_id))
         if remembered is not None and not (remembered.outcomes or remembered.rows):
@@ -77,7 +78,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     async def ListCommits(
         self, request: commit_pb2.ListCommitsRequest, _context: Context
     ) -> commit_pb2.ListCommitsResponse:
-        uri = convert_commits.uri_of(request.uri)
+        uri = convert_commits.uri_of_ref(request)
         page = paging.read_page(request.page_size, request.page_token, f"ListCommits {uri}")
         before = page.after if isinstance(page.after, int) else 0
         records, go_on = await self._readers.run(commit_history.list_commits, uri, before, page.size)
@@ -91,15 +92,16 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     ) -> commit_pb2.CollectGarbageResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        uri, age = convert_commits.uri_of(request.uri), _age(request)
+        uri = convert_commits.uri_of_ref(request)
+        age = seconds_from_proto(request, "older_than", default=DEFAULT_AGE)
+        most = min(number_from_proto(request, "max_files", least=0, default=FILES_NAMED), MAX_FILES_NAMED)
         found = await self._collect(uri, age, dry_run=request.dry_run)
-        most = min(request.max_files or FILES_NAMED, MAX_FILES_NAMED)
         return collection_to_proto(found, include_kept=request.include_kept, max_files=most)
 
     async def DropView(self, request: commit_pb2.DropViewRequest, _context: Context) -> commit_pb2.DropViewResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        await self._drop(request.database, request.name, force=request.force)
+        await self._drop(request.view.database, request.view.table, force=request.force)
         return commit_pb2.DropViewResponse()
 
     async def VerifyDatabase(
@@ -121,7 +123,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     ) -> commit_pb2.OptimizeIndicesResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        uri = convert_commits.uri_of(request.uri)
+        uri = convert_commits.uri_of_ref(request)
         work = self._indexes.run(optimizing.optimize, uri, list(request.columns), list(request.names))
         version, indices = await asyncio.shield(work)
         return commit_pb2.OptimizeIndicesResponse(version=version, indices=[index_to_proto(index) for index in indices])
@@ -149,10 +151,3 @@ def _place(key: paging.Key | None) -> Place | None:
             return Place(table, part, name)
         case _:
             return None
-
-
-def _age(request: commit_pb2.CollectGarbageRequest) -> float:
-    for field in ("older_than_seconds", "max_files"):
-        if getattr(request, field) < 0:
-            raise InvalidArgument("BAD_NUMBER", f"{field} cannot be negative", field=field)
-    return float(request.older_than_seconds) if request.HasField("older_than_seconds") else DEFAULT_AGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -26,11 +27,18 @@ from core import keys
 from core.domain.plan import FragmentReplacement
 from core.errors import InvalidArgument
 from core.lance_io.commit_history import CommitRecord
-from core.locations import canonical_table
+from core.locations import canonical_table, table_uri
 from core.rpc import convert
 from core.views import metadata as view_metadata
 from leman.v1 import commit_pb2
 from leman_internal.v1 import submission_pb2
+
+_HasTable: TypeAlias = (
+    commit_pb2.GetCommitRequest
+    | commit_pb2.ListCommitsRequest
+    | commit_pb2.CollectGarbageRequest
+    | commit_pb2.OptimizeIndicesRequest
+)
 
 _STATUS = {
     Status.COMMITTED: submission_pb2.FragmentOutcome.STATUS_COMMITTED,
@@ -196,6 +204,17 @@ def uri_of(text: str) -> str:
         InvalidArgument: MISSING_FIELD – the text is empty; else as `core.locations.canonical_table`.
     """
     return canonical_table(required(text, "uri"))
+
+
+def uri_of_ref(request: _HasTable) -> str:
+    """Return the uri of the table that a request names, as commit queues know it.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD – it names none; else as `core.locations.table_uri`.
+    """
+    if not request.HasField("table"):
+        raise InvalidArgument("MISSING_FIELD", "table is missing", field="table")
+    return table_uri(request.table.database, request.table.table)
 
 
 def required(text: str, field: str) -> str:

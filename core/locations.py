@@ -80,6 +80,15 @@ def canonical_table(uri: str) -> str:
     Raises:
         InvalidArgument: BAD_TABLE_URI, and as `table_uri`.
     """
+    return table_uri(*database_and_table(uri))
+
+
+def database_and_table(uri: str) -> tuple[str, str]:
+    """Return the place of a table's database and the name of the table.
+
+    Raises:
+        InvalidArgument: BAD_TABLE_URI.
+    """
     database, _, name = uri.rstrip("/").rpartition("/")
     if uri.startswith("/"):
         database = f"/{database}"
@@ -87,7 +96,7 @@ def canonical_table(uri: str) -> str:
         raise InvalidArgument("BAD_TABLE_URI", f"'{uri}' is no table: <database>/<name>{TABLE_ENDING}", field="uri")
     if _SCHEME.match(uri) and uri[:5].lower() == "file:":
         name = urllib.parse.unquote(name)
-    return table_uri(database, name.removesuffix(TABLE_ENDING))
+    return database, name.removesuffix(TABLE_ENDING)
 
 
 def _path_of(text: str) -> str:

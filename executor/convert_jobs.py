@@ -3,14 +3,32 @@
 
 from __future__ import annotations
 
-from google.protobuf.timestamp_pb2 import Timestamp
+import re
+from collections.abc import Mapping
 
-from core.domain.job import Job, JobEvent, Progress, Stall, StoredRowError
+from core.domain.job import Job, JobEvent, JobState, Progress, Stall, StoredRowError
 from core.domain.plan import BackfillSpec
-from core.errors import LemanError
+from core.errors import InvalidArgument, LemanError
 from core.rpc import convert, convert_views
+from core.rpc.convert_arrow import known
+from core.rpc.convert_values import duration_to_proto, given, moment_from_proto, ref_to_proto, timestamp_to_proto
 from core.rpc.status import to_status
+from executor.jobs.job_filter import JobFilter
 from leman.v1 import jobs_pb2
+
+_HIGHEST_PRIORITY = 100
+_MOST_LABELS = 32
+_MOST_LABEL_BYTES = 255
+_LABEL_KEY = re.compile(r"[A-Za-z0-9_./-]{1,63}")
+_STATE_FROM = {jobs_pb2.Job.State.Value(f"STATE_{state.value}"): state for state in JobState}
+#: Durations of a job's progress → their names here.
+_DURATIONS = tuple(
+    (f"{name}_duration", f"{name}_seconds")
+    for name in ("udf", "read", "checkpoint", "write", "commit", "load", "elapsed")
+)
+_COUNTS = sorted(
+    Progress.__dataclass_fields__.keys() - {name for _, name in _DURATIONS} - {"eta_seconds", "bottleneck"}
+)
 
 
 def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
@@ -19,19 +37,22 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         job_id=job.job_id,
         state=jobs_pb2.Job.State.Value(f"STATE_{job.state.value}"),
         progress=_progress(job.progress),
-        created_at=_timestamp(job.created_at),
-        updated_at=_timestamp(job.updated_at),
-        udf_name=job.udf_name,
-        udf_version=job.udf_version,
+        create_time=timestamp_to_proto(job.created_at),
+        update_time=timestamp_to_proto(job.updated_at),
+        udf=ref_to_proto(job.udf_name, job.udf_version),
         reasons=[convert.reason_count_to_proto(c) for c in job.reasons],
         plan_summary=job.plan_summary,
-        table_version=job.table_version,
+        table_version=given(job.table_version),
         attempt=job.attempt,
-        queue_position=job.queue_position,
+        queue_position=given(job.queue_position),
         stalls=[_stall(s) for s in job.stalls],
         retry_of=job.retry_of,
         failed_in=job.failed_in,
         stale_indices=[convert.index_to_proto(index) for index in job.stale_indices],
+        labels=job.labels,
+        priority=job.priority,
+        start_time=timestamp_to_proto(job.started_at) if job.started_at else None,
+        end_time=timestamp_to_proto(job.ended_at) if job.ended_at else None,
     )
     if isinstance(job.request, BackfillSpec):
         message.backfill.CopyFrom(convert.spec_to_proto(job.request))
@@ -44,36 +65,95 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
     return message
 
 
+def filter_from_proto(message: jobs_pb2.JobFilter) -> JobFilter:
+    """Return the filter.
+
+    Raises:
+        InvalidArgument: UNKNOWN_VALUE – a state that this release does not know; BAD_TIME – a time that is none.
+    """
+    return JobFilter(
+        states=frozenset(known(_STATE_FROM, state, "filter.states") for state in message.states),
+        tables=frozenset(message.tables),
+        column=message.column,
+        labels=dict(message.labels),
+        accepted_from=_microseconds(moment_from_proto(message, "create_time_from")),
+        accepted_before=_microseconds(moment_from_proto(message, "create_time_before")),
+    )
+
+
+def _microseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e6)
+
+
+def labels_from_proto(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of a job.
+
+    Raises:
+        InvalidArgument: BAD_LABEL – too many, or one with a key or a value that none can have.
+    """
+    if len(labels) > _MOST_LABELS:
+        raise InvalidArgument("BAD_LABEL", f"{len(labels)} labels: give {_MOST_LABELS} at the most", field="labels")
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key):
+            message = f"{key!r} is no key of a label: 1 to 63 letters, digits, _, -, . or /"
+            raise InvalidArgument("BAD_LABEL", message, field="labels")
+        if len(value.encode()) > _MOST_LABEL_BYTES:
+            message = f"the value of label {key} has {len(value.encode())} bytes: {_MOST_LABEL_BYTES} are allowed"
+            raise InvalidArgument("BAD_LABEL", message, field="labels")
+    return dict(labels)
+
+
+def priority_from_proto(priority: int) -> int:
+    """Return the priority of a job.
+
+    Raises:
+        InvalidArgument: BAD_NUMBER – below −100 or above 100.
+    """
+    if abs(priority) > _HIGHEST_PRIORITY:
+        message = f"priority is {priority}: give a number from -{_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}"
+        raise InvalidArgument("BAD_NUMBER", message, field="priority")
+    return priority
+
+
 def _stall(stall: Stall) -> jobs_pb2.Stall:
     return jobs_pb2.Stall(
         worker=stall.worker,
-        fragment_id=stall.fragment_id,
+        fragment_id=None if stall.fragment_id < 0 else stall.fragment_id,
         rows=convert.range_to_proto(stall.rows),
-        idle_seconds=stall.idle_seconds,
+        idle_duration=duration_to_proto(stall.idle_seconds),
         silent=stall.silent,
         message=stall.message,
     )
 
 
 def _progress(progress: Progress) -> jobs_pb2.Progress:
-    return jobs_pb2.Progress(**{name: getattr(progress, name) for name in Progress.__dataclass_fields__})
+    message = jobs_pb2.Progress(**{name: getattr(progress, name) for name in _COUNTS})
+    for field, name in _DURATIONS:
+        getattr(message, field).CopyFrom(duration_to_proto(getattr(progress, name)))
+    if progress.eta_seconds:
+        message.remaining_duration.CopyFrom(duration_to_proto(progress.eta_seconds))
+    if progress.bottleneck:
+        message.bottleneck = jobs_pb2.Progress.Bottleneck.Value(f"BOTTLENECK_{progress.bottleneck.upper()}")
+    return message
 
 
 def event_to_proto(event: JobEvent) -> jobs_pb2.JobEvent:
     return jobs_pb2.JobEvent(
-        sequence=event.sequence, time=_timestamp(event.time), kind=event.kind, message=event.message
+        sequence=event.sequence,
+        event_time=timestamp_to_proto(event.time),
+        kind=jobs_pb2.JobEvent.Kind.Value(f"KIND_{event.kind.upper()}"),
+        message=event.message,
     )
 
 
 def row_error_to_proto(error: StoredRowError, *, place_only: bool = False) -> jobs_pb2.RowError:
     if place_only:
         return jobs_pb2.RowError(
-            job_id=error.job_id, column=error.column, row_address=error.row_address, row_id=error.row_id
+            job_id=error.job_id, column=error.column, row_address=error.row_address, row_id=_row_id(error)
         )
-    return jobs_pb2.RowError(**{name: getattr(error, name) for name in StoredRowError.__dataclass_fields__})
+    values = {name: getattr(error, name) for name in StoredRowError.__dataclass_fields__}
+    return jobs_pb2.RowError(**{**values, "row_id": _row_id(error)})
 
 
-def _timestamp(seconds: float) -> Timestamp:
-    stamp = Timestamp()
-    stamp.FromMicroseconds(int(seconds * 1e6))
-    return stamp
+def _row_id(error: StoredRowError) -> int | None:
+    return None if error.row_id < 0 else error.row_id

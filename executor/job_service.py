@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable
-from typing import Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from typing import Any, Protocol, TypeVar
 
 import grpc
 
-from core.domain.job import Job
+from core.domain.job import Job, JobEvent
 from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc import convert, convert_views
+from core.rpc.convert_values import seconds_from_proto
 from core.rpc.paging import read_page
 from core.rpc.request_digest import body_digest
 from executor import convert_jobs
 from executor.job_manager import JobManager
 from executor.jobs import job_errors
+from executor.jobs.job_attributes import JobAttributes
+from executor.jobs.job_filter import JobListing
 from executor.jobs.job_record import age
 from executor.jobs.retry import Retry
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
@@ -27,6 +30,7 @@ from leman.v1 import jobs_pb2, jobs_pb2_grpc
 _Result = TypeVar("_Result")
 
 _HEARTBEAT_SECONDS = 10.0
+_LONGEST_WAIT_SECONDS = 60.0
 _ANSWERS_KEPT = 4096
 
 
@@ -56,12 +60,8 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
         self._check_open()
         body = body_digest(request)
-        asked = (
-            _checked_refresh(request)
-            if request.HasField("refresh")
-            else _checked(convert.spec_from_proto(request.backfill))
-        )
-        job = await self._manager.create(asked, request.request_id, body=body)
+        asked, attributes = _asked(request), _attributes(request)
+        job = await self._manager.create(asked, request.request_id, body=body, attributes=attributes)
         return jobs_pb2.CreateJobResponse(job=_job(job))
 
     def _check_open(self) -> None:
@@ -75,20 +75,47 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         return self._ended.answer(await self._manager.get(request.database, request.job_id))
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
-        page = read_page(request.page_size, request.page_token, f"jobs:{request.database}:{request.table}")
+        wanted, oldest_first = convert_jobs.filter_from_proto(request.filter), _oldest_first(request.order)
+        scope = f"jobs:{request.database}:{body_digest(request.filter)}:{oldest_first}"
+        page = read_page(request.page_size, request.page_token, scope)
         after = (int(page.after[0]), str(page.after[1])) if isinstance(page.after, tuple) else None
-        jobs = await self._manager.list_jobs(request.database, request.table, after, page.size + 1)
+        listing = JobListing(filter=wanted, after=after, most=page.size + 1, oldest_first=oldest_first)
+        jobs = await self._manager.list_jobs(request.database, listing)
         items = jobs[: page.size]
         return jobs_pb2.ListJobsResponse(
             jobs=[self._ended.answer(j).job for j in items],
             next_page_token=page.token(age(items[-1])) if len(jobs) > page.size else "",
             warnings=await self._manager.warnings(request.database),
+            total_size=await self._manager.count_jobs(request.database, wanted) if request.include_total_size else None,
         )
 
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, _context: object
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
-        watch = self._manager.watch(request.database, request.job_id, request.after_sequence, _HEARTBEAT_SECONDS)
+        watch = self._watch(request.database, request.job_id, request.after_sequence)
+        async with contextlib.aclosing(watch) as messages:
+            async for sequence, job, events in messages:
+                yield jobs_pb2.WatchJobResponse(
+                    sequence=sequence, job=_job(job), events=[convert_jobs.event_to_proto(e) for e in events]
+                )
+
+    async def WaitJob(self, request: jobs_pb2.WaitJobRequest, _context: object) -> jobs_pb2.WaitJobResponse:
+        longest = min(seconds_from_proto(request, "timeout", default=_LONGEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
+        job = await self._manager.get(request.database, request.job_id)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest):
+                async with contextlib.aclosing(self._watch(request.database, request.job_id, 0)) as messages:
+                    async for _, job, _ in messages:  # noqa: B007 - the last one is the answer
+                        pass
+        return jobs_pb2.WaitJobResponse(job=_job(job))
+
+    async def _watch(self, database: str, job_id: str, after: int) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
+        """Yield the changes of a job until it has ended.
+
+        Raises:
+            Unavailable: DRAINING.
+        """
+        watch = self._manager.watch(database, job_id, after, _HEARTBEAT_SECONDS)
         async with contextlib.aclosing(watch) as messages, _ended_with_it(self._draining.wait()) as drained:
             while True:
                 async with _ended_with_it(anext(messages, None)) as upcoming:
@@ -98,10 +125,24 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                     message = await upcoming
                 if message is None:
                     return
-                sequence, job, events = message
-                yield jobs_pb2.WatchJobResponse(
-                    sequence=sequence, job=_job(job), events=[convert_jobs.event_to_proto(e) for e in events]
-                )
+                yield message
+
+    async def UpdateJob(self, request: jobs_pb2.UpdateJobRequest, _context: object) -> jobs_pb2.UpdateJobResponse:
+        changes = _changes(request)
+        return jobs_pb2.UpdateJobResponse(
+            job=_job(await self._manager.update(request.database, request.job_id, **changes))
+        )
+
+    async def CancelJobs(self, request: jobs_pb2.CancelJobsRequest, _context: object) -> jobs_pb2.CancelJobsResponse:
+        if not request.HasField("filter"):
+            raise InvalidArgument(
+                "MISSING_FIELD",
+                "filter is not set: an empty one cancels all jobs of the database",
+                field="filter",
+            )
+        wanted = convert_jobs.filter_from_proto(request.filter)
+        jobs, elsewhere = await self._manager.cancel_all(request.database, wanted)
+        return jobs_pb2.CancelJobsResponse(jobs=[_job(job) for job in jobs], jobs_elsewhere=elsewhere)
 
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
         return jobs_pb2.CancelJobResponse(job=_job(await self._manager.cancel(request.database, request.job_id)))
@@ -110,11 +151,12 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._check_open()
         retry = Retry(
             job_id=request.job_id,
-            udf_name=request.udf_name,
-            udf_version=request.udf_version,
+            udf_name=request.udf.name,
+            udf_version=request.udf.version,
             keep_others=request.keep_others,
         )
-        job = await self._manager.retry(request.database, retry, request.request_id, body=body_digest(request))
+        body, attributes = body_digest(request), _attributes(request)
+        job = await self._manager.retry(request.database, retry, request.request_id, body=body, attributes=attributes)
         return jobs_pb2.RetryJobResponse(job=_job(job))
 
     async def ListJobErrors(
@@ -160,22 +202,47 @@ class _EndedJobs:
         return answer
 
 
-def _checked(spec: BackfillSpec) -> BackfillSpec:
-    """Refuses numbers that make no sense. The planner checks names, types and the filter."""
-    for field, value in spec.numbers.items():
-        if value < 0:
-            raise InvalidArgument("BAD_NUMBER", f"{field} is {value}: it must not be negative", field=field)
-    return spec
+def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -> JobAttributes:
+    return JobAttributes(
+        labels=convert_jobs.labels_from_proto(request.labels),
+        priority=convert_jobs.priority_from_proto(request.priority),
+    )
 
 
-def _checked_refresh(request: jobs_pb2.CreateJobRequest) -> RefreshSpec:
-    if request.HasField("backfill"):
-        raise InvalidArgument("BAD_REQUEST", "say either backfill or refresh", field="refresh")
-    spec = convert_views.refresh_spec_from_proto(request.refresh)
-    for field in ("src_version", "max_rows_per_fragment", "concurrency"):
-        if getattr(spec, field) < 0:
-            raise InvalidArgument("BAD_NUMBER", f"{field} must not be negative", field=f"refresh.{field}")
-    return spec
+def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:
+    """Return what an update changes, by the job's own names.
+
+    Raises:
+        InvalidArgument: BAD_UPDATE_MASK, BAD_LABEL, BAD_NUMBER.
+    """
+    named = set(request.update_mask.paths)
+    if not named or named - {"labels", "priority"}:
+        raise InvalidArgument(
+            "BAD_UPDATE_MASK", "update_mask names what is changed: labels, priority or both", field="update_mask"
+        )
+    changes: dict[str, Any] = {}
+    if "labels" in named:
+        changes["labels"] = convert_jobs.labels_from_proto(request.labels)
+    if "priority" in named:
+        changes["priority"] = convert_jobs.priority_from_proto(request.priority)
+    return changes
+
+
+def _oldest_first(order: int) -> bool:
+    if order not in jobs_pb2.JobOrder.values():
+        raise InvalidArgument("UNKNOWN_VALUE", f"order is {order}; this release does not know it", field="order")
+    return order == jobs_pb2.JOB_ORDER_OLDEST_FIRST
+
+
+def _asked(request: jobs_pb2.CreateJobRequest) -> BackfillSpec | RefreshSpec:
+    """Return what is to be done. The planner checks names, types and the filter."""
+    match request.WhichOneof("request"):
+        case "backfill":
+            return convert.spec_from_proto(request.backfill)
+        case "refresh":
+            return convert_views.refresh_spec_from_proto(request.refresh)
+        case _:
+            raise InvalidArgument("BAD_REQUEST", "say either backfill or refresh", field="backfill")
 
 
 def _job(job: Job) -> jobs_pb2.Job:

@@ -23,7 +23,9 @@ from core.domain.refresh import RefreshPlan, RefreshSpec
 from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
 from core.errors import Internal
+from core.locations import database_and_table
 from core.rpc import convert, convert_refresh_plans, convert_views
+from core.rpc.convert_values import ref_to_proto
 from core.rpc.status import error_from_rpc
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
@@ -65,7 +67,7 @@ class PlannerClient:
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
         try:
-            request = catalog_pb2.GetUdfRequest(database=database, name=name, version=version)
+            request = catalog_pb2.GetUdfRequest(database=database, udf=ref_to_proto(name, version))
             found = (await self._catalog.GetUdf(request)).definition
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
@@ -79,12 +81,13 @@ class PlannerClient:
             raise error_from_rpc(error) from None
         for column in answer.computed_columns:
             if column.name == spec.column:
-                return [str(FunctionVersion(column.udf_name, column.udf_version)), *column.kept_versions]
+                return [str(FunctionVersion(udf.name, udf.version)) for udf in (column.udf, *column.kept)]
         return []
 
     async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> None:
-        column = catalog_pb2.NewColumn(
-            name=spec.column, udf_name=function.name, udf_version=function.version, keep_values=keep_values
+        column = catalog_pb2.ColumnAlteration(
+            column=catalog_pb2.NewColumn(name=spec.column, udf=ref_to_proto(function.name, function.version)),
+            keep_values=keep_values,
         )
         table = catalog_pb2.TableRef(database=spec.database, table=spec.table)
         try:
@@ -198,8 +201,12 @@ class CommitClient:
         return (await self._submit(request)).version
 
     async def optimize_indices(self, uri: str, columns: Sequence[str]) -> list[IndexCoverage]:
+        database, name = database_and_table(uri)
+        table = catalog_pb2.TableRef(database=database, table=name)
         try:
-            answer = await self._commits.OptimizeIndices(commit_pb2.OptimizeIndicesRequest(uri=uri, columns=columns))
+            answer = await self._commits.OptimizeIndices(
+                commit_pb2.OptimizeIndicesRequest(table=table, columns=columns)
+            )
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         return [convert.index_from_proto(index) for index in answer.indices]

@@ -10,15 +10,15 @@ import grpc
 
 from core.crash_points import crash_point
 from core.domain.udf import UdfDefinition
-from core.errors import InvalidArgument
 from core.lance_io.udf_registry import Registered
 from core.rpc import convert, convert_views, paging
 from core.rpc.auth.requirements import check_code
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert_types import schema_to_json
+from core.rpc.convert_values import number_from_proto, ref_to_proto
 from core.rpc.request_digest import body_digest
 from core.udf.validation import NewColumn
-from leman.v1 import catalog_pb2, catalog_pb2_grpc
+from leman.v1 import catalog_pb2, catalog_pb2_grpc, udf_pb2
 from leman_internal.v1 import submission_pb2
 from planner.catalog import Addition, Catalog, computed_columns
 from planner.views.alteration import ViewChange
@@ -61,7 +61,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def GetUdf(self, request: catalog_pb2.GetUdfRequest, _context: Context) -> catalog_pb2.GetUdfResponse:
         def get() -> tuple[UdfDefinition, bool]:
             registry = self._catalog.registry(request.database)
-            udf = registry.get(request.name, request.version)
+            udf = registry.get(request.udf.name, request.udf.version)
             return udf, registry.needs_bundle(udf)
 
         udf, needs_bundle = await self._pool.run(get)
@@ -119,10 +119,9 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         computed = [
             catalog_pb2.ComputedColumn(
                 name=c.name,
-                udf_name=c.udf_name,
-                udf_version=c.udf_version,
+                udf=ref_to_proto(c.udf_name, c.udf_version),
                 input_columns=c.input_columns,
-                kept_versions=[str(function) for function in c.kept],
+                kept=[udf_pb2.UdfRef(name=function.name, version=function.version) for function in c.kept],
             )
             for c in computed_columns(table)
         ]
@@ -148,14 +147,11 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def CreateMaterializedView(
         self, request: catalog_pb2.CreateMaterializedViewRequest, _context: Context
     ) -> catalog_pb2.CreateMaterializedViewResponse:
-        rows = request.max_rows_per_fragment
-        if rows < 0:
-            raise InvalidArgument(
-                "BAD_NUMBER", f"max_rows_per_fragment is {rows}; it cannot be negative", field="max_rows_per_fragment"
-            )
+        rows = number_from_proto(request, "max_rows_per_fragment")
+        database, name = request.view.database, request.view.table
         query = convert_views.query_from_proto(request.query)
         asked = request.request_id or uuid.uuid4().hex
-        made = await self._pool.run(self._new_views.creation, request.database, request.name, query, asked, rows)
+        made = await self._pool.run(self._new_views.creation, database, name, query, asked, rows)
         if not made.done:
             operation = submission_pb2.CreatePlaceholders(
                 schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
@@ -164,7 +160,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
                 submission_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, create_placeholders=operation)
             )
             crash_point("planner.view_made")
-        view = await self._pool.run(self._views.view, request.database, request.name)
+        view = await self._pool.run(self._views.view, database, name)
         return catalog_pb2.CreateMaterializedViewResponse(
             view=convert_views.view_to_proto(view), warnings=made.warnings
         )
@@ -172,23 +168,27 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def GetMaterializedView(
         self, request: catalog_pb2.GetMaterializedViewRequest, _context: Context
     ) -> catalog_pb2.GetMaterializedViewResponse:
-        view = await self._pool.run(self._views.view, request.database, request.name)
+        view = await self._pool.run(self._views.view, request.view.database, request.view.table)
         return catalog_pb2.GetMaterializedViewResponse(view=convert_views.view_to_proto(view))
 
 
 def _wanted(
     request: catalog_pb2.AddColumnsRequest | catalog_pb2.AlterColumnsRequest,
 ) -> tuple[str, str, list[NewColumn], str]:
-    columns = [
-        NewColumn(
-            c.name,
-            c.udf_name,
-            c.udf_version,
-            tuple(c.input_columns),
-            c.sql_expression,
-            c.keep_values,
-            convert.error_policy_from_proto(c.error_policy) if c.HasField("error_policy") else None,
-        )
-        for c in request.columns
-    ]
+    if isinstance(request, catalog_pb2.AddColumnsRequest):
+        columns = [_column(column) for column in request.columns]
+    else:
+        columns = [_column(each.column, keep_values=each.keep_values) for each in request.columns]
     return request.table.database, request.table.table, columns, request.request_id
+
+
+def _column(message: catalog_pb2.NewColumn, *, keep_values: bool = False) -> NewColumn:
+    return NewColumn(
+        message.name,
+        message.udf.name,
+        message.udf.version,
+        tuple(message.input_columns),
+        message.sql_expression,
+        keep_values,
+        convert.error_policy_from_proto(message.error_policy) if message.HasField("error_policy") else None,
+    )

@@ -8,6 +8,7 @@ from core.domain.plan import FragmentTask, Plan
 from core.domain.plan_summary import summarise
 from core.domain.refresh import RefreshPlan
 from core.rpc import convert, convert_views
+from core.rpc.convert_values import given, ref_to_proto
 from leman.v1 import planner_pb2
 
 
@@ -17,10 +18,9 @@ def explain_plan(plan: Plan, decisions: int) -> planner_pb2.ExplainPlanResponse:
     return planner_pb2.ExplainPlanResponse(
         uri=header.uri,
         read_version=header.read_version,
-        inputs_version=header.inputs_version,
+        inputs_version=given(header.inputs_version),
         column=header.output.name,
-        udf_name=header.udf.name,
-        udf_version=header.udf.version,
+        udf=ref_to_proto(header.udf.name, header.udf.version),
         input_columns=header.input_columns,
         where=header.where,
         rows_total=header.rows_total,

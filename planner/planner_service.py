@@ -9,6 +9,7 @@ import grpc
 from core.errors import InvalidArgument
 from core.rpc import convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
+from core.rpc.convert_values import number_from_proto
 from leman.v1 import planner_pb2, planner_pb2_grpc
 from planner.explain_responses import explain_plan, explain_refresh
 from planner.plan_reader import PlanReader
@@ -36,8 +37,8 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
     async def ExplainPlan(
         self, request: planner_pb2.ExplainPlanRequest, _context: Context
     ) -> planner_pb2.ExplainPlanResponse:
-        wanted = request.max_decisions or DEFAULT_DECISIONS
-        if not 0 <= wanted <= MAX_DECISIONS:
+        wanted = number_from_proto(request, "max_decisions", least=0, default=DEFAULT_DECISIONS)
+        if wanted > MAX_DECISIONS:
             raise InvalidArgument(
                 "BAD_NUMBER",
                 f"max_decisions is {wanted}; 0 to {MAX_DECISIONS} are allowed",

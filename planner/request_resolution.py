@@ -65,9 +65,6 @@ def check_spec(spec: BackfillSpec) -> None:
     """
     if spec.read_version and spec.read_tag:
         raise InvalidArgument("BAD_REQUEST", "give either read_version or read_tag", field="spec.read_tag")
-    for name, number in spec.numbers.items():
-        if number < 0:
-            raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
     bounds = spec.checkpoint
     if 0 < bounds.max_checkpoint_size < bounds.min_checkpoint_size:
         raise InvalidArgument(
@@ -79,7 +76,7 @@ def check_spec(spec: BackfillSpec) -> None:
     if not spec.column:
         raise InvalidArgument("BAD_REQUEST", "column is empty: name the column to fill", field="spec.column")
     if spec.udf_version and not spec.udf_name:
-        raise InvalidArgument("BAD_REQUEST", "udf_version needs udf_name", field="spec.udf_name")
+        raise InvalidArgument("BAD_REQUEST", "a version of a function needs its name", field="spec.udf.name")
 
 
 def check_format(table: TableSnapshot) -> None:

@@ -82,13 +82,13 @@ class StatesReader:
 
     @staticmethod
     def row_ids(found: ColumnStates, addresses: Sequence[int]) -> list[int]:
-        """Return the stable row ids of addresses, which ascend; -1 for each where the table has none."""
+        """Return the stable row ids of addresses, which ascend; none at all where the table has none."""
         reader = FragmentReader(found.uri, found.version)
         ids: list[int] = []
         places = map(RowAddress.from_int, addresses)
         for fragment_id, group in itertools.groupby(places, key=lambda place: place.fragment_id):
             ids += reader.row_ids(fragment_id, [place.offset for place in group])
-        return ids
+        return ids if ids and max(ids) >= 0 else []
 
 
 def _live(reader: FragmentReader, status: FragmentStatus) -> Mask:

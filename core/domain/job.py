@@ -137,6 +137,14 @@ class Job:
     """Other jobs in which rows failed that it found failed."""
     stale_indices: tuple[IndexCoverage, ...] = ()
     """Indexes on what it wrote that left rows out when it ended."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """What its caller said of it."""
+    priority: int = 0
+    """Among jobs that wait, those with a higher one have their turn first."""
+    started_at: float = 0.0
+    """When it first had its turn; 0: it has not had it yet."""
+    ended_at: float = 0.0
+    """When it ended; 0: it has not ended."""
 
     @property
     def backfill(self) -> BackfillSpec:

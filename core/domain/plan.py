@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from core.domain.ranges import RowRange
@@ -64,21 +64,6 @@ class BackfillSpec:
     task_shuffle_diversity: int = 0
     failed_only: bool = False
     optimize_indices: bool = False
-
-    @property
-    def numbers(self) -> dict[str, int]:
-        """Return all numbers by their names in the API; none of them may be negative."""
-        names = (
-            "read_version",
-            "concurrency",
-            "task_size",
-            "commit_granularity",
-            "num_frags",
-            "intra_applier_concurrency",
-            "task_shuffle_diversity",
-        )
-        bounds = asdict(self.checkpoint)
-        return {n: getattr(self, n) for n in names} | {f"checkpoint.{n}": number for n, number in bounds.items()}
 
 
 @dataclass(frozen=True, slots=True)

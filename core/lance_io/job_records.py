@@ -74,6 +74,7 @@ class JobHead(msgspec.Struct, frozen=True, gc=False):
     progress: CallCost = CallCost()
     backfill: Asked | None = None
     refresh: Asked | None = None
+    labels: dict[str, str] = {}
 
 
 _head_decoder = msgspec.json.Decoder(JobHead)

@@ -14,6 +14,7 @@ from core.domain.udf import FunctionVersion
 from core.errors import InvalidArgument
 from core.rpc.convert_arrow import known
 from core.rpc.convert_udfs import bounds_from_proto, bounds_to_proto
+from core.rpc.convert_values import given, number_from_proto, ref_to_proto
 from leman.v1 import catalog_pb2, planner_pb2
 
 _REASON_TO = {
@@ -43,19 +44,18 @@ def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
     return planner_pb2.BackfillSpec(
         table=catalog_pb2.TableRef(database=spec.database, table=spec.table),
         column=spec.column,
-        udf_name=spec.udf_name,
-        udf_version=spec.udf_version,
+        udf=ref_to_proto(spec.udf_name, spec.udf_version),
         where=spec.where,
-        read_version=spec.read_version,
-        read_tag=spec.read_tag,
-        concurrency=spec.concurrency,
+        read_version=given(spec.read_version),
+        read_tag=given(spec.read_tag),
+        concurrency=given(spec.concurrency),
         checkpoint=bounds_to_proto(spec.checkpoint),
-        task_size=spec.task_size,
-        commit_granularity=spec.commit_granularity,
-        num_frags=spec.num_frags,
-        intra_applier_concurrency=spec.intra_applier_concurrency,
+        task_size=given(spec.task_size),
+        commit_granularity=given(spec.commit_granularity),
+        num_frags=given(spec.num_frags),
+        intra_applier_concurrency=given(spec.intra_applier_concurrency),
         failed_only=spec.failed_only,
-        task_shuffle_diversity=spec.task_shuffle_diversity,
+        task_shuffle_diversity=given(spec.task_shuffle_diversity),
         optimize_indices=spec.optimize_indices,
     )
 
@@ -65,21 +65,27 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         database=message.table.database,
         table=message.table.table,
         column=message.column,
-        udf_name=message.udf_name,
-        udf_version=message.udf_version,
+        udf_name=message.udf.name,
+        udf_version=message.udf.version,
         where=message.where,
-        read_version=message.read_version,
-        read_tag=message.read_tag,
-        concurrency=message.concurrency,
+        read_version=number_from_proto(message, "read_version"),
+        read_tag=_tag(message),
+        concurrency=number_from_proto(message, "concurrency"),
         checkpoint=bounds_from_proto(message.checkpoint),
-        task_size=message.task_size,
-        commit_granularity=message.commit_granularity,
-        num_frags=message.num_frags,
-        intra_applier_concurrency=message.intra_applier_concurrency,
+        task_size=number_from_proto(message, "task_size"),
+        commit_granularity=number_from_proto(message, "commit_granularity"),
+        num_frags=number_from_proto(message, "num_frags"),
+        intra_applier_concurrency=number_from_proto(message, "intra_applier_concurrency"),
         failed_only=message.failed_only,
-        task_shuffle_diversity=message.task_shuffle_diversity,
+        task_shuffle_diversity=number_from_proto(message, "task_shuffle_diversity"),
         optimize_indices=message.optimize_indices,
     )
+
+
+def _tag(message: planner_pb2.BackfillSpec) -> str:
+    if message.HasField("read_tag") and not message.read_tag.strip():
+        raise InvalidArgument("BAD_REQUEST", "read_tag is empty: name a tag, or leave it out", field="read_tag")
+    return message.read_tag
 
 
 def index_to_proto(index: IndexCoverage) -> planner_pb2.IndexCoverage:
@@ -98,11 +104,11 @@ def index_from_proto(message: planner_pb2.IndexCoverage) -> IndexCoverage:
 
 
 def kept_to_proto(kept: KeptRows) -> planner_pb2.KeptRows:
-    return planner_pb2.KeptRows(udf_name=kept.function.name, udf_version=kept.function.version, rows=kept.rows)
+    return planner_pb2.KeptRows(udf=ref_to_proto(kept.function.name, kept.function.version), rows=kept.rows)
 
 
 def kept_from_proto(message: planner_pb2.KeptRows) -> KeptRows:
-    return KeptRows(FunctionVersion(message.udf_name, message.udf_version), message.rows)
+    return KeptRows(FunctionVersion(message.udf.name, message.udf.version), message.rows)
 
 
 def reason_to_proto(reason: Reason) -> planner_pb2.Reason.ValueType:

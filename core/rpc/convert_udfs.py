@@ -10,6 +10,13 @@ from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRul
 from core.errors import InvalidArgument
 from core.rpc.convert_arrow import known, only_field, schema_to_bytes
 from core.rpc.convert_types import schema_from_either, schema_to_json
+from core.rpc.convert_values import (
+    duration_to_proto,
+    given,
+    number_from_proto,
+    positive_from_proto,
+    seconds_from_proto,
+)
 from core.udf import blobs
 from leman.v1 import udf_pb2
 
@@ -40,8 +47,8 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
         stateful=udf.stateful,
         checkpoint=bounds_to_proto(udf.checkpoint),
         error_policy=error_policy_to_proto(udf.error_policy),
-        batch_size=udf.batch_size,
-        timeout_seconds=udf.timeout_seconds,
+        batch_size=given(udf.batch_size),
+        call_timeout=duration_to_proto(udf.timeout_seconds) if udf.timeout_seconds else None,
         resources=resources_to_proto(udf.resources),
     )
     inputs = _input_schema(udf)
@@ -77,12 +84,21 @@ def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         stateful=message.stateful,
         checkpoint=bounds_from_proto(message.checkpoint),
         error_policy=ErrorPolicy() if policy is None else error_policy_from_proto(policy),
-        batch_size=message.batch_size,
+        batch_size=number_from_proto(message, "batch_size"),
         sql_expression=message.sql_expression,
-        timeout_seconds=message.timeout_seconds,
+        timeout_seconds=_timeout(message),
         blob=blobs.is_blob(output),
         resources=resources_from_proto(message.resources),
     )
+
+
+def _timeout(message: udf_pb2.UdfDefinition) -> float:
+    seconds = seconds_from_proto(message, "call_timeout")
+    if message.HasField("call_timeout") and not seconds:
+        raise InvalidArgument(
+            "BAD_NUMBER", "call_timeout is zero: set a time above it, or leave it out", field="definition.call_timeout"
+        )
+    return seconds
 
 
 def _check_known(field: pa.Field) -> None:
@@ -111,24 +127,31 @@ def resources_to_proto(resources: Resources) -> udf_pb2.Resources | None:
     if resources == Resources():
         return None
     return udf_pb2.Resources(
-        num_cpus=resources.num_cpus, num_gpus=resources.num_gpus, memory_bytes=resources.memory_bytes
+        num_cpus=given(resources.num_cpus),
+        num_gpus=given(resources.num_gpus),
+        memory_bytes=given(resources.memory_bytes),
     )
 
 
 def resources_from_proto(message: udf_pb2.Resources) -> Resources:
-    return Resources(message.num_cpus, message.num_gpus, message.memory_bytes)
+    return Resources(
+        number_from_proto(message, "num_cpus"),
+        positive_from_proto(message, "num_gpus"),
+        number_from_proto(message, "memory_bytes"),
+    )
 
 
 def bounds_to_proto(bounds: CheckpointBounds) -> udf_pb2.CheckpointBounds:
     return udf_pb2.CheckpointBounds(
-        checkpoint_size=bounds.checkpoint_size,
-        min_checkpoint_size=bounds.min_checkpoint_size,
-        max_checkpoint_size=bounds.max_checkpoint_size,
+        checkpoint_size=given(bounds.checkpoint_size),
+        min_checkpoint_size=given(bounds.min_checkpoint_size),
+        max_checkpoint_size=given(bounds.max_checkpoint_size),
     )
 
 
 def bounds_from_proto(message: udf_pb2.CheckpointBounds) -> CheckpointBounds:
-    return CheckpointBounds(message.checkpoint_size, message.min_checkpoint_size, message.max_checkpoint_size)
+    sizes = ("checkpoint_size", "min_checkpoint_size", "max_checkpoint_size")
+    return CheckpointBounds(*(number_from_proto(message, size) for size in sizes))
 
 
 def error_policy_to_proto(policy: ErrorPolicy) -> udf_pb2.ErrorPolicy:
@@ -138,34 +161,41 @@ def error_policy_to_proto(policy: ErrorPolicy) -> udf_pb2.ErrorPolicy:
             exception_types=rule.exception_types,
             message_pattern=rule.message_pattern,
             max_attempts=rule.max_attempts,
-            initial_backoff_seconds=rule.initial_backoff_seconds,
-            max_backoff_seconds=rule.max_backoff_seconds,
+            initial_backoff=duration_to_proto(rule.initial_backoff_seconds),
+            max_backoff=duration_to_proto(rule.max_backoff_seconds),
         )
         for rule in policy.rules
     ]
     return udf_pb2.ErrorPolicy(
         rules=rules,
-        max_errors=policy.max_errors,
-        max_error_fraction=policy.max_error_fraction,
+        max_errors=given(policy.max_errors),
+        max_error_fraction=given(policy.max_error_fraction),
         store_errors=policy.store_errors,
     )
 
 
 def error_policy_from_proto(message: udf_pb2.ErrorPolicy) -> ErrorPolicy:
-    """Return the policy. Zero attempts and a zero longest pause, the values of fields left out, mean the defaults."""
+    """Return the policy; fields that are left out have their defaults."""
     default = ErrorRule(ErrorAction.RETRY)
     rules = tuple(
         ErrorRule(
             action=known(_ACTION_FROM, rule.action, "error_policy.rules.action"),
             exception_types=tuple(rule.exception_types),
             message_pattern=rule.message_pattern,
-            max_attempts=rule.max_attempts or default.max_attempts,
-            initial_backoff_seconds=rule.initial_backoff_seconds,
-            max_backoff_seconds=rule.max_backoff_seconds or default.max_backoff_seconds,
+            max_attempts=number_from_proto(rule, "max_attempts", default=default.max_attempts),
+            initial_backoff_seconds=seconds_from_proto(
+                rule, "initial_backoff", default=default.initial_backoff_seconds
+            ),
+            max_backoff_seconds=seconds_from_proto(rule, "max_backoff", default=default.max_backoff_seconds),
         )
         for rule in message.rules
     )
-    return ErrorPolicy(rules, message.max_errors, message.max_error_fraction, message.store_errors)
+    return ErrorPolicy(
+        rules,
+        number_from_proto(message, "max_errors"),
+        positive_from_proto(message, "max_error_fraction"),
+        message.store_errors,
+    )
 
 
 def _output_field(udf: UdfDefinition) -> pa.Field:

@@ -12,6 +12,7 @@ from core.domain.view import INTERNAL_COLUMNS, MaterializedView, ViewColumn, Vie
 from core.errors import InvalidArgument
 from core.rpc import convert
 from core.rpc.convert_types import schema_to_json
+from core.rpc.convert_values import given, number_from_proto, ref_to_proto
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 Word = TypeVar("Word", RefreshMode, RefreshReason, ChangeKind)
@@ -22,6 +23,10 @@ _POLICIES = {
     planner_pb2.RefreshSpec.POLICY_INCREMENTAL: RefreshPolicy.INCREMENTAL,
     planner_pb2.RefreshSpec.POLICY_FULL: RefreshPolicy.FULL,
 }
+
+
+#: A view's format, as it is stored → how it refers to rows of its source.
+_ROW_REFERENCES = {1: catalog_pb2.ROW_REFERENCE_ADDRESS, 2: catalog_pb2.ROW_REFERENCE_STABLE_ROW_ID}
 
 
 def quoted(column: str) -> str:
@@ -35,8 +40,7 @@ def query_to_proto(query: ViewQuery) -> catalog_pb2.ViewQuery:
         columns=[_column_to_proto(column) for column in query.columns],
         functions=[function_to_proto(function) for function in query.functions],
         where=query.where,
-        shuffle=query.shuffle,
-        shuffle_seed=query.seed,
+        shuffle_seed=query.seed if query.shuffle else None,
         limit=query.limit,
         offset=query.offset,
     )
@@ -53,7 +57,7 @@ def query_from_proto(message: catalog_pb2.ViewQuery) -> ViewQuery:
         columns=tuple(_column_from_proto(column) for column in message.columns),
         functions=tuple(function_from_proto(function) for function in message.functions),
         where=message.where,
-        shuffle=message.shuffle,
+        shuffle=message.HasField("shuffle_seed"),
         seed=message.shuffle_seed,
         limit=message.limit if message.HasField("limit") else None,
         offset=message.offset,
@@ -78,21 +82,23 @@ def _column_from_proto(message: catalog_pb2.ViewColumn) -> ViewColumn:
 
 def function_to_proto(function: ViewFunction) -> catalog_pb2.ViewFunction:
     return catalog_pb2.ViewFunction(
-        name=function.name, udf_name=function.udf_name, udf_version=function.udf_version, inputs=function.inputs
+        name=function.name,
+        udf=ref_to_proto(function.udf_name, function.udf_version),
+        input_columns=function.inputs,
     )
 
 
 def function_from_proto(message: catalog_pb2.ViewFunction) -> ViewFunction:
-    return ViewFunction(message.name, message.udf_name, message.udf_version, tuple(message.inputs))
+    return ViewFunction(message.name, message.udf.name, message.udf.version, tuple(message.input_columns))
 
 
 def refresh_spec_to_proto(spec: RefreshSpec) -> planner_pb2.RefreshSpec:
     return planner_pb2.RefreshSpec(
         view=catalog_pb2.TableRef(database=spec.database, table=spec.view),
-        src_version=spec.src_version,
-        max_rows_per_fragment=spec.max_rows_per_fragment,
+        src_version=given(spec.src_version),
+        max_rows_per_fragment=given(spec.max_rows_per_fragment),
         policy=planner_pb2.RefreshSpec.Policy.Value(f"POLICY_{spec.policy.name}"),
-        concurrency=spec.concurrency,
+        concurrency=given(spec.concurrency),
         optimize_indices=spec.optimize_indices,
     )
 
@@ -104,10 +110,10 @@ def refresh_spec_from_proto(message: planner_pb2.RefreshSpec) -> RefreshSpec:
     return RefreshSpec(
         database=message.view.database,
         view=message.view.table,
-        src_version=message.src_version,
-        max_rows_per_fragment=message.max_rows_per_fragment,
+        src_version=number_from_proto(message, "src_version"),
+        max_rows_per_fragment=number_from_proto(message, "max_rows_per_fragment"),
         policy=policy,
-        concurrency=message.concurrency,
+        concurrency=number_from_proto(message, "concurrency"),
         optimize_indices=message.optimize_indices,
     )
 
@@ -163,7 +169,7 @@ def view_to_proto(view: MaterializedView) -> catalog_pb2.MaterializedView:
         query=query_to_proto(view.definition.query),
         source_uri=view.definition.source_uri,
         source_version=view.definition.base_version,
-        format=int(view.definition.format),
+        row_reference=_ROW_REFERENCES[int(view.definition.format)],
         row_count=view.row_count,
         rows_set=view.rows_set,
         schema=convert.schema_to_bytes(visible_schema(view.schema)),

@@ -31,7 +31,7 @@ REQUEST_ID = "x-request-id"
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _READS = ("Get", "List", "Describe", "Read")
 #: Unary methods that change nothing: they may end in the middle.
-_CHANGELESS = (*_READS, "Explain", "Plan")
+_CHANGELESS = (*_READS, "Explain", "Plan", "Wait")
 _LONGEST_REQUEST_ID = 128
 
 log = structlog.get_logger(__name__)

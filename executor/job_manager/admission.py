@@ -18,6 +18,7 @@ from executor.job_manager.adoption import Adoption
 from executor.job_manager.manager_parts import Shared
 from executor.job_manager.queries import JobQueries
 from executor.job_manager.supervisor import Supervisor
+from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
 from executor.jobs.request_memory import JobRequests
 from executor.jobs.retry import Retry, check_worth, specification
@@ -36,6 +37,7 @@ class _Asked:
     request_id: str
     #: Digest of the whole message that asks for it.
     body: str
+    attributes: JobAttributes
     retry_of: Job | None = None
 
     def job(self) -> Job:
@@ -55,6 +57,8 @@ class _Asked:
             now,
             retry_of=self.retry_of.job_id if self.retry_of else "",
             request_body=self.body,
+            labels=dict(self.attributes.labels),
+            priority=self.attributes.priority,
         )
 
 
@@ -73,20 +77,22 @@ class Admission:
         self._requests = JobRequests()
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
 
-    async def create(self, request: JobRequest, request_id: str, body: str) -> Job:
+    async def create(self, request: JobRequest, request_id: str, body: str, attributes: JobAttributes) -> Job:
         """Accept a job, see `JobManager.create`."""
-        make = functools.partial(self._create, _Asked(request=request, request_id=request_id, body=body))
+        asked = _Asked(request=request, request_id=request_id, body=body, attributes=attributes)
+        make = functools.partial(self._create, asked)
         return await self._once(request.database, request_id, body, make)
 
-    async def retry(self, path: str, retry: Retry, request_id: str, body: str) -> Job:
+    async def retry(self, path: str, retry: Retry, request_id: str, body: str, attributes: JobAttributes) -> Job:
         """Accept the retry of a job, see `JobManager.retry`."""
-        make = functools.partial(self._retry, path, retry, request_id, body)
+        make = functools.partial(self._retry, path, retry, request_id, body, attributes)
         return await self._once(path, request_id, body, make)
 
-    async def _retry(self, path: str, retry: Retry, request_id: str, body: str) -> Job:
+    async def _retry(self, path: str, retry: Retry, request_id: str, body: str, attributes: JobAttributes) -> Job:
         job = await self._queries.get(path, retry.job_id)
         spec = await specification(self._services.planner, job, retry)
-        return await self._create(_Asked(request=spec, request_id=request_id, body=body, retry_of=job))
+        asked = _Asked(request=spec, request_id=request_id, body=body, attributes=attributes, retry_of=job)
+        return await self._create(asked)
 
     async def stop(self) -> None:
         """End the making of jobs."""
@@ -138,9 +144,10 @@ class Admission:
         if await self._is_made_elsewhere(job):
             run.status.lose()
             return job
-        turn = self._supervisor.queue.join(job.job_id, job.created_at)
+        turn = self._supervisor.queue.join(job.job_id, job.created_at, priority=job.priority)
         at_once = turn.done()
         if at_once:
+            run.status.has_its_turn()
             run.prefetch(plan)
         else:
             run.status.note("queue", "as many jobs run as may: it waits for its turn")

@@ -14,7 +14,7 @@ from executor.coordination.leases import Answer
 from executor.job_manager.databases import JobDatabase
 from executor.job_manager.manager_parts import Shared
 from executor.job_manager.supervisor import Supervisor
-from executor.jobs.known_jobs import JobFilter
+from executor.jobs.job_filter import JobFilter
 from executor.jobs.takeover import begin_attempt
 
 _log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ class Adoption:
             return
         await database.reload()
         database.loaded = True
-        open_jobs, _ = database.jobs.newest(JobFilter(states=OPEN))
+        open_jobs, _ = database.jobs.listed(JobFilter(states=OPEN))
         for job in reversed(open_jobs):
             self.adopt_when_free(database, job.job_id)
         for count, job in enumerate(database.jobs):
@@ -133,7 +133,7 @@ class Adoption:
         run = self._supervisor.run_of(job)
         run.status.note("state", "taken over from an executor that died or was stopped")
         self._running.runs[job.job_id] = run
-        turn = self._supervisor.queue.join(job.job_id, job.created_at, always=True)
+        turn = self._supervisor.queue.join(job.job_id, job.created_at, priority=job.priority, always=True)
         self._supervisor.start(run, self._supervisor.in_turn(run, turn))
 
     async def _end_for_another(self, job: Job) -> None:
@@ -145,7 +145,8 @@ class Adoption:
             await begin_attempt(self._services.commits, job)
         except LemanError as error:  # who commits by the same coordinator cannot reach it either
             _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
-        await self._store.save(replace(job, updated_at=time.time()))
+        now = time.time()
+        await self._store.save(replace(job, updated_at=now, ended_at=now))
         await self._leases.release(job.job_id)
 
     async def hand_back(self, job: Job) -> None:

@@ -14,8 +14,8 @@ from core.rpc.blocking import BlockingPool
 from executor.coordination.leases import JobLeases
 from executor.job_manager.databases import JobDatabase, JobDatabases
 from executor.job_manager.running_jobs import RunningJobs
+from executor.jobs.job_filter import JobFilter
 from executor.jobs.job_record import JobRecord
-from executor.jobs.known_jobs import JobFilter
 from executor.worker.error_store import JobErrors, errors_uri
 
 _log = structlog.get_logger(__name__)
@@ -87,5 +87,5 @@ class HistoryJobStore:
             return bool(other.rows_failed) and its == function and other.job_id != job.job_id
 
         jobs = self._databases.of(job).jobs
-        found, _ = jobs.newest(JobFilter(table=job.request.table, matches=failed), most=_FAILED_IN)
+        found, _ = jobs.listed(JobFilter(tables=frozenset({job.request.table}), matches=failed), most=_FAILED_IN)
         return tuple(record.job_id for record in found)

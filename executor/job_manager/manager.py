@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import structlog
 
 from core.domain.job import Job, JobEvent, JobRequest, JobState, StoredRowError
-from core.errors import LemanError, Unavailable
+from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.job_manager.admission import Admission
 from executor.job_manager.adoption import Adoption
 from executor.job_manager.manager_parts import Shared
 from executor.job_manager.queries import JobQueries
 from executor.job_manager.supervisor import Supervisor
-from executor.jobs.job_record import Age
+from executor.jobs.job_attributes import USUAL, JobAttributes
+from executor.jobs.job_filter import JobFilter, JobListing
 from executor.jobs.retry import Retry
 from executor.jobs.row_errors import Place
 
@@ -48,22 +50,27 @@ class JobManager:
         """Open a database, and take over the jobs that a dead executor left in it."""
         await self._adoption.open(path)
 
-    async def create(self, request: JobRequest, request_id: str, *, body: str = "") -> Job:
+    async def create(
+        self, request: JobRequest, request_id: str, *, body: str = "", attributes: JobAttributes = USUAL
+    ) -> Job:
         """Accept a job and return it running, waiting for its turn, or done where nothing was to do.
 
         Args:
             request: What it is to do.
             request_id: The same id with the same `body` gives the same job; without an id each call makes one.
             body: Digest of the whole message that asks for it.
+            attributes: What its caller says of it.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – the request id was given with another body.
             ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free.
             LemanError: What planning raises.
         """
-        return await self._admission.create(request, request_id, body)
+        return await self._admission.create(request, request_id, body, attributes)
 
-    async def retry(self, database: str, retry: Retry, request_id: str, *, body: str = "") -> Job:
+    async def retry(
+        self, database: str, retry: Retry, request_id: str, *, body: str = "", attributes: JobAttributes = USUAL
+    ) -> Job:
         """Accept a job that computes the failed rows of an ended one again.
 
         Raises:
@@ -71,17 +78,19 @@ class JobManager:
             FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row.
             LemanError: What `create` and `executor.jobs.retry.specification` raise.
         """
-        return await self._admission.retry(database, retry, request_id, body)
+        return await self._admission.retry(database, retry, request_id, body, attributes)
 
     async def get(self, database: str, job_id: str) -> Job:
         """Return a job, see `JobQueries.get`."""
         return await self._queries.get(database, job_id)
 
-    async def list_jobs(
-        self, database: str, table: str, after: Age | None = None, most: int | None = None
-    ) -> list[Job]:
+    async def list_jobs(self, database: str, listing: JobListing = JobListing()) -> list[Job]:  # noqa: B008 - frozen
         """Return a page of jobs, see `JobQueries.list_jobs`."""
-        return await self._queries.list_jobs(database, table, after, most)
+        return await self._queries.list_jobs(database, listing)
+
+    async def count_jobs(self, database: str, job_filter: JobFilter) -> int:
+        """Count jobs, see `JobQueries.count_jobs`."""
+        return await self._queries.count_jobs(database, job_filter)
 
     async def warnings(self, database: str) -> list[str]:
         """Return what of a job history is damaged, see `JobQueries.warnings`."""
@@ -124,6 +133,44 @@ class JobManager:
                 self._supervisor.leave_queue(job_id)
             else:
                 await asyncio.to_thread(run.cancel)
+        return run.status.snapshot()
+
+    async def cancel_all(self, database: str, job_filter: JobFilter) -> tuple[list[Job], list[str]]:
+        """Ask all jobs to stop that a filter lets through and that have not ended.
+
+        Returns:
+            The jobs after that, newest first, and the ids of those that another executor runs.
+        """
+        asked: list[Job] = []
+        elsewhere: list[str] = []
+        for job in await self.list_jobs(database, JobListing(filter=job_filter)):
+            if job.state.terminal:
+                continue
+            try:
+                asked.append(await self.cancel(database, job.job_id))
+            except Unavailable:
+                elsewhere.append(job.job_id)
+        return asked, elsewhere
+
+    async def update(self, database: str, job_id: str, **changes: Any) -> Job:
+        """Change `labels` or `priority` of a job that has not ended.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            FailedPrecondition: JOB_ENDED – it has ended.
+            Unavailable: JOB_ELSEWHERE – another executor runs it.
+        """
+        job = await self.get(database, job_id)
+        run = self._running.here(job_id)
+        if job.state.terminal:
+            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
+        if run is None:
+            raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
+        run.status.update(**changes)
+        await self._store.save(run.status.job)
+        self._supervisor.queue.prioritise(job_id, run.status.job.priority)
+        self._supervisor.tell_places()
+        await run.status.publish()
         return run.status.snapshot()
 
     async def _save_cancelling(self, job: Job) -> None:

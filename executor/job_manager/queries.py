@@ -10,8 +10,7 @@ from core.domain.job import Job, JobEvent, StoredRowError
 from core.errors import NotFound
 from executor.job_manager.adoption import Adoption
 from executor.job_manager.running_jobs import RunningJobs
-from executor.jobs.job_record import Age
-from executor.jobs.known_jobs import JobFilter
+from executor.jobs.job_filter import JobFilter, JobListing
 from executor.jobs.row_errors import Place
 
 _POLL_SECONDS = 1.0
@@ -43,23 +42,33 @@ class JobQueries:
             raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
         return self._running.current(job)
 
-    async def list_jobs(self, path: str, table: str, after: Age | None = None, most: int | None = None) -> list[Job]:
-        """Return the jobs of a table (empty: of all), newest first.
-
-        Args:
-            after: Only jobs older than this one; None: from the newest on.
-            most: So many at the most; None: all.
-        """
+    async def list_jobs(self, path: str, listing: JobListing) -> list[Job]:
+        """Return the jobs of a listing."""
         database = await self._adoption.open(path)
         await database.reload()
         found: list[Job] = []
-        go_on: Age | None = after
+        go_on = listing.after
         while True:
-            left = None if most is None else most - len(found)
-            records, go_on = database.jobs.newest(JobFilter(table=table), go_on, left, _LOOKS)
+            left = None if listing.most is None else listing.most - len(found)
+            records, go_on = database.jobs.listed(
+                listing.filter, go_on, left, _LOOKS, oldest_first=listing.oldest_first
+            )
             found += [self._running.current(record.job()) for record in records]
             if go_on is None:
                 return found
+            await asyncio.sleep(0)
+
+    async def count_jobs(self, path: str, wanted: JobFilter) -> int:
+        """Count the jobs that a filter lets through, as history had them when a listing asked last."""
+        jobs = (await self._adoption.open(path)).jobs
+        if wanted == JobFilter():
+            return len(jobs)
+        count, go_on = 0, None
+        while True:
+            records, go_on = jobs.listed(wanted, go_on, None, _LOOKS)
+            count += len(records)
+            if go_on is None:
+                return count
             await asyncio.sleep(0)
 
     async def warnings(self, path: str) -> list[str]:

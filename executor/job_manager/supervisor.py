@@ -65,6 +65,7 @@ class Supervisor:
             await run.end(JobState.CANCELLED)
             return
         run.status.queue(0)
+        run.status.has_its_turn()
         if run.status.job.state is JobState.PENDING:  # from now on it counts when its executor dies
             await run.status.move(JobState.PLANNING)
             await self._store.save(run.status.job)

@@ -1,4 +1,4 @@
-"""The queue of jobs: some have their turn, others wait for it, in the order in which they were accepted."""
+"""The queue of jobs: some have their turn, others wait for it, by priority and in the order of their acceptance."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class JobQueue:
         self._most_running = most_running
         self._most_waiting = most_waiting
         self._running: set[str] = set()
-        self._order: list[tuple[float, str]] = []
+        #: The negative priority, the time of acceptance and the id of each job that waits.
+        self._order: list[tuple[int, float, str]] = []
         self._turns: dict[str, asyncio.Future[bool]] = {}
         self._closed = False
 
@@ -38,10 +39,13 @@ class JobQueue:
                 retry_after_seconds=_RETRY_SECONDS,
             )
 
-    def join(self, job_id: str, accepted_at: float, *, always: bool = False) -> asyncio.Future[bool]:
+    def join(self, job_id: str, accepted_at: float, *, priority: int = 0, always: bool = False) -> asyncio.Future[bool]:
         """Put a job into the queue.
 
         Args:
+            job_id: The job.
+            accepted_at: When it was accepted: of two jobs with one priority, the earlier has its turn first.
+            priority: Jobs with a higher one have their turn first.
             always: Accept the job also where the queue is full.
 
         Returns:
@@ -53,7 +57,7 @@ class JobQueue:
         if not always:
             self.check_capacity()
         turn = self._turns[job_id] = asyncio.get_running_loop().create_future()
-        bisect.insort(self._order, (accepted_at, job_id))
+        bisect.insort(self._order, (-priority, accepted_at, job_id))
         self._next()
         return turn
 
@@ -62,10 +66,18 @@ class JobQueue:
         self._running.discard(job_id)
         turn = self._turns.pop(job_id, None)
         if turn is not None:
-            self._order = [entry for entry in self._order if entry[1] != job_id]
+            self._order = [entry for entry in self._order if entry[2] != job_id]
             if not turn.done():
                 turn.set_result(False)
         self._next()
+
+    def prioritise(self, job_id: str, priority: int) -> None:
+        """Give a job that waits another priority; nothing is done for one that does not wait."""
+        for at, (_, accepted_at, waiting) in enumerate(self._order):
+            if waiting == job_id:
+                del self._order[at]
+                bisect.insort(self._order, (-priority, accepted_at, job_id))
+                return
 
     def waits(self, job_id: str) -> bool:
         """Tell whether the job waits for its turn."""
@@ -73,7 +85,7 @@ class JobQueue:
 
     def places(self) -> Iterator[tuple[str, int]]:
         """Yield the jobs that wait, with their places; 1 is next."""
-        return ((job_id, place) for place, (_, job_id) in enumerate(self._order, start=1))
+        return ((job_id, place) for place, (_, _, job_id) in enumerate(self._order, start=1))
 
     def close(self) -> None:
         """Give nobody a turn any more."""
@@ -81,7 +93,7 @@ class JobQueue:
 
     def _next(self) -> None:
         while self._order and len(self._running) < self._most_running and not self._closed:
-            _, job_id = self._order.pop(0)
+            _, _, job_id = self._order.pop(0)
             self._running.add(job_id)
             turn = self._turns.pop(job_id)
             if not turn.done():

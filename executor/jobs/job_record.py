@@ -11,6 +11,7 @@ from core.lance_io.job_records import Asked, CallCost, JobHead
 
 #: Sort key of a job: microseconds since the epoch when it was accepted, and its id.
 Age = tuple[int, str]
+_NO_LABELS: dict[str, str] = {}
 #: Whole jobs that are kept of those that were asked for last.
 _DECODED = 4096
 
@@ -29,6 +30,7 @@ class JobRecord:
         "created_at",
         "executor",
         "job_id",
+        "labels",
         "request_id",
         "rows_failed",
         "seconds_per_row",
@@ -53,6 +55,7 @@ class JobRecord:
         self.udf_name = sys.intern(head.udf_name)
         self.udf_version = sys.intern(head.udf_version)
         self.rows_failed = head.progress.rows_failed
+        self.labels = head.labels or _NO_LABELS
         self.seconds_per_row = _seconds_per_row(head.progress)
         self._whole = whole
 
@@ -114,6 +117,7 @@ def _head(job: Job) -> JobHead:
         progress=CallCost(progress.rows_failed, progress.rows_evaluated, progress.udf_seconds, progress.read_seconds),
         backfill=None if job.column is None else asked,
         refresh=asked if job.column is None else None,
+        labels=job.labels,
     )
 
 

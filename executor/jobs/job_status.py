@@ -97,7 +97,15 @@ class JobStatus:
         await self.publish()
 
     def _in(self, state: JobState, **changes: Any) -> Job:
-        return replace(self.job, state=state, updated_at=time.time(), progress=self.metrics.progress(), **changes)
+        now = time.time()
+        if state.terminal:
+            changes["ended_at"] = now
+        return replace(self.job, state=state, updated_at=now, progress=self.metrics.progress(), **changes)
+
+    def has_its_turn(self) -> None:
+        """Note when the job first had its turn."""
+        if not self.job.started_at:
+            self.update(started_at=time.time())
 
     async def _enter(self, job: Job) -> None:
         self.job = job

@@ -4,37 +4,16 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from core.domain.job import Job, JobState
+from executor.jobs.job_filter import JobFilter
 from executor.jobs.job_record import Age, JobRecord
 
 _age = attrgetter("age")
 #: What a list of records has in common: everything (None), a table, or a state.
 _Shared = str | JobState | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobFilter:
-    """Which jobs are wanted: those for which all holds that is given."""
-
-    table: str = ""
-    states: frozenset[JobState] = frozenset()
-    #: Accepted at this time or later, and before that one, in microseconds since the epoch.
-    accepted_from: int | None = None
-    accepted_before: int | None = None
-    #: Anything else.
-    matches: Callable[[JobRecord], bool] | None = None
-
-    def wants(self, record: JobRecord) -> bool:
-        """Tell whether a job is wanted, as far as more than its age says."""
-        return (
-            (not self.table or record.table == self.table)
-            and (not self.states or record.state in self.states)
-            and (self.matches is None or self.matches(record))
-        )
 
 
 class KnownJobs:
@@ -91,24 +70,32 @@ class KnownJobs:
             if self._requests.get(record.request_id) == job_id:
                 del self._requests[record.request_id]
 
-    def newest(
-        self, wanted: JobFilter, after: Age | None = None, most: int | None = None, looks: int | None = None
+    def listed(
+        self,
+        wanted: JobFilter,
+        after: Age | None = None,
+        most: int | None = None,
+        looks: int | None = None,
+        *,
+        oldest_first: bool = False,
     ) -> tuple[list[JobRecord], Age | None]:
-        """Return the newest jobs that are wanted, newest first.
+        """Return jobs that are wanted, newest first or oldest first.
 
         Args:
             wanted: Which.
-            after: Only jobs older than this one; None: from the newest on.
+            after: Only jobs that come after this one; None: from the first on.
             most: So many at the most; None: all.
             looks: So many jobs are looked at at the most; None: as many as it takes.
+            oldest_first: The order.
 
         Returns:
             The jobs, and the last one that was looked at where looking on may find more; None: these are all, or
             `most` of them.
         """
         found: list[JobRecord] = []
-        for count, record in enumerate(self._candidates(wanted, after), 1):
-            if wanted.accepted_from is not None and record.created_at < wanted.accepted_from:
+        candidates = self._oldest(wanted, after) if oldest_first else self._newest(wanted, after)
+        for count, record in enumerate(candidates, 1):
+            if wanted.is_past(record, oldest_first=oldest_first):
                 break
             if wanted.wants(record):
                 found.append(record)
@@ -118,16 +105,21 @@ class KnownJobs:
                 return found, record.age
         return found, None
 
-    def _candidates(self, wanted: JobFilter, after: Age | None) -> Iterator[JobRecord]:
+    def _newest(self, wanted: JobFilter, after: Age | None) -> Iterator[JobRecord]:
         """Yield the records of the lists that hold all that are wanted, newest first."""
         before = min((age for age in (after, _begin(wanted.accepted_before)) if age is not None), default=None)
         sources = [_backwards(records, before) for records in self._narrowest(wanted)]
         return sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_age, reverse=True)
 
+    def _oldest(self, wanted: JobFilter, after: Age | None) -> Iterator[JobRecord]:
+        """Yield the records of the lists that hold all that are wanted, oldest first."""
+        sources = [_forwards(records, after, _begin(wanted.accepted_from)) for records in self._narrowest(wanted)]
+        return sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_age)
+
     def _narrowest(self, wanted: JobFilter) -> Sequence[list[JobRecord]]:
         choices: list[list[list[JobRecord]]] = [[self._lists[None]]]
-        if wanted.table:
-            choices.append([self._lists.get(wanted.table, [])])
+        if wanted.tables:
+            choices.append([self._lists.get(table, []) for table in wanted.tables])
         if wanted.states:
             choices.append([self._lists.get(state, []) for state in wanted.states])
         return min(choices, key=lambda lists: sum(map(len, lists)))
@@ -152,3 +144,10 @@ def _begin(accepted_before: int | None) -> Age | None:
 def _backwards(records: list[JobRecord], before: Age | None) -> Iterator[JobRecord]:
     end = len(records) if before is None else bisect.bisect_left(records, before, key=_age)
     return map(records.__getitem__, range(end - 1, -1, -1))
+
+
+def _forwards(records: list[JobRecord], after: Age | None, begin: Age | None) -> Iterator[JobRecord]:
+    first = 0 if after is None else bisect.bisect_right(records, after, key=_age)
+    if begin is not None:
+        first = max(first, bisect.bisect_left(records, begin, key=_age))
+    return map(records.__getitem__, range(first, len(records)))

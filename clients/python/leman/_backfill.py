@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
+from leman._wire_values import ref
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
 
@@ -91,28 +92,30 @@ class BackfillOptions:
     def spec(
         self, table: catalog_pb2.TableRef, column: str, udf_name: str, udf_version: str
     ) -> planner_pb2.BackfillSpec:
-        """The parameters on the wire, where 0 and empty mean "not given"."""
-        return planner_pb2.BackfillSpec(
+        """The parameters on the wire; what is not given is left out."""
+        spec = planner_pb2.BackfillSpec(
             table=table,
             column=column,
-            udf_name=udf_name,
-            udf_version=udf_version,
+            udf=ref(udf_name, udf_version) if udf_name else None,
             where=self.where or "",
-            read_version=self.read_version if isinstance(self.read_version, int) else 0,
-            read_tag=self.read_version if isinstance(self.read_version, str) else "",
-            concurrency=self.concurrency or 0,
-            intra_applier_concurrency=self.intra_applier_concurrency or 0,
+            concurrency=self.concurrency,
+            intra_applier_concurrency=self.intra_applier_concurrency,
             checkpoint=udf_pb2.CheckpointBounds(
-                checkpoint_size=self.checkpoint_size or 0,
-                min_checkpoint_size=self.min_checkpoint_size or 0,
-                max_checkpoint_size=self.max_checkpoint_size or 0,
+                checkpoint_size=self.checkpoint_size,
+                min_checkpoint_size=self.min_checkpoint_size,
+                max_checkpoint_size=self.max_checkpoint_size,
             ),
-            task_size=self.task_size or 0,
-            task_shuffle_diversity=self.task_shuffle_diversity or 0,
-            commit_granularity=self.commit_granularity or 0,
-            num_frags=self.num_frags or 0,
+            task_size=self.task_size,
+            task_shuffle_diversity=self.task_shuffle_diversity,
+            commit_granularity=self.commit_granularity,
+            num_frags=self.num_frags,
             optimize_indices=bool(self.optimize_indices),
         )
+        if isinstance(self.read_version, int):
+            spec.read_version = self.read_version
+        elif self.read_version is not None:
+            spec.read_tag = self.read_version
+        return spec
 
 
 _INT32 = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -11,7 +11,8 @@ from leman import _row_upload, _wire, local
 from leman._boundary import boundary, warn
 from leman._channel import Services
 from leman._future import JobFuture, retry_job, wait
-from leman._job_model import Job, Progress
+from leman._job_attributes import job_filter
+from leman._job_model import Job, JobState, Progress
 from leman._names import check_name
 from leman._paging import list_errors, pages
 from leman._query import Query
@@ -22,6 +23,7 @@ from leman._udf import UDF
 from leman._verify import Verification, verify
 from leman._view import View, create_view
 from leman._view_model import VIEW_KEY
+from leman._wire_values import ref
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, tables_pb2
 
@@ -175,7 +177,9 @@ class Database:
 
         Raises TableNotFound, and FailedPrecondition whose `reason` is NOT_A_VIEW or VIEW_IN_USE.
         """
-        request = commit_pb2.DropViewRequest(database=self.uri, name=check_name(name, "view"), force=force)
+        request = commit_pb2.DropViewRequest(
+            view=catalog_pb2.TableRef(database=self.uri, table=check_name(name, "view")), force=force
+        )
         self._services.commits.DropView(request)
 
     @boundary
@@ -216,16 +220,25 @@ class Database:
     def udf(self, name: str) -> UdfInfo:
         """A registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
         udf_name, _, version = name.partition("@")
-        request = catalog_pb2.GetUdfRequest(database=self.uri, name=udf_name, version=version)
+        request = catalog_pb2.GetUdfRequest(database=self.uri, udf=ref(udf_name, version))
         return _wire.udf_info(self._services.catalog.GetUdf(request).definition)
 
     @boundary
-    def jobs(self, table: str | None = None, limit: int | None = 100) -> list[Job]:
-        """Jobs, running and ended, newest first: those of `table`, at most `limit` (None: all). A UserWarning tells
-        what of the job history was damaged and set aside, if anything was: such jobs may be missing."""
+    def jobs(
+        self,
+        table: str | None = None,
+        limit: int | None = 100,
+        *,
+        states: Iterable[JobState | str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> list[Job]:
+        """Jobs, running and ended, newest first: those of `table`, in one of `states` (none: in any), with all of
+        `labels`; at most `limit` (None: all). A UserWarning tells what of the job history was damaged and set aside, if
+        anything was: such jobs may be missing. Raises InvalidArgument."""
+        wanted = job_filter(table, states, labels)
         requests = pages(
             lambda token, size: self._services.jobs.ListJobs(
-                jobs_pb2.ListJobsRequest(database=self.uri, table=table or "", page_size=size, page_token=token),
+                jobs_pb2.ListJobsRequest(database=self.uri, filter=wanted, page_size=size, page_token=token),
             ),
             limit,
         )
@@ -236,6 +249,23 @@ class Database:
         for text in damage:
             warn(text)
         return found
+
+    @boundary
+    def cancel_jobs(
+        self,
+        table: str | None = None,
+        *,
+        states: Iterable[JobState | str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> list[Job]:
+        """Ask the jobs to stop that `jobs` would list and that have not ended; without arguments all of them. What they
+        have finished is kept. Returns them as they stand after that; a UserWarning names those that could not be asked,
+        as another executor runs them. Raises InvalidArgument."""
+        request = jobs_pb2.CancelJobsRequest(database=self.uri, filter=job_filter(table, states, labels))
+        answer = self._services.jobs.CancelJobs(request)
+        if answer.jobs_elsewhere:
+            warn(f"not cancelled, as another executor runs them: {', '.join(answer.jobs_elsewhere)}")
+        return [_wire.job(job) for job in answer.jobs]
 
     def job(self, job_id: str) -> Job:
         """A job as it stands now. Raises JobNotFound."""

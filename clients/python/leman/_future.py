@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import grpc
+from google.protobuf import field_mask_pb2
 
 from leman import _wire
 from leman._boundary import boundary
 from leman._channel import Services
+from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Job, JobEvent, JobState, Progress
 from leman._patience import Patience
 from leman._registration import Registration
@@ -60,6 +62,20 @@ class JobFuture:
         """Ask it to stop; finished work is kept. Returns the state after that, usually CANCELLING."""
         request = jobs_pb2.CancelJobRequest(database=self._database, job_id=self.job_id)
         return _wire.job(self._services.jobs.CancelJob(request).job).state
+
+    @boundary
+    def update(self, *, labels: Mapping[str, str] | None = None, priority: int | None = None) -> Job:
+        """Give it other labels (all of them), or another priority, which counts while it waits for its turn; None
+        leaves what it has. Returns the job after that. Raises InvalidArgument, and FailedPrecondition (JOB_ENDED)."""
+        changed = [name for name, value in (("labels", labels), ("priority", priority)) if value is not None]
+        request = jobs_pb2.UpdateJobRequest(
+            database=self._database,
+            job_id=self.job_id,
+            labels=check_labels(labels),
+            priority=0 if priority is None else check_priority(priority),
+            update_mask=field_mask_pb2.FieldMask(paths=changed),
+        )
+        return _wire.job(self._services.jobs.UpdateJob(request).job)
 
     @boundary
     def retry(self, *, udf: UDF | str | None = None, keep_others: bool = False) -> JobFuture:
@@ -147,7 +163,7 @@ def retry_job(
         database=database, job_id=job_id, keep_others=keep_others, request_id=uuid.uuid4().hex
     )
     if found is not None:
-        request.udf_name, request.udf_version = found.name, found.version
+        request.udf.name, request.udf.version = found.name, found.version
     job = _wire.job(services.jobs.RetryJob(request).job)
     return JobFuture(services, database, job.job_id, job if job.state.terminal else None)
 

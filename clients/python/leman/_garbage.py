@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from leman._wire_values import given, time
 from leman.errors import InvalidArgument
-from leman.v1 import commit_pb2
+from leman.v1 import catalog_pb2, commit_pb2
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE = re.compile(r"(\d+)([smhdw])|0")
@@ -42,7 +43,7 @@ class StoredFile:
     use: str
     fate: str
     size_bytes: int
-    modified: datetime.datetime
+    modify_time: datetime.datetime
     key: str = ""
     udf_name: str = ""
     udf_version: str = ""
@@ -94,14 +95,19 @@ def seconds_of(age: str | datetime.timedelta) -> int:
 
 
 def make_request(
-    uri: str, older_than: str | datetime.timedelta | None, limit: int, *, dry_run: bool, include_kept: bool
+    table: catalog_pb2.TableRef,
+    older_than: str | datetime.timedelta | None,
+    limit: int,
+    *,
+    dry_run: bool,
+    include_kept: bool,
 ) -> commit_pb2.CollectGarbageRequest:
     """The call. Raises InvalidArgument."""
     if limit < 1:
         raise InvalidArgument(f"limit={limit}: at least one file is to be named")
-    request = commit_pb2.CollectGarbageRequest(uri=uri, dry_run=dry_run, include_kept=include_kept, max_files=limit)
+    request = commit_pb2.CollectGarbageRequest(table=table, dry_run=dry_run, include_kept=include_kept, max_files=limit)
     if older_than is not None:
-        request.older_than_seconds = seconds_of(older_than)
+        request.older_than.FromSeconds(seconds_of(older_than))
     return request
 
 
@@ -127,12 +133,12 @@ def _file(message: commit_pb2.StoredFile) -> StoredFile:
         use=kinds.Use.Name(message.use).removeprefix("USE_"),
         fate=kinds.Fate.Name(message.fate).removeprefix("FATE_"),
         size_bytes=message.size_bytes,
-        modified=message.modified.ToDatetime(tzinfo=datetime.UTC),
+        modify_time=time(message.modify_time),
         key=message.key,
-        udf_name=message.udf_name,
-        udf_version=message.udf_version,
+        udf_name=message.udf.name,
+        udf_version=message.udf.version,
         column=message.column,
-        fragment_id=message.fragment_id if message.fragment_id >= 0 else None,
+        fragment_id=given(message, "fragment_id"),
         start=message.range.start if ranged else None,
         end=message.range.end if ranged else None,
         removed=message.removed,

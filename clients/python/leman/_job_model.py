@@ -149,12 +149,12 @@ def _stay(count: int, which: str) -> str:
 class Stall:
     """Something that a running job waits for and that has not moved for a while; `str` of it is a sentence.
 
-    `rows` of `fragment_id` are at hand in `worker`, a worker process: physical offsets, the end exclusive; -1: there is
-    no fragment. A worker that is `silent` does not even say that it lives: its work has been given to another one.
+    `rows` of `fragment_id` are at hand in `worker`, a worker process: physical offsets, the end exclusive; no
+    fragment: None. A worker that is `silent` does not even say that it lives: its work has been given to another one.
     """
 
     worker: str
-    fragment_id: int
+    fragment_id: int | None
     rows: tuple[int, int]
     idle_seconds: float
     silent: bool
@@ -171,8 +171,9 @@ class Job:
     refreshes a view has no `column` and says in `refresh_result` what it did so far. `queue_position`: its place among
     the jobs that wait for their turn, 1 is next; 0: it does not wait, or in another executor's queue. `failed_in`: ids
     of the jobs in which `progress.rows_failed_before` rows failed, or some of those that were found stored, as far as
-    history tells. `stale_indices`: indexes on
-    what it wrote that left rows out when it ended: see `Table.optimize_indices`."""
+    history tells. `stale_indices`: indexes on what it wrote that left rows out when it ended: see
+    `Table.optimize_indices`. `labels` and `priority`: what its caller
+    gave it. `start_time`: when it first had its turn; `end_time`: when it ended; None: it has not."""
 
     job_id: str
     state: JobState
@@ -188,14 +189,18 @@ class Job:
     error: JobError | None
     table_version: int
     attempt: int
-    created_at: datetime.datetime
-    updated_at: datetime.datetime
+    create_time: datetime.datetime
+    update_time: datetime.datetime
     stalls: tuple[Stall, ...] = ()
     retry_of: str = ""
     refresh_result: RefreshResult | None = None
     failed_in: tuple[str, ...] = ()
     queue_position: int = 0
     stale_indices: tuple[IndexCoverage, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    start_time: datetime.datetime | None = None
+    end_time: datetime.datetime | None = None
 
     @property
     def target(self) -> str:

@@ -12,6 +12,7 @@ from leman._signature import check_columns
 from leman._table_model import TableInfo
 from leman._udf import UDF
 from leman._view_wire import count
+from leman._wire_values import ref
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2
 
@@ -143,7 +144,7 @@ def _rows(name: str, rows: Any) -> int:
     """None is no number of rows: a limit of 0 would be a view of nothing."""
     if rows is None:
         raise InvalidArgument(f"{name} is a whole number, 0 or more, not None: leave {name}() out for all rows")
-    return count(name, rows, least=0)
+    return count(name, rows, least=0) or 0
 
 
 def _check_seed(seed: Any) -> None:
@@ -160,8 +161,7 @@ def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQ
     message = catalog_pb2.ViewQuery(
         source=query.table.ref(),
         where=query.filter,
-        shuffle=query.seed is not None,
-        shuffle_seed=query.seed or 0,
+        shuffle_seed=query.seed,
         limit=query.most,
         offset=query.skipped,
     )
@@ -172,5 +172,5 @@ def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQ
         message.columns.add(name=name, expression=expression)
     for column in query.functions:
         found = registration.resolve(column.function)
-        message.functions.add(name=column.name, udf_name=found.name, udf_version=found.version, inputs=column.inputs)
+        message.functions.add(name=column.name, udf=ref(found.name, found.version), input_columns=column.inputs)
     return message

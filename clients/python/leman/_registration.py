@@ -11,6 +11,7 @@ from leman._channel import Services
 from leman._types import is_blob
 from leman._udf import UDF
 from leman._wire import schema
+from leman._wire_values import given, ref, seconds
 from leman.errors import DataLoss, InvalidArgument, ResourceExhausted, UdfExists, UdfNotFound
 from leman.v1 import catalog_pb2, udf_pb2
 
@@ -58,11 +59,17 @@ class Registration:
         """The stored function with the options of `wanted`."""
         definition = udf_pb2.UdfDefinition()
         definition.CopyFrom(stored)
-        definition.batch_size = wanted.batch_size
-        definition.timeout_seconds = wanted.timeout_seconds
-        definition.checkpoint.CopyFrom(wanted.checkpoint)
-        definition.error_policy.CopyFrom(wanted.error_policy)
-        definition.resources.CopyFrom(wanted.resources)
+        for option in ("batch_size", "call_timeout", "checkpoint", "error_policy", "resources"):
+            definition.ClearField(option)
+        definition.MergeFrom(
+            udf_pb2.UdfDefinition(
+                batch_size=given(wanted, "batch_size"),
+                call_timeout=given(wanted, "call_timeout"),
+                checkpoint=wanted.checkpoint,
+                error_policy=wanted.error_policy,
+                resources=given(wanted, "resources"),
+            )
+        )
         self._services.catalog.RegisterUdf(
             catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition)
         )
@@ -90,7 +97,7 @@ class Registration:
         return self._find(name, version).definition
 
     def _find(self, name: str, version: str) -> catalog_pb2.GetUdfResponse:
-        request = catalog_pb2.GetUdfRequest(database=self._database, name=name, version=version)
+        request = catalog_pb2.GetUdfRequest(database=self._database, udf=ref(name, version))
         return self._services.catalog.GetUdf(request)
 
 
@@ -123,7 +130,7 @@ def _options(definition: udf_pb2.UdfDefinition) -> dict[str, object]:
     bounds, policy = definition.checkpoint, definition.error_policy
     return {
         "batch_size": definition.batch_size,
-        "timeout": definition.timeout_seconds,
+        "timeout": seconds(definition.call_timeout),
         "num_cpus": definition.resources.num_cpus,
         "num_gpus": definition.resources.num_gpus,
         "memory": definition.resources.memory_bytes,
@@ -141,7 +148,7 @@ def _options(definition: udf_pb2.UdfDefinition) -> dict[str, object]:
 
 def _rule(rule: udf_pb2.ErrorRule) -> list[object]:
     retry = rule.action == udf_pb2.ErrorRule.ACTION_RETRY
-    pauses = [rule.max_attempts, rule.initial_backoff_seconds, rule.max_backoff_seconds] if retry else []
+    pauses = [rule.max_attempts, seconds(rule.initial_backoff), seconds(rule.max_backoff)] if retry else []
     return [rule.action, list(rule.exception_types), rule.message_pattern, *pauses]
 
 

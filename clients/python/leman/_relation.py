@@ -111,7 +111,7 @@ class Relation:
         """
         if isinstance(columns, str):
             raise InvalidArgument(f"columns is a list of names, not {columns!r}")
-        request = commit_pb2.OptimizeIndicesRequest(uri=self.uri, columns=columns or ())
+        request = commit_pb2.OptimizeIndicesRequest(table=self.ref(), columns=columns or ())
         answer = self._services.commits.OptimizeIndices(request, timeout=_A_DAY)
         return tuple(_wire.index_coverage(index) for index in answer.indices)
 
@@ -119,7 +119,7 @@ class Relation:
     def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:
         """Checkpoints, fragment records and staged column files of the table, and what each is for; at most `limit` of
         them (10,000 is the most), by path. Changes nothing. Raises TableNotFound."""
-        request = _garbage.make_request(self.uri, None, limit, dry_run=True, include_kept=True)
+        request = _garbage.make_request(self.ref(), None, limit, dry_run=True, include_kept=True)
         return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=True).files
 
     @boundary
@@ -135,7 +135,7 @@ class Relation:
         What a version, tag or branch refers to, what an unfinished fragment can reuse and what a job that has not
         ended may need always stays. Raises TableNotFound, InvalidArgument.
         """
-        request = _garbage.make_request(self.uri, older_than, limit, dry_run=dry_run, include_kept=False)
+        request = _garbage.make_request(self.ref(), older_than, limit, dry_run=dry_run, include_kept=False)
         return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
 
     def ref(self) -> catalog_pb2.TableRef:

@@ -26,23 +26,28 @@ def row_states(services: Services, table: catalog_pb2.TableRef, column: str) -> 
     return _wire.row_states(services.planner.GetRowStates(request))
 
 
-def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, state: str) -> dict[int, int]:
-    """Current addresses of the rows in a state, ascending, to their stable row ids or -1. Raises InvalidArgument."""
+def rows_in_state(services: Services, table: catalog_pb2.TableRef, column: str, state: str) -> dict[int, int | None]:
+    """Current addresses of the rows in a state, ascending, to their stable row ids; to None where the table has none.
+
+    Raises InvalidArgument.
+    """
     if state not in STATES:
         raise InvalidArgument(f"state is one of {', '.join(STATES)}, not {state!r}")
     request = planner_pb2.GetRowStatesRequest(table=table, column=column, state=STATES[state], page_size=_PAGE)
-    rows: dict[int, int] = {}
+    rows: dict[int, int | None] = {}
     while True:
         answer = services.planner.GetRowStates(request)
-        rows |= zip(answer.row_addresses, answer.row_ids, strict=True)
+        rows |= zip(answer.row_addresses, answer.row_ids or [None] * len(answer.row_addresses), strict=True)
         request.page_token = answer.next_page_token
         if not request.page_token:
             return rows
 
 
-def failed_rows_of_job(services: Services, database: str, job_id: str, column: str, rows: dict[int, int]) -> list[int]:
-    """Those of a column's failed rows (address to stable row id, or to -1) on which a job failed."""
+def failed_rows_of_job(
+    services: Services, database: str, job_id: str, column: str, rows: dict[int, int | None]
+) -> list[int]:
+    """Those of a column's failed rows (address to stable row id, or to None) on which a job failed."""
     errors = list_errors(services, database, job_id, column, None, places_only=True)
-    ids = {error.row_id for error in errors if error.row_id >= 0}
+    ids = {error.row_id for error in errors if error.row_id is not None}
     places = {error.row_address for error in errors}
-    return [address for address, row_id in rows.items() if (row_id in ids if row_id >= 0 else address in places)]
+    return [address for address, row_id in rows.items() if (address in places if row_id is None else row_id in ids)]

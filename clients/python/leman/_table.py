@@ -12,6 +12,7 @@ from leman import _row_upload, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
 from leman._boundary import boundary
 from leman._future import JobFuture, wait
+from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Progress
 from leman._names import check_name
 from leman._plan import Plan
@@ -21,6 +22,7 @@ from leman._signature import check_columns
 from leman._sql import SqlExpression
 from leman._table_model import RowStates
 from leman._udf import UDF
+from leman._wire_values import ref
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
 
@@ -108,9 +110,8 @@ class Table(Relation):
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
         request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=uuid.uuid4().hex)
-        request.columns.extend(self._wanted("alter_columns", columns))
-        for wanted in request.columns:
-            wanted.keep_values = keep_values
+        for column in self._wanted("alter_columns", columns):
+            request.columns.add(column=column, keep_values=keep_values)
         return self._services.catalog.AlterColumns(request).version
 
     @boundary
@@ -120,29 +121,41 @@ class Table(Relation):
         *,
         udf: UDF | str | None = None,
         progress: bool | Callable[[Progress], object] | None = None,
+        labels: Mapping[str, str] | None = None,
+        priority: int = 0,
         **parameters: Unpack[BackfillParameters],
     ) -> str:
         """Compute the missing and stale values of a column, wait, and return the job's id.
 
         `udf`: compute with this function (or a registered one, `name` or `name@version`) instead of the
         column's own. `progress`: None shows it (a live display on a terminal, lines otherwise, on standard
-        error), False does not, a function is called with each Progress. Other parameters: see
-        `BackfillParameters`.
+        error), False does not, a function is called with each Progress. `labels`: what you want to find the job by,
+        see `Database.jobs`. `priority`: from -100 to 100; of jobs that wait for their turn, those with a higher one go
+        first. Other parameters: see `BackfillParameters`.
 
         A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job.
         Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
         TypeMismatch, TableNotFound, InvalidArgument.
         """
-        future = self.backfill_async(column, udf=udf, **parameters)
+        future = self.backfill_async(column, udf=udf, labels=labels, priority=priority, **parameters)
         return wait(future, f"{self.name}.{column}", progress=progress).job_id
 
     @boundary
     def backfill_async(
-        self, column: str, *, udf: UDF | str | None = None, **parameters: Unpack[BackfillParameters]
+        self,
+        column: str,
+        *,
+        udf: UDF | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        priority: int = 0,
+        **parameters: Unpack[BackfillParameters],
     ) -> JobFuture:
         """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
         request = jobs_pb2.CreateJobRequest(
-            backfill=self._spec(column, udf, BackfillOptions.of(parameters)), request_id=uuid.uuid4().hex
+            backfill=self._spec(column, udf, BackfillOptions.of(parameters)),
+            request_id=uuid.uuid4().hex,
+            labels=check_labels(labels),
+            priority=check_priority(priority),
         )
         job = _wire.job(self._services.jobs.CreateJob(request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
@@ -213,9 +226,7 @@ class Table(Relation):
                 wanted.append(udf.column(name))
             else:
                 f = self._registration.resolve(udf)
-                wanted.append(
-                    catalog_pb2.NewColumn(name=name, udf_name=f.name, udf_version=f.version, input_columns=inputs)
-                )
+                wanted.append(catalog_pb2.NewColumn(name=name, udf=ref(f.name, f.version), input_columns=inputs))
         return wanted
 
 

@@ -48,14 +48,14 @@ class RowError:
     """A row for which the function failed.
 
     `row_address` is fragment id << 32 | physical offset, in the version that the job read; of a refresh, both are those
-    of the view's source. `row_id` is -1 where the table's row ids are not stable. `attempt`: how often the function was
-    called for the row.
+    of the view's source. `row_id` is None where the table's row ids are not stable. `attempt`: how often the function
+    was called for the row.
     """
 
     job_id: str
     column: str
     row_address: int
-    row_id: int
+    row_id: int | None
     error_type: str
     error_message: str
     traceback: str

@@ -16,6 +16,7 @@ from leman._signature import Signature, blob_type, read_signature
 from leman._types import BLOB_KEY, accepts, values_type
 from leman._udf_options import UdfOptions
 from leman._version_digest import derive_version
+from leman._wire_values import duration
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import TypeMismatch, UdfDefinitionError
 from leman.v1 import udf_pb2
@@ -151,13 +152,13 @@ class UDF:
             output_schema=pa.schema([output]).serialize().to_pybytes(),
             stateful=self.stateful,
             checkpoint=udf_pb2.CheckpointBounds(
-                checkpoint_size=o.checkpoint_size or 0,
-                min_checkpoint_size=o.min_checkpoint_size or 0,
-                max_checkpoint_size=o.max_checkpoint_size or 0,
+                checkpoint_size=o.checkpoint_size,
+                min_checkpoint_size=o.min_checkpoint_size,
+                max_checkpoint_size=o.max_checkpoint_size,
             ),
             error_policy=o.error_handling.proto(),
-            batch_size=o.batch_size or 0,
-            timeout_seconds=o.timeout or 0.0,
+            batch_size=o.batch_size,
+            call_timeout=duration(o.timeout),
             resources=o.resources(),
         )
 

@@ -34,11 +34,11 @@ class UdfOptions:
     def resources(self) -> udf_pb2.Resources | None:
         """What it takes on the wire; None where nothing is asked, so that the message is absent."""
         asked = udf_pb2.Resources(
-            num_cpus=self.num_cpus or 0,
-            num_gpus=self.num_gpus or 0.0,
-            memory_bytes=0 if self.memory is None else bytes_of(self.memory),
+            num_cpus=self.num_cpus,
+            num_gpus=self.num_gpus,
+            memory_bytes=None if self.memory is None else bytes_of(self.memory),
         )
-        return asked if asked.ByteSize() else None
+        return asked if asked.ListFields() else None
 
     def __post_init__(self) -> None:
         _check_sizes(self.batch_size, self.checkpoint_size, self.min_checkpoint_size, self.max_checkpoint_size)

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from leman._channel import Services
+from leman._wire_values import given
 from leman.errors import DeadlineExceeded
 from leman.v1 import commit_pb2
 
@@ -136,7 +137,7 @@ def _finding(message: commit_pb2.VerificationFinding) -> Finding:
         message.message,
         message.table,
         tuple(message.columns),
-        None if message.fragment_id < 0 else message.fragment_id,
+        given(message, "fragment_id"),
         message.rows,
     )
 

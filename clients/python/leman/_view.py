@@ -13,6 +13,7 @@ from leman import _wire
 from leman._boundary import boundary
 from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
+from leman._job_attributes import check_labels, check_priority
 from leman._job_model import JobState, Progress, RefreshResult
 from leman._query import Query, query_message
 from leman._registration import Registration
@@ -21,6 +22,7 @@ from leman._sql import SqlExpression
 from leman._udf import UDF
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewInfo
 from leman._view_wire import count, refresh_plan, refresh_spec, view_info
+from leman._wire_values import ref
 from leman.errors import FailedPrecondition, Internal, InvalidArgument, TableNotFound
 from leman.progress import make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
@@ -118,12 +120,19 @@ class View(Relation):
         *,
         concurrency: int | None = None,
         optimize_indices: bool = False,
+        labels: Mapping[str, str] | None = None,
+        priority: int = 0,
     ) -> JobFuture:
-        """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. Raises what
-        planning it raises."""
+        """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. `labels` and
+        `priority`: as for `Table.backfill`. Raises what planning it raises."""
         spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, concurrency)
         spec.optimize_indices = bool(optimize_indices)
-        request = jobs_pb2.CreateJobRequest(refresh=spec, request_id=uuid.uuid4().hex)
+        request = jobs_pb2.CreateJobRequest(
+            refresh=spec,
+            request_id=uuid.uuid4().hex,
+            labels=check_labels(labels),
+            priority=check_priority(priority),
+        )
         job = _wire.job(self._services.jobs.CreateJob(request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
 
@@ -175,7 +184,9 @@ class View(Relation):
             if isinstance(udf, str | SqlExpression):
                 raise InvalidArgument(f"column {name!r}: a view's SQL expressions are part of its query")
             found = self._registration.resolve(udf)
-            request.columns.add(name=name, udf_name=found.name, udf_version=found.version, input_columns=inputs)
+            request.columns.add().column.MergeFrom(
+                catalog_pb2.NewColumn(name=name, udf=ref(found.name, found.version), input_columns=inputs)
+            )
         return self._services.catalog.AlterColumns(request).version
 
     @boundary
@@ -191,7 +202,7 @@ class View(Relation):
         return job.refresh_result
 
     def _materialized(self) -> catalog_pb2.MaterializedView:
-        request = catalog_pb2.GetMaterializedViewRequest(database=self._database, name=self.name)
+        request = catalog_pb2.GetMaterializedViewRequest(view=self.ref())
         return self._services.catalog.GetMaterializedView(request).view
 
 
@@ -204,8 +215,7 @@ def create_view(
     if not isinstance(query, Query):
         raise InvalidArgument(f"a view is made of a query, such as table.search(None).where(...), not {query!r}")
     request = catalog_pb2.CreateMaterializedViewRequest(
-        database=database,
-        name=name,
+        view=catalog_pb2.TableRef(database=database, table=name),
         query=query_message(query, registration),
         max_rows_per_fragment=count("max_rows_per_fragment", rows),
         request_id=uuid.uuid4().hex,

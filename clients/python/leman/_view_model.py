@@ -61,13 +61,13 @@ class ViewQuery:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInfo(TableInfo):
     """A view as it stands now. `row_count` and `schema` are what queries show: rows with values, without internal
-    columns. `rows_unset`: placeholders that wait for a refresh. `format`: 2 where the source has stable row ids; with 1
-    the view can only be refreshed to the version that it was made from."""
+    columns. `rows_unset`: placeholders that wait for a refresh. `row_reference`: `stable_row_id`, or `address` where
+    the source has no stable row ids: the view can only be refreshed to the version that it was made from."""
 
     query: ViewQuery
     source_version: int
     rows_unset: int
-    format: int
+    row_reference: str
 
 
 @dataclass(frozen=True, slots=True)

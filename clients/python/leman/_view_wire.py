@@ -5,6 +5,7 @@ from __future__ import annotations
 from leman import _wire
 from leman._table_model import TableInfo
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewColumn, ViewFunction, ViewInfo, ViewQuery
+from leman._wire_values import given, word
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, planner_pb2
 
@@ -25,7 +26,7 @@ def view_info(table: TableInfo, message: catalog_pb2.MaterializedView) -> ViewIn
         query=view_query(message.query),
         source_version=message.source_version,
         rows_unset=message.row_count - message.rows_set,
-        format=message.format,
+        row_reference=word(catalog_pb2.RowReference, message.row_reference, "ROW_REFERENCE_"),
     )
 
 
@@ -35,12 +36,16 @@ def view_query(message: catalog_pb2.ViewQuery) -> ViewQuery:
         source_database=message.source.database,
         source_table=message.source.table,
         columns=tuple(ViewColumn(c.name, c.expression or c.name) for c in message.columns),
-        functions=tuple(ViewFunction(f.name, f.udf_name, f.udf_version, tuple(f.inputs)) for f in message.functions),
+        functions=tuple(_function(function) for function in message.functions),
         where=message.where,
-        shuffle_seed=message.shuffle_seed if message.shuffle else None,
-        limit=message.limit if message.HasField("limit") else None,
+        shuffle_seed=given(message, "shuffle_seed"),
+        limit=given(message, "limit"),
         offset=message.offset,
     )
+
+
+def _function(message: catalog_pb2.ViewFunction) -> ViewFunction:
+    return ViewFunction(message.name, message.udf.name, message.udf.version, tuple(message.input_columns))
 
 
 def refresh_plan(name: str, message: planner_pb2.ExplainRefreshResponse) -> RefreshPlan:
@@ -48,15 +53,15 @@ def refresh_plan(name: str, message: planner_pb2.ExplainRefreshResponse) -> Refr
     kinds = planner_pb2.SourceChangeKind
     return RefreshPlan(
         view=name,
-        mode=_wire.word(planner_pb2.RefreshMode, message.mode),
-        reason=_wire.word(planner_pb2.RefreshReason, message.reason),
+        mode=_wire.refresh_mode(message.mode),
+        reason=_wire.refresh_reason(message.reason),
         message=message.message,
         version=message.version,
         source_version=message.source_version,
         target_version=message.target_version,
         rows=message.rows,
         fragments_unset=message.fragments_unset,
-        changes={_wire.word(kinds, change.kind): change.fragments for change in message.changes},
+        changes={word(kinds, change.kind, "SOURCE_CHANGE_KIND_"): change.fragments for change in message.changes},
         stale=tuple(message.stale),
     )
 
@@ -80,10 +85,10 @@ def refresh_spec(
     )
 
 
-def count(name: str, value: object, *, least: int = 1, bits: int = 63) -> int:
-    """A number on the wire, where 0 means "not given". Raises InvalidArgument."""
+def count(name: str, value: object, *, least: int = 1, bits: int = 63) -> int | None:
+    """A number on the wire; None leaves it out. Raises InvalidArgument."""
     if value is None:
-        return 0
+        return None
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << bits:
         raise InvalidArgument(f"{name} is a whole number, {least} or more, not {value!r}", facts={"field": name})
     return value

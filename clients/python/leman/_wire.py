@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
-from google.protobuf import timestamp_pb2
 
 from leman import _status
 from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
@@ -24,7 +22,11 @@ from leman._table_model import (
     UdfInfo,
 )
 from leman._types import is_blob
+from leman._wire_values import given, seconds, time, word
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
+
+_DURATIONS = ("udf", "read", "checkpoint", "write", "commit", "load", "elapsed")
+_COUNTS = [f.name for f in dataclasses.fields(Progress) if not f.name.endswith("_seconds") and f.name != "bottleneck"]
 
 
 def job(message: jobs_pb2.Job) -> Job:
@@ -38,22 +40,36 @@ def job(message: jobs_pb2.Job) -> Job:
         table=table.table,
         column=backfill.column,
         where=backfill.where,
-        udf_name=message.udf_name,
-        udf_version=message.udf_version,
-        progress=Progress(**{f.name: getattr(message.progress, f.name) for f in dataclasses.fields(Progress)}),
+        udf_name=message.udf.name,
+        udf_version=message.udf.version,
+        progress=_progress(message.progress),
         reasons=tuple(_reason_count(count) for count in message.reasons),
         plan_summary=message.plan_summary,
         error=_job_error(message) if message.HasField("error") else None,
         table_version=message.table_version,
         attempt=message.attempt,
-        created_at=_time(message.created_at),
-        updated_at=_time(message.updated_at),
+        create_time=time(message.create_time),
+        update_time=time(message.update_time),
         refresh_result=refresh_result(message) if message.HasField("refresh_result") else None,
         stalls=tuple(_stall(stall) for stall in message.stalls),
         retry_of=message.retry_of,
         failed_in=tuple(message.failed_in),
         queue_position=message.queue_position,
         stale_indices=tuple(index_coverage(index) for index in message.stale_indices),
+        labels=dict(message.labels),
+        priority=message.priority,
+        start_time=time(message.start_time) if message.HasField("start_time") else None,
+        end_time=time(message.end_time) if message.HasField("end_time") else None,
+    )
+
+
+def _progress(message: jobs_pb2.Progress) -> Progress:
+    values: dict[str, Any] = {name: getattr(message, name) for name in _COUNTS}
+    values |= {f"{name}_seconds": seconds(getattr(message, f"{name}_duration")) for name in _DURATIONS}
+    return Progress(
+        **values,
+        eta_seconds=seconds(message.remaining_duration),
+        bottleneck=word(jobs_pb2.Progress.Bottleneck, message.bottleneck, "BOTTLENECK_"),
     )
 
 
@@ -76,9 +92,9 @@ def index_coverage(message: planner_pb2.IndexCoverage) -> IndexCoverage:
 def _stall(message: jobs_pb2.Stall) -> Stall:
     return Stall(
         worker=message.worker,
-        fragment_id=message.fragment_id,
+        fragment_id=given(message, "fragment_id"),
         rows=(message.rows.start, message.rows.end),
-        idle_seconds=message.idle_seconds,
+        idle_seconds=seconds(message.idle_duration),
         silent=message.silent,
         message=message.message,
     )
@@ -89,8 +105,8 @@ def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
     message = job.refresh_result
     numbers = {f.name for f in dataclasses.fields(RefreshResult)} & set(message.DESCRIPTOR.fields_by_name)
     return RefreshResult(
-        word(planner_pb2.RefreshMode, message.mode),
-        word(planner_pb2.RefreshReason, message.reason),
+        refresh_mode(message.mode),
+        refresh_reason(message.reason),
         **{name: getattr(message, name) for name in numbers - {"mode", "reason"}},
         rows_failed=job.progress.rows_failed,
         rows_failed_before=job.progress.rows_failed_before,
@@ -100,22 +116,26 @@ def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
     )
 
 
-def word(kind: Any, value: int) -> str:
-    """A value of a refresh's enums, as callers see it: `REFRESH_MODE_NO_OP` is `no_op`."""
-    name: str = kind.Name(value)
-    for prefix in ("REFRESH_MODE_", "REFRESH_REASON_", "SOURCE_CHANGE_KIND_"):
-        name = name.removeprefix(prefix)
-    return name.lower()
+def refresh_mode(value: int) -> str:
+    """How a refresh works, as callers see it."""
+    return word(planner_pb2.RefreshMode, value, "REFRESH_MODE_")
+
+
+def refresh_reason(value: int) -> str:
+    """Why it works so, as callers see it."""
+    return word(planner_pb2.RefreshReason, value, "REFRESH_REASON_")
 
 
 def event(message: jobs_pb2.JobEvent) -> JobEvent:
     """Something that happened in a job."""
-    return JobEvent(message.sequence, _time(message.time), message.kind, message.message)
+    kind = word(jobs_pb2.JobEvent.Kind, message.kind, "KIND_")
+    return JobEvent(message.sequence, time(message.event_time), kind, message.message)
 
 
 def row_error(message: jobs_pb2.RowError) -> RowError:
     """A failed row."""
-    return RowError(**{f.name: getattr(message, f.name) for f in dataclasses.fields(RowError)})
+    values = {f.name: getattr(message, f.name) for f in dataclasses.fields(RowError)}
+    return RowError(**{**values, "row_id": given(message, "row_id")})
 
 
 def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
@@ -140,7 +160,7 @@ def _udf_options(message: udf_pb2.UdfDefinition) -> dict[str, object]:
         "checkpoint_size": bounds.checkpoint_size,
         "min_checkpoint_size": bounds.min_checkpoint_size,
         "max_checkpoint_size": bounds.max_checkpoint_size,
-        "timeout": message.timeout_seconds,
+        "timeout": seconds(message.call_timeout),
         "num_cpus": resources.num_cpus,
         "num_gpus": resources.num_gpus,
         "memory": resources.memory_bytes,
@@ -159,7 +179,13 @@ def table_info(name: str, message: catalog_pb2.DescribeTableResponse) -> TableIn
         fragment_count=message.fragment_count,
         schema=schema(message.schema),
         computed_columns=tuple(
-            ComputedColumn(c.name, c.udf_name, c.udf_version, tuple(c.input_columns), tuple(c.kept_versions))
+            ComputedColumn(
+                c.name,
+                c.udf.name,
+                c.udf.version,
+                tuple(c.input_columns),
+                tuple(f"{kept.name}@{kept.version}" for kept in c.kept),
+            )
             for c in message.computed_columns
         ),
         stable_row_ids=message.stable_row_ids,
@@ -171,8 +197,8 @@ def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
     return Plan(
         table=table,
         column=message.column,
-        udf_name=message.udf_name,
-        udf_version=message.udf_version,
+        udf_name=message.udf.name,
+        udf_version=message.udf.version,
         input_columns=tuple(message.input_columns),
         read_version=message.read_version,
         inputs_version=message.inputs_version,
@@ -201,7 +227,7 @@ def row_states(message: planner_pb2.GetRowStatesResponse) -> RowStates:
 
 
 def _kept(messages: Iterable[planner_pb2.KeptRows]) -> tuple[KeptRows, ...]:
-    return tuple(KeptRows(kept.udf_name, kept.udf_version, kept.rows) for kept in messages)
+    return tuple(KeptRows(kept.udf.name, kept.udf.version, kept.rows) for kept in messages)
 
 
 def schema(data: bytes) -> pa.Schema:
@@ -230,7 +256,3 @@ def _reason(value: Any) -> str:
 def _job_error(message: jobs_pb2.Job) -> JobError:
     error = _status.from_status(message.error)
     return JobError(error.reason, error.message, error.facts)
-
-
-def _time(message: timestamp_pb2.Timestamp) -> datetime.datetime:
-    return message.ToDatetime(tzinfo=datetime.UTC)

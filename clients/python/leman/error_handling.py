@@ -83,8 +83,8 @@ class Retry(_Rule):
         """The rule on the wire."""
         rule = self._proto("RETRY")
         rule.max_attempts = self.max_attempts
-        rule.initial_backoff_seconds = self.initial_backoff_seconds
-        rule.max_backoff_seconds = self.max_backoff_seconds
+        rule.initial_backoff.FromMicroseconds(round(self.initial_backoff_seconds * 1e6))
+        rule.max_backoff.FromMicroseconds(round(self.max_backoff_seconds * 1e6))
         return rule
 
 
@@ -113,8 +113,8 @@ class ErrorHandlingConfig:
         bound = self.max_errors
         return udf_pb2.ErrorPolicy(
             rules=[rule.proto() for rule in self.on_error],
-            max_errors=bound if isinstance(bound, int) else 0,
-            max_error_fraction=bound if isinstance(bound, float) else 0.0,
+            max_errors=bound if isinstance(bound, int) else None,
+            max_error_fraction=bound if isinstance(bound, float) else None,
             store_errors=self.store_errors,
         )
 

@@ -63,7 +63,7 @@ def test_create_job_and_watch_it_to_the_end(executor, metadata, tmp_path: Path):
             catalog_pb2.RegisterUdfRequest(database=database, definition=definition, bundle=bundle), metadata=metadata
         )
         table = catalog_pb2.TableRef(database=database, table="t")
-        column = catalog_pb2.NewColumn(name="y", udf_name="inc", udf_version="1")
+        column = catalog_pb2.NewColumn(name="y", udf=udf_pb2.UdfRef(name="inc", version="1"))
         catalog.AddColumns(
             catalog_pb2.AddColumnsRequest(table=table, columns=[column], request_id="a"), metadata=metadata
         )

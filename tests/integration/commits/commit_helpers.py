@@ -25,6 +25,7 @@ from core.domain.udf import ColumnBinding, ColumnInput
 from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.udf import binding
+from leman.v1 import catalog_pb2
 
 ROWS = 10
 DEADLINE = 30.0
@@ -53,6 +54,12 @@ class Table:
         snapshot = self.snapshot()
         fragment = next(f for f in snapshot.fragments if f.fragment_id == fragment_id)
         return fragment.files_of(snapshot.column(name).field_ids)
+
+
+def ref_of(uri: str) -> catalog_pb2.TableRef:
+    """Name a table by its uri."""
+    database, _, name = uri.rstrip("/").rpartition("/")
+    return catalog_pb2.TableRef(database=database, table=name.removesuffix(".lance"))
 
 
 def make_table(uri: str, fragments: int = 4, columns: Sequence[str] = ("c",), **options: Any) -> Table:

@@ -17,7 +17,7 @@ from core.rpc import convert
 from core.udf import binding
 from leman.v1 import commit_pb2
 from leman_internal.v1 import submission_pb2
-from tests.integration.commits.commit_helpers import Planner, Table, add_columns, make_table
+from tests.integration.commits.commit_helpers import Planner, Table, add_columns, make_table, ref_of
 from tests.integration.commits.test_commit_queues import submit
 from tests.integration.commits.test_commit_service import coordinator, refusal, run
 
@@ -124,7 +124,7 @@ def test_over_the_wire_and_sent_again(table):
     async def scenario():
         async with coordinator() as stub:
             answers = [await stub.SubmitCommit(request), await stub.SubmitCommit(request)]
-            found = await stub.GetCommit(commit_pb2.GetCommitRequest(uri=table.uri, request_id="bind1"))
+            found = await stub.GetCommit(commit_pb2.GetCommitRequest(table=ref_of(table.uri), request_id="bind1"))
             return answers, found.commit, await refusal(stub.SubmitCommit(empty))
 
     answers, found, refused = run(scenario)

@@ -7,12 +7,14 @@ import os
 import time
 from pathlib import Path
 
+from google.protobuf.duration_pb2 import Duration
+
 from commit_coordinator.file_checks import FileChecks
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
-from leman.v1 import commit_pb2
+from leman.v1 import catalog_pb2, commit_pb2
 from leman_internal.v1 import submission_pb2
-from tests.integration.commits.commit_helpers import Planner
+from tests.integration.commits.commit_helpers import Planner, ref_of
 from tests.integration.commits.test_commit_service import coordinator, message, refusal, run
 from tests.unit.commit_coordinator.garbage_world import record
 
@@ -21,7 +23,7 @@ File = commit_pb2.StoredFile
 
 
 def ask(table, **fields):
-    return commit_pb2.CollectGarbageRequest(uri=table.uri, **{"older_than_seconds": 0, **fields})
+    return commit_pb2.CollectGarbageRequest(table=ref_of(table.uri), **{"older_than": Duration(), **fields})
 
 
 def data_files(table):
@@ -83,7 +85,9 @@ def test_counts_are_of_all_and_names_are_limited(table):
 
     async def scenario():
         async with coordinator() as stub:
-            default = commit_pb2.CollectGarbageRequest(uri=table.uri, dry_run=True, include_kept=True, max_files=6)
+            default = commit_pb2.CollectGarbageRequest(
+                table=ref_of(table.uri), dry_run=True, include_kept=True, max_files=6
+            )
             found = await stub.CollectGarbage(default)
             assert (found.files_removed, found.files_kept, found.version) == (5, 5, table.snapshot().version)
             assert [(c.use, c.fate, c.files) for c in found.counts] == [
@@ -94,7 +98,7 @@ def test_counts_are_of_all_and_names_are_limited(table):
             assert found.bytes_removed == sum(c.bytes for c in found.counts if c.use == File.USE_LEGACY) > 0
             assert found.files[0].path == f"_checkpoints/{0:064x}.lance"
             assert not any(f.removed for f in found.files)
-            done = await stub.CollectGarbage(commit_pb2.CollectGarbageRequest(uri=table.uri))
+            done = await stub.CollectGarbage(commit_pb2.CollectGarbageRequest(table=ref_of(table.uri)))
             assert [f.removed for f in done.files] == [True] * 5
 
     run(scenario)
@@ -103,12 +107,12 @@ def test_counts_are_of_all_and_names_are_limited(table):
 def test_refusals(table):
     async def scenario():
         async with coordinator() as stub:
-            code, reason, _ = await refusal(stub.CollectGarbage(ask(table, older_than_seconds=-1)))
+            code, reason, _ = await refusal(stub.CollectGarbage(ask(table, older_than=Duration(seconds=-1))))
             assert (code.name, reason) == ("INVALID_ARGUMENT", "BAD_NUMBER")
-            missing = commit_pb2.CollectGarbageRequest(uri=table.uri.replace(".lance", "x.lance"))
+            missing = commit_pb2.CollectGarbageRequest(table=ref_of(table.uri.replace(".lance", "x.lance")))
             assert (await refusal(stub.CollectGarbage(missing)))[1] == "TABLE_NOT_FOUND"
-            folder = commit_pb2.CollectGarbageRequest(uri=table.uri + "x")
-            assert (await refusal(stub.CollectGarbage(folder)))[1] == "BAD_TABLE_URI"
+            nameless = commit_pb2.CollectGarbageRequest(table=catalog_pb2.TableRef(database="/lake"))
+            assert (await refusal(stub.CollectGarbage(nameless)))[1] == "BAD_TABLE_NAME"
             assert (await refusal(stub.CollectGarbage(commit_pb2.CollectGarbageRequest())))[1] == "MISSING_FIELD"
             stub.draining.set()
             assert (await refusal(stub.CollectGarbage(ask(table))))[1] == "DRAINING"

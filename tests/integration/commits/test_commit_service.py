@@ -20,7 +20,7 @@ from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, commit_pb2_grpc
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
-from tests.integration.commits.commit_helpers import DEADLINE, ROWS, Planner, make_table, new_field
+from tests.integration.commits.commit_helpers import DEADLINE, ROWS, Planner, make_table, new_field, ref_of
 
 Outcome = submission_pb2.FragmentOutcome
 
@@ -173,7 +173,9 @@ def test_caller_that_gives_up_does_not_touch_the_commit(table, monkeypatch):
     async def scenario():
         async with coordinator() as stub:
             await give_up(stub.SubmitCommit(request), reached)
-            asked = asyncio.ensure_future(stub.GetCommit(commit_pb2.GetCommitRequest(uri=table.uri, request_id="r1")))
+            asked = asyncio.ensure_future(
+                stub.GetCommit(commit_pb2.GetCommitRequest(table=ref_of(table.uri), request_id="r1"))
+            )
             again = asyncio.ensure_future(stub.SubmitCommit(request))
             await asyncio.wait([asked], timeout=0.05)
             assert not asked.done()
@@ -324,7 +326,7 @@ def test_columns_are_added_once(table):
     async def scenario():
         async with coordinator() as stub:
             answers = [await stub.SubmitCommit(request), await stub.SubmitCommit(request)]
-            found = await stub.GetCommit(commit_pb2.GetCommitRequest(uri=table.uri, request_id="add1"))
+            found = await stub.GetCommit(commit_pb2.GetCommitRequest(table=ref_of(table.uri), request_id="add1"))
             return answers, found.commit, await refusal(stub.SubmitCommit(clash))
 
     answers, found, refused = run(scenario)
@@ -346,13 +348,13 @@ def test_commits_are_listed_newest_first_in_pages(table):
             found, token = [], ""
             while True:
                 page = await stub.ListCommits(
-                    commit_pb2.ListCommitsRequest(uri=table.uri + "/", page_size=3, page_token=token)
+                    commit_pb2.ListCommitsRequest(table=ref_of(table.uri + "/"), page_size=3, page_token=token)
                 )
                 found.append([commit.request_ids[0] for commit in page.commits])
                 token = page.next_page_token
                 if not token:
                     return found, await refusal(
-                        stub.ListCommits(commit_pb2.ListCommitsRequest(uri=table.uri, page_token="x"))
+                        stub.ListCommits(commit_pb2.ListCommitsRequest(table=ref_of(table.uri), page_token="x"))
                     )
 
     pages, refused = run(scenario)
@@ -365,9 +367,9 @@ def test_unknown_request_and_table(table):
         async with coordinator() as stub:
             none = table.uri.replace("t.lance", "none.lance")
             calls = [
-                stub.GetCommit(commit_pb2.GetCommitRequest(uri=table.uri, request_id="r")),
-                stub.GetCommit(commit_pb2.GetCommitRequest(uri=none, request_id="r")),
-                stub.ListCommits(commit_pb2.ListCommitsRequest(uri=none)),
+                stub.GetCommit(commit_pb2.GetCommitRequest(table=ref_of(table.uri), request_id="r")),
+                stub.GetCommit(commit_pb2.GetCommitRequest(table=ref_of(none), request_id="r")),
+                stub.ListCommits(commit_pb2.ListCommitsRequest(table=ref_of(none))),
             ]
             return [(await refusal(call))[:2] for call in calls]
 
@@ -393,7 +395,9 @@ def test_paths_of_one_table_are_one_queue(table, tmp_path):
     async def scenario():
         async with coordinator() as stub:
             first = await stub.SubmitCommit(requests[0])
-            found = [await stub.GetCommit(commit_pb2.GetCommitRequest(uri=uri, request_id="r1")) for uri in uris]
+            found = [
+                await stub.GetCommit(commit_pb2.GetCommitRequest(table=ref_of(uri), request_id="r1")) for uri in uris
+            ]
             return first.version, {f.commit.version for f in found}
 
     version, found = run(scenario)

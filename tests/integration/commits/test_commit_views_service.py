@@ -10,6 +10,7 @@ from core.rpc import convert
 from core.views import metadata as view_metadata
 from leman.v1 import commit_pb2
 from leman_internal.v1 import plan_pb2, submission_pb2
+from tests.integration.commits.commit_helpers import ref_of
 from tests.integration.commits.test_commit_service import Outcome, coordinator, refusal, run
 from tests.integration.commits.view_commit_helpers import SCHEMA, View
 
@@ -62,9 +63,9 @@ def test_a_view_is_made_filled_changed_and_its_history_told(view):
             fill = about(view, "fill", fill_placeholders=submission_pb2.FillPlaceholders(fragments=fragments))
             filled = await stub.SubmitCommit(fill)
             applied = await stub.SubmitCommit(delta(view))
-            asked = commit_pb2.GetCommitRequest(uri=view.uri, request_id="delta")
+            asked = commit_pb2.GetCommitRequest(table=ref_of(view.uri), request_id="delta")
             one = (await stub.GetCommit(asked)).commit
-            commits = (await stub.ListCommits(commit_pb2.ListCommitsRequest(uri=view.uri))).commits
+            commits = (await stub.ListCommits(commit_pb2.ListCommitsRequest(table=ref_of(view.uri)))).commits
         async with coordinator() as stub:  # one that remembers nothing
             again = (await stub.GetCommit(asked)).commit
         return made, filled, applied, one, again, commits

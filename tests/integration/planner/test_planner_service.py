@@ -80,7 +80,7 @@ NEWER = definition(version="2")
 
 
 def add(database, request_id="", **column):
-    new = catalog_pb2.NewColumn(**{"name": "n", "udf_name": "f", "udf_version": "1", **column})
+    new = catalog_pb2.NewColumn(**{"name": "n", "udf": udf_pb2.UdfRef(name="f", version="1"), **column})
     table = catalog_pb2.TableRef(database=database, table="t")
     return catalog_pb2.AddColumnsRequest(table=table, columns=[new], request_id=request_id)
 
@@ -116,7 +116,9 @@ def test_functions_are_registered_found_and_listed(tmp_path):
         code, error = await error_of(register(bundled, b"other"))
         assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "UDF_DIGEST_MISMATCH")
 
-        found = await stubs.catalog.GetUdf(catalog_pb2.GetUdfRequest(database=str(tmp_path), name="f"))
+        found = await stubs.catalog.GetUdf(
+            catalog_pb2.GetUdfRequest(database=str(tmp_path), udf=udf_pb2.UdfRef(name="f"))
+        )
         assert found.definition == definition(version="3")
         seen, token = [], ""
         while True:
@@ -138,7 +140,7 @@ def test_a_damaged_expression_computes_nothing_until_it_is_registered_again(tabl
             request = planning_pb2.CreatePlanRequest(spec=spec(table, column="n"))
             return [message async for message in stubs.planning.CreatePlan(request)]
 
-        await stubs.catalog.AddColumns(add(table, udf_name="", udf_version="", sql_expression="x * 2 + 1"))
+        await stubs.catalog.AddColumns(add(table, udf=None, sql_expression="x * 2 + 1"))
         (stored,) = functions_of(table)
         whole = stored.read_bytes()
         stored.write_bytes(whole.replace(b"x * 2 + 1", b"x * 3 + 1"))
@@ -146,7 +148,9 @@ def test_a_damaged_expression_computes_nothing_until_it_is_registered_again(tabl
         assert (code, error.reason, error.facts["path"]) == (grpc.StatusCode.DATA_LOSS, "UDF_DAMAGED", str(stored))
         column = catalog_pb2.NewColumn(name="n", sql_expression="x * 2 + 1")
         reference = catalog_pb2.TableRef(database=table, table="t")
-        await stubs.catalog.AlterColumns(catalog_pb2.AlterColumnsRequest(table=reference, columns=[column]))
+        await stubs.catalog.AlterColumns(
+            catalog_pb2.AlterColumnsRequest(table=reference, columns=[catalog_pb2.ColumnAlteration(column=column)])
+        )
         (header, *_) = await planned()
         assert header.header.udf.sql_expression == "x * 2 + 1"
 
@@ -165,7 +169,7 @@ def test_a_function_of_another_python_is_not_registered(tmp_path):
         assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "UDF_PYTHON_MISMATCH")
         request.definition.python_bundle.python_version = PYTHON
         assert (await stubs.catalog.RegisterUdf(request)).created
-        asked = catalog_pb2.GetUdfRequest(database=str(tmp_path), name="b")
+        asked = catalog_pb2.GetUdfRequest(database=str(tmp_path), udf=udf_pb2.UdfRef(name="b"))
         assert not (await stubs.catalog.GetUdf(asked)).needs_bundle
         (stored,) = functions_of(tmp_path, "*.bundle")
         stored.unlink()
@@ -188,7 +192,7 @@ def test_a_column_is_added_described_and_not_added_twice(table):
     described = served(work)
     assert (described.row_count, described.fragment_count) == (3 * ROWS, 3)
     assert list(described.computed_columns) == [
-        catalog_pb2.ComputedColumn(name="n", udf_name="f", udf_version="1", input_columns=["id"])
+        catalog_pb2.ComputedColumn(name="n", udf=udf_pb2.UdfRef(name="f", version="1"), input_columns=["id"])
     ]
     assert convert.schema_from_bytes(described.schema, "schema").field("n").type == pa.int64()
     dataset = lance.dataset(described.uri)
@@ -215,8 +219,9 @@ def test_a_request_id_with_another_body_is_refused_also_after_a_restart(tmp_path
         return add(lake.database, "r1", **column)
 
     def altering(**column):
-        request = adding(**{"name": "c", "udf_version": "2", **column})
-        return catalog_pb2.AlterColumnsRequest(table=request.table, columns=request.columns, request_id="r1")
+        request = adding(**{"name": "c", "udf": udf_pb2.UdfRef(name="f", version="2"), **column})
+        columns = [catalog_pb2.ColumnAlteration(column=column) for column in request.columns]
+        return catalog_pb2.AlterColumnsRequest(table=request.table, columns=columns, request_id="r1")
 
     def one(stubs):
         return stubs.catalog.AddColumns(adding()) if first == "add" else stubs.catalog.AlterColumns(altering())
@@ -249,8 +254,9 @@ def test_columns_altered_again_by_the_same_request_are_answered_like_the_first_t
         await stubs.catalog.AddColumns(add(lake.database, "r1"))
         answers = []
         for request_id in ("r2", "nothing to change"):
-            new = add(lake.database, request_id, name="c", udf_version="2")
-            request = catalog_pb2.AlterColumnsRequest(table=new.table, columns=new.columns, request_id=request_id)
+            new = add(lake.database, request_id, name="c", udf=udf_pb2.UdfRef(name="f", version="2"))
+            columns = [catalog_pb2.ColumnAlteration(column=column) for column in new.columns]
+            request = catalog_pb2.AlterColumnsRequest(table=new.table, columns=columns, request_id=request_id)
             answers.append({(await stubs.catalog.AlterColumns(request)).version for _ in range(8)})
         return answers
 
@@ -262,7 +268,7 @@ def test_columns_altered_again_by_the_same_request_are_answered_like_the_first_t
     [
         ({"input_columns": ["idd"]}, "FAILED_PRECONDITION", "INPUT_COLUMN_MISSING", "Did you mean id?"),
         ({"input_columns": ["n"]}, "FAILED_PRECONDITION", "INPUT_IS_OUTPUT", "itself"),
-        ({"udf_name": "g"}, "NOT_FOUND", "UDF_NOT_FOUND", "No function g@1"),
+        ({"udf": udf_pb2.UdfRef(name="g", version="1")}, "NOT_FOUND", "UDF_NOT_FOUND", "No function g@1"),
         ({"name": "id"}, "ALREADY_EXISTS", "COLUMN_EXISTS", "choose another name"),
         ({"name": "a.b"}, "INVALID_ARGUMENT", "BAD_COLUMN_NAME", "no '.'"),
     ],
@@ -271,7 +277,7 @@ def test_what_cannot_be_added_says_why_and_changes_nothing(table, column, code, 
     async def work(stubs):
         await stubs.catalog.RegisterUdf(catalog_pb2.RegisterUdfRequest(database=table, definition=definition()))
         both = add(table, **column)
-        both.columns.add(name="fine", udf_name="f", udf_version="1")
+        both.columns.add(name="fine", udf=udf_pb2.UdfRef(name="f", version="1"))
         return await error_of(stubs.catalog.AddColumns(both))
 
     status, error = served(work)

@@ -14,7 +14,7 @@ from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from core.lance_io.tables import LanceTables
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.udf import binding
-from leman.v1 import catalog_pb2, planner_pb2
+from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
 from leman_internal.v1 import planning_pb2
 from planner.plan_reader import PlanReader
 from tests.integration.planner.planner_lake import rows
@@ -33,14 +33,14 @@ def create(lake, name="v", request_id="", **options):
     query = catalog_pb2.ViewQuery(source=catalog_pb2.TableRef(table="t"), where=options.pop("where", "id < 25"))
     query.columns.add(name="id")
     query.columns.add(name="loud", expression="upper(body)")
-    query.functions.add(name="d", udf_name="double")
+    query.functions.add(name="d", udf=udf_pb2.UdfRef(name="double"))
     return catalog_pb2.CreateMaterializedViewRequest(
-        database=lake.database, name=name, query=query, request_id=request_id, **options
+        view=catalog_pb2.TableRef(database=lake.database, table=name), query=query, request_id=request_id, **options
     )
 
 
 def described(lake, name="v"):
-    return catalog_pb2.GetMaterializedViewRequest(database=lake.database, name=name)
+    return catalog_pb2.GetMaterializedViewRequest(view=catalog_pb2.TableRef(database=lake.database, table=name))
 
 
 def refresh(lake, name="v", **asked):
@@ -58,10 +58,11 @@ def test_a_view_is_made_of_placeholders(lake):
 
     answer = served(work)
     view = answer.view
-    assert (view.row_count, view.rows_set, view.source_version, view.format) == (25, 0, 1, 2)
+    assert (view.row_count, view.rows_set, view.source_version) == (25, 0, 1)
+    assert view.row_reference == catalog_pb2.ROW_REFERENCE_STABLE_ROW_ID
     assert pa.ipc.read_schema(pa.py_buffer(view.schema)).names == ["id", "loud", "d"]
     assert view.query.source.database == lake.database
-    assert [(f.udf_version, list(f.inputs)) for f in view.query.functions] == [("1", ["x"])]
+    assert [(f.udf.version, list(f.input_columns)) for f in view.query.functions] == [("1", ["x"])]
     table = lake.open().to_table().to_pydict()
     assert sorted(table["__source_row_id"]) == list(range(25))
     assert set(table["__is_set"]) <= {False, None}
@@ -137,7 +138,7 @@ def test_source_without_stable_row_ids_warns(tmp_path):
         return answer, await error_of(stubs.planning.PlanRefresh(refresh(lake)))
 
     answer, (code, error) = served(work)
-    assert answer.view.format == 1
+    assert answer.view.row_reference == catalog_pb2.ROW_REFERENCE_ADDRESS
     assert "stable row IDs" in answer.warnings[0]
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert error.reason == "STABLE_ROW_IDS_REQUIRED"
@@ -174,10 +175,14 @@ def test_describing_its_table_shows_the_query(lake):
 
 def alter(lake, udf_name, version="", inputs=(), name="v", column="d", expression=""):
     wanted = catalog_pb2.NewColumn(
-        name=column, udf_name=udf_name, udf_version=version, input_columns=inputs, sql_expression=expression
+        name=column,
+        udf=udf_pb2.UdfRef(name=udf_name, version=version) if udf_name else None,
+        input_columns=inputs,
+        sql_expression=expression or None,
     )
     table = catalog_pb2.TableRef(database=lake.database, table=name)
-    return catalog_pb2.AlterColumnsRequest(table=table, columns=[wanted])
+    altered = catalog_pb2.ColumnAlteration(column=wanted)
+    return catalog_pb2.AlterColumnsRequest(table=table, columns=[altered])
 
 
 def stale(plan):
@@ -223,7 +228,7 @@ def test_other_inputs_make_it_stale_too(filled):
 
     plan = served(work)
     assert stale(plan) == ("d",)
-    assert list(plan.functions[0].column.inputs) == ["id"]
+    assert list(plan.functions[0].column.input_columns) == ["id"]
 
 
 def test_a_view_without_values_has_nothing_stale(lake):
@@ -266,13 +271,13 @@ def test_a_function_with_other_parameters_reads_the_columns_of_their_names(fille
         await stubs.catalog.AlterColumns(alter(filled, "other"))
         return await stubs.planning.PlanRefresh(refresh(filled))
 
-    assert list(served(work).functions[0].column.inputs) == ["body"]
+    assert list(served(work).functions[0].column.input_columns) == ["body"]
 
 
 def test_columns_are_added_to_queries_not_to_views(filled):
     async def work(stubs):
         table = catalog_pb2.TableRef(database=filled.database, table="v")
-        column = catalog_pb2.NewColumn(name="more", udf_name="double")
+        column = catalog_pb2.NewColumn(name="more", udf=udf_pb2.UdfRef(name="double"))
         return await error_of(stubs.catalog.AddColumns(catalog_pb2.AddColumnsRequest(table=table, columns=[column])))
 
     assert served(work)[1].reason == "IS_A_VIEW"
@@ -320,10 +325,11 @@ def test_a_scratch_table_is_planned_like_any_table(lake, scratch_table):
 def test_nobody_describes_or_changes_a_scratch_table(lake, scratch_table):
     table = catalog_pb2.TableRef(database=lake.database, table="__leman_scratch_v")
     column = catalog_pb2.NewColumn(name="e", sql_expression="1")
+    altered = catalog_pb2.ColumnAlteration(column=column)
     for call in (
         lambda stubs: stubs.catalog.DescribeTable(catalog_pb2.DescribeTableRequest(table=table)),
         lambda stubs: stubs.catalog.AddColumns(catalog_pb2.AddColumnsRequest(table=table, columns=[column])),
-        lambda stubs: stubs.catalog.AlterColumns(catalog_pb2.AlterColumnsRequest(table=table, columns=[column])),
+        lambda stubs: stubs.catalog.AlterColumns(catalog_pb2.AlterColumnsRequest(table=table, columns=[altered])),
     ):
         code, error = served(lambda stubs, call=call: error_of(call(stubs)))
         assert (code, error.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "RESERVED_NAME")

@@ -26,6 +26,7 @@ from leman.v1 import (
     jobs_pb2_grpc,
     planner_pb2,
     planner_pb2_grpc,
+    udf_pb2,
 )
 
 State = jobs_pb2.Job.State
@@ -40,11 +41,10 @@ def status(code: str, reason: str, message: str, **facts: str) -> status_pb2.Sta
 
 def make_job(job_id: str, state: str, **fields: Any) -> jobs_pb2.Job:
     """A job in the middle of its life."""
-    job = jobs_pb2.Job(job_id=job_id, state=State.Value(f"STATE_{state}"), udf_name="f", udf_version="1")
+    job = jobs_pb2.Job(job_id=job_id, state=State.Value(f"STATE_{state}"), udf=udf_pb2.UdfRef(name="f", version="1"))
     job.backfill.table.database, job.backfill.table.table, job.backfill.column = "db", "docs", "n"
-    job.created_at.GetCurrentTime()
-    for name, value in fields.pop("progress", {}).items():
-        setattr(job.progress, name, value)
+    job.create_time.GetCurrentTime()
+    job.progress.MergeFrom(jobs_pb2.Progress(**fields.pop("progress", {})))
     for name, value in fields.items():
         target = getattr(job, name)
         if hasattr(target, "CopyFrom"):
@@ -65,7 +65,7 @@ def make_view(
         name=name,
         version=4,
         source_version=5,
-        format=2,
+        row_reference=catalog_pb2.ROW_REFERENCE_STABLE_ROW_ID,
         row_count=10,
         rows_set=7,
         schema=schema.serialize().to_pybytes(),
@@ -73,8 +73,8 @@ def make_view(
     query = view.query
     query.source.database, query.source.table = database, source
     query.columns.add(name="text")
-    query.functions.add(name="n", udf_name="words", udf_version="1", inputs=["text"])
-    query.where, query.shuffle, query.shuffle_seed, query.limit, query.offset = "size > 21", True, 42, 100, 2
+    query.functions.add(name="n", udf=udf_pb2.UdfRef(name="words", version="1"), input_columns=["text"])
+    query.where, query.shuffle_seed, query.limit, query.offset = "size > 21", 42, 100, 2
     for key, value in fields.items():
         setattr(view, key, value)
     return view
@@ -180,9 +180,9 @@ class _Servicer(
     def GetUdf(self, request, context):
         def find(r):
             for (name, version), definition in reversed(self._fake.udfs.items()):
-                if name == r.name and r.version in ("", version):
+                if name == r.udf.name and r.udf.version in ("", version):
                     return catalog_pb2.GetUdfResponse(definition=definition)
-            return status("NOT_FOUND", "UDF_NOT_FOUND", f"no function {r.name}")
+            return status("NOT_FOUND", "UDF_NOT_FOUND", f"no function {r.udf.name}")
 
         return self._answer("GetUdf", request, context, find)
 
@@ -206,7 +206,7 @@ class _Servicer(
             fragment_count=2,
             schema=schema.serialize().to_pybytes(),
             computed_columns=[
-                catalog_pb2.ComputedColumn(name="n", udf_name="f", udf_version="1", input_columns=["text"])
+                catalog_pb2.ComputedColumn(name="n", udf=udf_pb2.UdfRef(name="f", version="1"), input_columns=["text"])
             ],
             stable_row_ids=True,
         )
@@ -218,17 +218,19 @@ class _Servicer(
 
     def CreateMaterializedView(self, request, context):
         def make(r):
-            made = self._fake.views[r.name] = make_view(r.name, r.query.source.table, r.query.source.database)
+            made = self._fake.views[r.view.table] = make_view(
+                r.view.table, r.query.source.table, r.query.source.database
+            )
             return catalog_pb2.CreateMaterializedViewResponse(view=made)
 
         return self._answer("CreateMaterializedView", request, context, make)
 
     def GetMaterializedView(self, request, context):
         def find(r):
-            if r.name not in self._fake.views:
-                return status("FAILED_PRECONDITION", "NOT_A_VIEW", f"Table '{r.name}' is not a materialized view")
-            view = catalog_pb2.MaterializedView(uri=f"{r.database}/{r.name}.lance")
-            view.MergeFrom(self._fake.views[r.name])
+            if r.view.table not in self._fake.views:
+                return status("FAILED_PRECONDITION", "NOT_A_VIEW", f"Table '{r.view.table}' is not a materialized view")
+            view = catalog_pb2.MaterializedView(uri=f"{r.view.database}/{r.view.table}.lance")
+            view.MergeFrom(self._fake.views[r.view.table])
             return catalog_pb2.GetMaterializedViewResponse(view=view)
 
         return self._answer("GetMaterializedView", request, context, find)
@@ -250,8 +252,7 @@ class _Servicer(
     def ExplainPlan(self, request, context):
         answer = planner_pb2.ExplainPlanResponse(
             column=request.spec.column,
-            udf_name="f",
-            udf_version="1",
+            udf=udf_pb2.UdfRef(name="f", version="1"),
             input_columns=["text"],
             read_version=7,
             rows_total=2000,
@@ -271,7 +272,7 @@ class _Servicer(
         answer = planner_pb2.GetRowStatesResponse(
             version=7, rows_computed=9, rows_null=2, rows_failed=1, rows_not_computed=3
         )
-        answer.kept.add(udf_name="f", udf_version="0", rows=4)
+        answer.kept.add(udf=udf_pb2.UdfRef(name="f", version="0"), rows=4)
         if request.state == planner_pb2.ROW_STATE_FAILED:
             moved, other = (4 << 32) | 1, (4 << 32) | 7
             answer.row_addresses.append(other if request.page_token else moved)
@@ -314,9 +315,9 @@ class _Servicer(
 
     def DropView(self, request, context):
         def drop(r):
-            if r.name not in self._fake.views:
-                return status("FAILED_PRECONDITION", "NOT_A_VIEW", f"Table '{r.name}' is not a materialized view")
-            del self._fake.views[r.name]
+            if r.view.table not in self._fake.views:
+                return status("FAILED_PRECONDITION", "NOT_A_VIEW", f"Table '{r.view.table}' is not a materialized view")
+            del self._fake.views[r.view.table]
             return commit_pb2.DropViewResponse()
 
         return self._answer("DropView", request, context, drop)
@@ -348,7 +349,9 @@ class _Servicer(
         answer = commit_pb2.CollectGarbageResponse(
             version=7, files_removed=2, bytes_removed=1234, files_kept=3, bytes_kept=9
         )
-        file = answer.files.add(path="_checkpoints/k.lance", size_bytes=5, udf_name="f_range-1-2", udf_version="ab")
+        file = answer.files.add(
+            path="_checkpoints/k.lance", size_bytes=5, udf=udf_pb2.UdfRef(name="f_range-1-2", version="ab")
+        )
         file.column, file.fragment_id, file.removed = "n", 3, not request.dry_run
         file.kind, file.use, file.fate = file.KIND_CHECKPOINT, file.USE_SETTLED, file.FATE_GARBAGE
         file.range.start, file.range.end = 0, 100

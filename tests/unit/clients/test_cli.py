@@ -220,7 +220,7 @@ def test_damage_of_the_job_history_is_told(run, db, fake):
 def test_jobs(run, db, fake):
     assert "docs.n" in run("jobs", "ls", db)[1]
     assert json.loads(run("jobs", "ls", db, "--json", "--table", "docs", "--limit", "5")[1])[0]["state"] == "DONE"
-    assert (fake.named("ListJobs")[1].table, fake.named("ListJobs")[1].page_size) == ("docs", 5)
+    assert (fake.named("ListJobs")[1].filter.tables, fake.named("ListJobs")[1].page_size) == (["docs"], 5)
     assert "job-7" in run("jobs", "show", db, "job-7")[1]
     assert json.loads(run("jobs", "show", db, "job-7", "--json")[1])["progress"]["rows_total"] == 0
     assert run("jobs", "cancel", db, "job-7")[1] == "job-7: CANCELLING\n"
@@ -248,7 +248,7 @@ def test_retry(run, db, fake):
     fake.udfs["f", "1"] = udf_pb2.UdfDefinition(name="f", version="1")
     assert run("jobs", "retry", db, "job-0", "--udf", "f@1", "--keep-others", "--quiet")[0] == 0
     (request,) = fake.named("RetryJob")
-    assert (request.job_id, request.udf_version, request.keep_others) == ("job-0", "1", True)
+    assert (request.job_id, request.udf.version, request.keep_others) == ("job-0", "1", True)
     assert run("jobs", "retry", db, "job-0", "--no-wait")[1] == "job-1\n"
     assert run("jobs", "retry", db, "job-0", "--keep-others")[0] == 2
 
@@ -323,7 +323,7 @@ def test_checkpoints(run, db, fake):
     assert "its rows are in the table" in out
     assert "legacy, not used" in out
     request = fake.named("CollectGarbage")[0]
-    assert (request.dry_run, request.include_kept, request.uri) == (True, True, f"{db}/docs.lance")
+    assert (request.dry_run, request.include_kept, request.table.table) == (True, True, "docs")
 
 
 def test_checkpoints_gc(run, db, fake):
@@ -335,12 +335,12 @@ def test_checkpoints_gc(run, db, fake):
     assert [document[k] for k in ("files_removed", "dry_run", "files_kept")] == [2, False, 3]
     assert [f["removed"] for f in document["files"]] == [True, False]
     asked = fake.named("CollectGarbage")
-    assert [(r.older_than_seconds, r.dry_run, r.include_kept) for r in asked] == [
+    assert [(r.older_than.seconds, r.dry_run, r.include_kept) for r in asked] == [
         (12 * 3600, True, False),
         (7 * 86400, False, False),
         (0, False, False),
     ]
-    assert all(r.HasField("older_than_seconds") for r in asked)
+    assert all(r.HasField("older_than") for r in asked)
     assert asked[0].max_files == 2
 
 

@@ -24,7 +24,8 @@ def done(state="DONE", **numbers):
         mode=planner_pb2.REFRESH_MODE_INCREMENTAL, reason=planner_pb2.REFRESH_REASON_SOURCE_CHANGED, **numbers
     )
     job = make_job("job-1", state, refresh_result=result)
-    job.refresh.view.table, job.udf_name, job.udf_version = "adults", "", ""
+    job.refresh.view.table = "adults"
+    job.ClearField("udf")
     return [jobs_pb2.WatchJobResponse(sequence=1, job=job)]
 
 
@@ -67,7 +68,7 @@ def test_create_sends_the_query(run, db, fake, views):  # noqa: F811
     request = fake.named("CreateMaterializedView")[0]
     query = request.query
     assert [(c.name, c.expression) for c in query.columns] == [("text", "`text`"), ("big", "size * 2")]
-    assert [(f.name, f.udf_name, f.udf_version, list(f.inputs)) for f in query.functions] == [
+    assert [(f.name, f.udf.name, f.udf.version, list(f.input_columns)) for f in query.functions] == [
         ("n", definition.name, "1", ["text"])
     ]
     assert (query.where, query.shuffle_seed, query.limit, query.offset) == ("size > 1", 7, 9, 1)

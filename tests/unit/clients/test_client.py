@@ -180,11 +180,11 @@ def test_missing_table(fake, db):
 def test_add_columns_registers_and_maps(fake, docs):
     assert docs.add_columns({"n": words, "m": (words, ["text"])}) == 2
     sent = fake.named("AddColumns")[0]
-    assert [(c.name, c.udf_name, list(c.input_columns)) for c in sent.columns] == [
+    assert [(c.name, c.udf.name, list(c.input_columns)) for c in sent.columns] == [
         ("n", "words", []),
         ("m", "words", ["text"]),
     ]
-    assert sent.columns[0].udf_version == words.version
+    assert sent.columns[0].udf.version == words.version
     assert sent.request_id
     assert len(fake.named("RegisterUdf")) == 1
 
@@ -192,14 +192,15 @@ def test_add_columns_registers_and_maps(fake, docs):
 def test_sql_is_sent_as_it_is(fake, docs):
     docs.add_columns({"up": "upper(text)"})
     (sent,) = fake.named("AddColumns")[0].columns
-    assert (sent.name, sent.sql_expression, sent.udf_name) == ("up", "upper(text)", "")
+    assert (sent.name, sent.sql_expression, sent.udf.name) == ("up", "upper(text)", "")
     assert not fake.named("RegisterUdf")
 
 
 def test_alter_columns_registers_and_maps(fake, docs):
     assert docs.alter_columns({"n": (words, ["text"]), "up": "upper(text)"}) == 3
     (sent,) = fake.named("AlterColumns")
-    assert [(c.name, c.udf_name, c.sql_expression, list(c.input_columns)) for c in sent.columns] == [
+    columns = [altered.column for altered in sent.columns]
+    assert [(c.name, c.udf.name, c.sql_expression, list(c.input_columns)) for c in columns] == [
         ("n", "words", "", ["text"]),
         ("up", "", "upper(text)", []),
     ]
@@ -239,7 +240,7 @@ def test_a_function_whose_bundle_workers_cannot_load_is_sent_again(fake, docs):
     docs.add_columns({"n": words})
 
     def found(request):
-        definition = fake.udfs[request.name, request.version]
+        definition = fake.udfs[request.udf.name, request.udf.version]
         return catalog_pb2.GetUdfResponse(definition=definition, needs_bundle=True)
 
     fake.scripts["GetUdf"] = found
@@ -312,14 +313,14 @@ def test_backfill_sends_only_what_was_given(fake, docs):
 def test_backfill_with_another_function_registers_it(fake, docs):
     docs.backfill_async("n", udf=words)
     spec = fake.named("CreateJob")[0].backfill
-    assert (spec.udf_name, spec.udf_version) == ("words", words.version)
+    assert (spec.udf.name, spec.udf.version) == ("words", words.version)
     assert ("words", words.version) in fake.udfs
 
 
 def test_backfill_with_a_registered_name(fake, docs):
     docs.add_columns({"n": words})
     docs.backfill_async("n", udf="words")
-    assert fake.named("CreateJob")[0].backfill.udf_version == words.version
+    assert fake.named("CreateJob")[0].backfill.udf.version == words.version
     with pytest.raises(errors.UdfNotFound):
         docs.backfill_async("n", udf="words@other")
 
@@ -414,7 +415,7 @@ def test_interrupt_cancels_the_job(fake, docs):
 
 def test_watch_resumes_where_it_was(fake, docs):
     def event(sequence):
-        return jobs_pb2.JobEvent(sequence=sequence, kind="commit", message=f"event {sequence}")
+        return jobs_pb2.JobEvent(sequence=sequence, kind=jobs_pb2.JobEvent.KIND_COMMIT, message=f"event {sequence}")
 
     def message(sequence, state, *events):
         return jobs_pb2.WatchJobResponse(sequence=sequence, job=make_job("job-1", state), events=events)
@@ -494,13 +495,13 @@ def test_row_states(docs):
 def test_retry(fake, db, docs):
     assert db.retry_job("job-0", progress=False) == "job-1"
     (request,) = fake.named("RetryJob")
-    assert (request.job_id, request.udf_name, request.keep_others) == ("job-0", "", False)
+    assert (request.job_id, request.udf.name, request.keep_others) == ("job-0", "", False)
     assert request.request_id
     fake.udfs["f", "1"] = udf_pb2.UdfDefinition(name="f", version="1")
     future = db.job_future("job-0").retry(udf="f@1", keep_others=True)
     assert future.job_id == "job-1"
     request = fake.named("RetryJob")[1]
-    assert (request.udf_name, request.udf_version, request.keep_others) == ("f", "1", True)
+    assert (request.udf.name, request.udf.version, request.keep_others) == ("f", "1", True)
     with pytest.raises(errors.InvalidArgument, match="keep_others needs udf"):
         db.retry_job("job-0", keep_others=True)
 

@@ -7,6 +7,7 @@ import re
 import threading
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from rich.console import Console
 
 from leman import _wire
@@ -26,9 +27,9 @@ HALF = {
     "rows_computed": 500,
     "rows_failed": 3,
     "rows_per_second": 250.0,
-    "eta_seconds": 2.0,
-    "elapsed_seconds": 2.0,
-    "bottleneck": "udf",
+    "remaining_duration": Duration(seconds=2),
+    "elapsed_duration": Duration(seconds=2),
+    "bottleneck": jobs_pb2.Progress.BOTTLENECK_UDF,
     "fragments_planned": 4,
 }
 
@@ -38,7 +39,7 @@ def job(state="RUNNING", progress=HALF, **fields):
 
 
 def event(message):
-    return _wire.event(jobs_pb2.JobEvent(sequence=1, kind="commit", message=message))
+    return _wire.event(jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_COMMIT, message=message))
 
 
 class Terminal(io.StringIO):

@@ -279,17 +279,17 @@ def test_options_on_the_wire():
     )(plain)
     definition = made.describe()
     assert definition.batch_size == 10
-    assert definition.timeout_seconds == 2.5
+    assert definition.call_timeout.ToTimedelta().total_seconds() == 2.5
     bounds = definition.checkpoint
     assert (bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size) == (20, 5, 30)
     retry, skip, fail = definition.error_policy.rules
     assert (retry.action, retry.max_attempts, retry.message_pattern) == (udf_pb2.ErrorRule.ACTION_RETRY, 4, "reset")
-    assert (retry.initial_backoff_seconds, retry.max_backoff_seconds) == (0.5, 60.0)
+    assert (retry.initial_backoff.ToMilliseconds(), retry.max_backoff.ToMilliseconds()) == (500, 60_000)
     assert list(retry.exception_types) == ["ConnectionError"]
     assert list(skip.exception_types) == ["ValueError", "pkg.Odd"]
     assert (fail.action, list(fail.exception_types)) == (udf_pb2.ErrorRule.ACTION_FAIL, [])
     assert definition.error_policy.max_error_fraction == 0.25
-    assert definition.error_policy.max_errors == 0
+    assert not definition.error_policy.HasField("max_errors")
     assert definition.error_policy.store_errors
 
 

@@ -57,9 +57,9 @@ def test_everything_that_a_query_says_arrives(db, docs, asked):
     found = asked()
     assert (found.source.database, found.source.table) == (db.uri, "docs")
     assert [(c.name, c.expression) for c in found.columns] == [("text", ""), ("size", "")]
-    assert [(f.name, f.udf_name, list(f.inputs)) for f in found.functions] == [("n", "words", [])]
+    assert [(f.name, f.udf.name, list(f.input_columns)) for f in found.functions] == [("n", "words", [])]
     assert found.where == "size > 21"
-    assert (found.shuffle, found.shuffle_seed, found.limit, found.offset) == (True, 42, 1000, 5)
+    assert (found.shuffle_seed, found.limit, found.offset) == (42, 1000, 5)
     assert isinstance(view, leman.View)
     assert view.uri == f"{db.uri}/adults.lance"
 
@@ -69,7 +69,7 @@ def test_a_query_of_nothing_special_is_all_of_the_table(db, docs, asked):
     found = asked()
     assert not found.columns
     assert not found.functions
-    assert not found.shuffle
+    assert not found.HasField("shuffle_seed")
     assert not found.HasField("limit")
 
 
@@ -107,9 +107,9 @@ def test_function_over_another_column_is_registered_in_the_views_database(db, do
     with leman.connect(other, fake.address) as home:
         docs.search(None).add_column("n", (words, ["text"])).create_materialized_view(home, "v")
     request = fake.named("CreateMaterializedView")[0]
-    assert request.database == str(other)
+    assert request.view.database == str(other)
     assert request.query.source.database == db.uri
-    assert list(request.query.functions[0].inputs) == ["text"]
+    assert list(request.query.functions[0].input_columns) == ["text"]
     assert fake.named("RegisterUdf")[0].database == str(other)
 
 
@@ -192,7 +192,8 @@ def test_a_table_is_no_view(db):
 
 def test_describe_tells_query_and_rows_that_queries_show(view):
     found = view.describe()
-    assert (found.row_count, found.rows_unset, found.source_version, found.format) == (7, 3, 5, 2)
+    assert (found.row_count, found.rows_unset, found.source_version) == (7, 3, 5)
+    assert found.row_reference == "stable_row_id"
     assert found.schema.names == ["text", "n"]
     assert view.schema.names == ["text", "n"]
     assert view.count_rows() == 7
@@ -231,8 +232,8 @@ def test_a_view_is_no_table(view, docs):
 def test_another_function_for_a_column(view, fake):
     assert view.alter_columns({"n": (words, ["text"])}) == 3
     request = fake.named("AlterColumns")[0]
-    column = request.columns[0]
-    assert (request.table.table, column.name, column.udf_name) == ("adults", "n", "words")
+    column = request.columns[0].column
+    assert (request.table.table, column.name, column.udf.name) == ("adults", "n", "words")
     assert list(column.input_columns) == ["text"]
     with pytest.raises(ValueError, match="part of its query"):
         view.alter_columns({"n": "upper(text)"})

@@ -176,14 +176,14 @@ def test_places_deep_in_a_request_are_canonical_too():
     canonicalise(request, EVERYWHERE)
     assert request.backfill.table.database == "/lake"
     assert not request.HasField("refresh")
-    view = catalog_pb2.CreateMaterializedViewRequest(database="file:///lake")
+    view = catalog_pb2.CreateMaterializedViewRequest(view=catalog_pb2.TableRef(database="file:///lake"))
     view.query.source.database = "/other/../lake"
     canonicalise(view, EVERYWHERE)
-    assert (view.database, view.query.source.database) == ("/lake", "/lake")
+    assert (view.view.database, view.query.source.database) == ("/lake", "/lake")
 
 
 def test_an_empty_place_stays_empty():
-    request = catalog_pb2.CreateMaterializedViewRequest(database="/lake")
+    request = catalog_pb2.CreateMaterializedViewRequest(view=catalog_pb2.TableRef(database="/lake"))
     request.query.source.table = "docs"
     before = request.SerializeToString()
     canonicalise(request, EVERYWHERE)

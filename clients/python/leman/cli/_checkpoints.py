@@ -86,7 +86,7 @@ def _print_files(files: tuple[StoredFile, ...]) -> None:
                 f.fragment_id,
                 f"{f.start}-{f.end}" if f.start is not None else None,
                 f"{f.size_bytes:,}",
-                f"{f.modified:%Y-%m-%d %H:%M:%S}",
+                f"{f.modify_time:%Y-%m-%d %H:%M:%S}",
                 f.why,
             )
             for f in files

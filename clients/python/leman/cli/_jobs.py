@@ -15,9 +15,11 @@ from leman.cli._options import (
     EndpointOption,
     JobArgument,
     JsonOption,
+    LabelOption,
     LimitOption,
     TlsOption,
     TokenOption,
+    labels_of,
     open_database,
 )
 from leman.cli._output import note, print_json, print_line, print_table
@@ -27,10 +29,12 @@ app = typer.Typer(help="Lists, shows, watches, cancels and retries jobs.", no_ar
 
 
 @app.command("ls")
-def ls(
+def ls(  # noqa: PLR0913 - a command's options, all by name
     db: DatabaseArgument,
     *,
     table: Annotated[str | None, typer.Option(help="Only jobs of this table.")] = None,
+    state: Annotated[list[str] | None, typer.Option(help="Only in this state; may be given again.")] = None,
+    label: LabelOption = None,
     limit: LimitOption = 20,
     endpoint: EndpointOption = None,
     token: TokenOption = None,
@@ -40,7 +44,7 @@ def ls(
     """List jobs, newest first."""
     with open_database(db, endpoint, token, tls_ca) as database, warnings.catch_warnings(record=True) as remarks:
         warnings.simplefilter("always")
-        found = database.jobs(table, limit)
+        found = database.jobs(table, limit, states=[word.upper() for word in state or ()], labels=labels_of(label))
     for remark in remarks:
         note(str(remark.message))
     if as_json:
@@ -89,17 +93,29 @@ def watch(
 
 
 @app.command("cancel")
-def cancel(
+def cancel(  # noqa: PLR0913 - a command's options, all by name
     db: DatabaseArgument,
-    job_id: JobArgument,
+    job_id: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id of the job.", show_default=False)] = None,
     *,
+    every: Annotated[bool, typer.Option("--all", help="All jobs that have not ended.")] = False,
+    table: Annotated[str | None, typer.Option(help="With --all: only jobs of this table.")] = None,
+    label: LabelOption = None,
     endpoint: EndpointOption = None,
     token: TokenOption = None,
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask a job to stop. What it has finished is kept."""
+    """Ask a job to stop, or with --all many. What they have finished is kept."""
+    if every == (job_id is not None) or (not every and (table or label)):
+        raise typer.BadParameter("name one job, or say --all, with --table and --label if need be")
     with open_database(db, endpoint, token, tls_ca) as database:
+        if job_id is None:
+            found = database.cancel_jobs(table, labels=labels_of(label))
+            if as_json:
+                print_json(found)
+            for job in () if as_json else found:
+                print_line(f"{job.job_id}: {job.state}")
+            return
         future = database.job_future(job_id)
         state = future.cancel()
         if as_json:
@@ -181,7 +197,7 @@ def _row(job: Job) -> tuple[object, ...]:
         f"{progress.rows_computed:,}",
         f"{progress.rows_failed:,}",
         duration(progress.elapsed_seconds),
-        f"{job.created_at.astimezone():%Y-%m-%d %H:%M:%S}",
+        f"{job.create_time.astimezone():%Y-%m-%d %H:%M:%S}",
         job.plan_summary,
     )
 
@@ -214,8 +230,8 @@ def _details(job: Job) -> list[tuple[str, object]]:
         ("bound by", progress.bottleneck),
         ("commits", f"{progress.commits:,}"),
         ("attempt", job.attempt),
-        ("begun", f"{job.created_at.astimezone():%Y-%m-%d %H:%M:%S}"),
-        ("changed", f"{job.updated_at.astimezone():%Y-%m-%d %H:%M:%S}"),
+        ("begun", f"{job.create_time.astimezone():%Y-%m-%d %H:%M:%S}"),
+        ("changed", f"{job.update_time.astimezone():%Y-%m-%d %H:%M:%S}"),
     ]
     details.extend(("waits for", stall) for stall in job.stalls)
     if job.where:

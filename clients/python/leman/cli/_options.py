@@ -25,7 +25,22 @@ EndpointOption = Annotated[
 ]
 TokenOption = Annotated[str | None, typer.Option(envvar="LEMAN_TOKEN", help="What the services at --endpoint ask for.")]
 TlsOption = Annotated[str | None, typer.Option("--tls-ca", help="PEM file to check the services' certificates with.")]
+LabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of jobs; may be given again.")
+]
+PriorityOption = Annotated[
+    int, typer.Option(min=-100, max=100, help="Of jobs that wait, those with a higher one have their turn first.")
+]
 LimitOption = Annotated[int, typer.Option(min=1, help="At most this many.")]
+
+
+def labels_of(given: list[str] | None) -> dict[str, str]:
+    """The labels that `--label` names."""
+    pairs = [text.partition("=") for text in given or ()]
+    for key, sign, _ in pairs:
+        if not key or not sign:
+            raise typer.BadParameter(f"--label takes KEY=VALUE, not {key!r}")
+    return {key: value for key, _, value in pairs}
 
 
 def plain_table(database: Database, name: str) -> Table:

@@ -20,8 +20,11 @@ from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
     JsonOption,
+    LabelOption,
+    PriorityOption,
     TlsOption,
     TokenOption,
+    labels_of,
     open_database,
 )
 from leman.cli._output import note, print_json, print_line, print_table
@@ -79,7 +82,7 @@ def print_view(view: ViewInfo) -> None:
     """A view for people."""
     query = view.query
     waiting = f", {view.rows_unset:,} wait for a refresh" if view.rows_unset else ""
-    fixed = "" if view.format > 1 else ", can be refreshed to that version only"
+    fixed = "" if view.row_reference == "stable_row_id" else ", can be refreshed to that version only"
     print_line(f"{view.name}: {view.row_count:,} rows{waiting}, version {view.version}\n{view.uri}")
     print_line(f"{query}\nof {query.source_database}, right for source version {view.source_version}{fixed}\n")
     made = {c.name: c.expression for c in query.columns}
@@ -159,6 +162,8 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes at the most.")] = None,
     cascade: Annotated[bool, typer.Option("--cascade", help="Refresh the views that it rests on first.")] = False,
     optimize_indices: IndexesOption = False,
+    label: LabelOption = None,
+    priority: PriorityOption = 0,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done, and why.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -181,7 +186,13 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
         for source in reversed(found.sources()) if cascade else ():
             _wait(source.refresh_async(policy=ways, concurrency=concurrency), source.name, quiet=quiet)
         future = found.refresh_async(
-            src_version, max_rows_per_fragment, ways, concurrency=concurrency, optimize_indices=optimize_indices
+            src_version,
+            max_rows_per_fragment,
+            ways,
+            concurrency=concurrency,
+            optimize_indices=optimize_indices,
+            labels=labels_of(label),
+            priority=priority,
         )
         job = future.job() if no_wait else follow_job(future, view, quiet=quiet)
     if no_wait and not as_json:

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from leman.v1 import types_pb2 as _types_pb2
 from leman.v1 import udf_pb2 as _udf_pb2
 import builtins as _builtins
@@ -19,6 +20,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _RowReference:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RowReferenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowReference.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ROW_REFERENCE_UNSPECIFIED: _RowReference.ValueType  # 0
+    """Not a valid value."""
+    ROW_REFERENCE_ADDRESS: _RowReference.ValueType  # 1
+    """By address: it can be filled from the source version that it was made from, and from no other."""
+    ROW_REFERENCE_STABLE_ROW_ID: _RowReference.ValueType  # 2
+    """By stable row id: it can be brought to any version of the source."""
+
+class RowReference(_RowReference, metaclass=_RowReferenceEnumTypeWrapper):
+    """How a view refers to rows of its source."""
+
+ROW_REFERENCE_UNSPECIFIED: RowReference.ValueType  # 0
+"""Not a valid value."""
+ROW_REFERENCE_ADDRESS: RowReference.ValueType  # 1
+"""By address: it can be filled from the source version that it was made from, and from no other."""
+ROW_REFERENCE_STABLE_ROW_ID: RowReference.ValueType  # 2
+"""By stable row id: it can be brought to any version of the source."""
+Global___RowReference: _TypeAlias = RowReference  # noqa: Y015
 
 @_typing.final
 class TableRef(_message.Message):
@@ -107,24 +132,22 @@ class GetUdfRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    VERSION_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     database: _builtins.str
     """Path or uri of the database."""
-    name: _builtins.str
-    """Name of the function."""
-    version: _builtins.str
-    """Its version; empty: the one registered last."""
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function; without a version: the one registered last."""
+
     def __init__(
         self,
         *,
         database: _builtins.str = ...,
-        name: _builtins.str = ...,
-        version: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "name", b"name", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "udf", b"udf"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -256,34 +279,25 @@ Global___AddColumnsRequest: _TypeAlias = AddColumnsRequest  # noqa: Y015
 
 @_typing.final
 class NewColumn(_message.Message):
-    """A computed column to be added, or a column and the function that it is to have. Says either `udf_name` or
-    `sql_expression`.
-    """
+    """A computed column: its name, and what computes it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
-    INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     SQL_EXPRESSION_FIELD_NUMBER: _builtins.int
-    KEEP_VALUES_FIELD_NUMBER: _builtins.int
+    INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the column. Lance allows no `.` in it."""
-    udf_name: _builtins.str
-    """Name of a registered function."""
-    udf_version: _builtins.str
-    """Its version."""
     sql_expression: _builtins.str
     """An expression over this table's columns, see UdfDefinition.sql_expression. It is registered as function `sql`, with
     a version that follows from the expression, the columns it reads and its type. Without `input_columns`.
     """
-    keep_values: _builtins.bool
-    """AlterColumns: values that the column's functions so far computed stay current, and are told apart from then on (see
-    ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. It has to have
-    the same inputs. Without it the values are stale, also those that were kept before.
-    """
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """A registered function. Its version may be empty: the one registered last."""
+
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The table's columns that take the place of the function's inputs, in order; empty: as the function names them
@@ -300,20 +314,51 @@ class NewColumn(_message.Message):
         self,
         *,
         name: _builtins.str = ...,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
-        input_columns: _abc.Iterable[_builtins.str] | None = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
         sql_expression: _builtins.str = ...,
-        keep_values: _builtins.bool = ...,
+        input_columns: _abc.Iterable[_builtins.str] | None = ...,
         error_policy: _udf_pb2.ErrorPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error_policy", b"error_policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error_policy", b"error_policy", "function", b"function", "sql_expression", b"sql_expression", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_policy", b"error_policy", "input_columns", b"input_columns", "keep_values", b"keep_values", "name", b"name", "sql_expression", b"sql_expression", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_policy", b"error_policy", "function", b"function", "input_columns", b"input_columns", "name", b"name", "sql_expression", b"sql_expression", "udf", b"udf"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_function: _TypeAlias = _typing.Literal["udf", "sql_expression"]  # noqa: Y015
+    _WhichOneofArgType_function: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_function) -> _WhichOneofReturnType_function | None: ...
+
+Global___NewColumn: _TypeAlias = NewColumn  # noqa: Y015
+
+@_typing.final
+class ColumnAlteration(_message.Message):
+    """A computed column that is to have another function."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    KEEP_VALUES_FIELD_NUMBER: _builtins.int
+    keep_values: _builtins.bool
+    """Values that the column's functions so far computed stay current, and are told apart from then on (see
+    ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. It has to have
+    the same inputs. Without it the values are stale, also those that were kept before.
+    """
+    @_builtins.property
+    def column(self) -> Global___NewColumn:
+        """The column, and what is to compute it."""
+
+    def __init__(
+        self,
+        *,
+        column: Global___NewColumn | None = ...,
+        keep_values: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["column", b"column"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "keep_values", b"keep_values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___NewColumn: _TypeAlias = NewColumn  # noqa: Y015
+Global___ColumnAlteration: _TypeAlias = ColumnAlteration  # noqa: Y015
 
 @_typing.final
 class AddColumnsResponse(_message.Message):
@@ -355,14 +400,14 @@ class AlterColumnsRequest(_message.Message):
         """The table."""
 
     @_builtins.property
-    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewColumn]:
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnAlteration]:
         """Columns that exist, with the functions that they are to have."""
 
     def __init__(
         self,
         *,
         table: Global___TableRef | None = ...,
-        columns: _abc.Iterable[Global___NewColumn] | None = ...,
+        columns: _abc.Iterable[Global___ColumnAlteration] | None = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
@@ -480,36 +525,34 @@ class ComputedColumn(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
-    KEPT_VERSIONS_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the column."""
-    udf_name: _builtins.str
-    """Name of the function."""
-    udf_version: _builtins.str
-    """Version of the function."""
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function."""
+
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Columns of the table that it reads, in the order of its parameters."""
 
     @_builtins.property
-    def kept_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Earlier functions whose values the column keeps, the most recent first: `name@version`."""
+    def kept(self) -> _containers.RepeatedCompositeFieldContainer[_udf_pb2.UdfRef]:
+        """Earlier functions whose values the column keeps, the most recent first."""
 
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
         input_columns: _abc.Iterable[_builtins.str] | None = ...,
-        kept_versions: _abc.Iterable[_builtins.str] | None = ...,
+        kept: _abc.Iterable[_udf_pb2.UdfRef] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "kept_versions", b"kept_versions", "name", b"name", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "kept", b"kept", "name", b"name", "udf", b"udf"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -583,16 +626,13 @@ class ViewQuery(_message.Message):
     COLUMNS_FIELD_NUMBER: _builtins.int
     FUNCTIONS_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
-    SHUFFLE_FIELD_NUMBER: _builtins.int
     SHUFFLE_SEED_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     where: _builtins.str
     """SQL over the source's columns; empty: all rows. No function of time or chance."""
-    shuffle: _builtins.bool
-    """Whether the rows are put into a random order."""
     shuffle_seed: _builtins.int
-    """The order: the same seed gives the same order."""
+    """Puts the rows into a random order: the same seed gives the same order; unset: the source's order."""
     limit: _builtins.int
     """At most so many rows, the first by source row id, before the shuffle; unset: all."""
     offset: _builtins.int
@@ -616,18 +656,22 @@ class ViewQuery(_message.Message):
         columns: _abc.Iterable[Global___ViewColumn] | None = ...,
         functions: _abc.Iterable[Global___ViewFunction] | None = ...,
         where: _builtins.str = ...,
-        shuffle: _builtins.bool = ...,
-        shuffle_seed: _builtins.int = ...,
+        shuffle_seed: _builtins.int | None = ...,
         limit: _builtins.int | None = ...,
         offset: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "limit", b"limit", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_shuffle_seed", b"_shuffle_seed", "limit", b"limit", "shuffle_seed", b"shuffle_seed", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "columns", b"columns", "functions", b"functions", "limit", b"limit", "offset", b"offset", "shuffle", b"shuffle", "shuffle_seed", b"shuffle_seed", "source", b"source", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "_shuffle_seed", b"_shuffle_seed", "columns", b"columns", "functions", b"functions", "limit", b"limit", "offset", b"offset", "shuffle_seed", b"shuffle_seed", "source", b"source", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
+    _WhichOneofReturnType__shuffle_seed: _TypeAlias = _typing.Literal["shuffle_seed"]  # noqa: Y015
+    _WhichOneofArgType__shuffle_seed: _TypeAlias = _typing.Literal["_shuffle_seed", b"_shuffle_seed"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__limit) -> _WhichOneofReturnType__limit | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__shuffle_seed) -> _WhichOneofReturnType__shuffle_seed | None: ...
 
 Global___ViewQuery: _TypeAlias = ViewQuery  # noqa: Y015
 
@@ -666,30 +710,30 @@ class ViewFunction(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
-    INPUTS_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
+    INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name in the view."""
-    udf_name: _builtins.str
-    """Name of a function that is registered in the view's database."""
-    udf_version: _builtins.str
-    """Its version; empty in a request: the one registered last. A view keeps to it."""
     @_builtins.property
-    def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    def udf(self) -> _udf_pb2.UdfRef:
+        """A function that is registered in the view's database; without a version in a request: the one registered last. A view
+        keeps to it.
+        """
+
+    @_builtins.property
+    def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Columns of the source, in the order of its parameters; empty in a request: as the function names them."""
 
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
-        inputs: _abc.Iterable[_builtins.str] | None = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
+        input_columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "name", b"name", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_columns", b"input_columns", "name", b"name", "udf", b"udf"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -701,21 +745,20 @@ class CreateMaterializedViewRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    DATABASE_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     QUERY_FIELD_NUMBER: _builtins.int
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    database: _builtins.str
-    """Path or uri of the database that the view is made in."""
-    name: _builtins.str
-    """Name of the view; it shares the names of tables."""
     max_rows_per_fragment: _builtins.int
-    """Rows in a fragment at the most; 0: chosen so that all task slots have work."""
+    """Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work."""
     request_id: _builtins.str
     """Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
     the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
+    @_builtins.property
+    def view(self) -> Global___TableRef:
+        """The view's database and name; it shares the names of tables."""
+
     @_builtins.property
     def query(self) -> Global___ViewQuery:
         """What it holds."""
@@ -723,17 +766,18 @@ class CreateMaterializedViewRequest(_message.Message):
     def __init__(
         self,
         *,
-        database: _builtins.str = ...,
-        name: _builtins.str = ...,
+        view: Global___TableRef | None = ...,
         query: Global___ViewQuery | None = ...,
-        max_rows_per_fragment: _builtins.int = ...,
+        max_rows_per_fragment: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_rows_per_fragment", b"_max_rows_per_fragment", "max_rows_per_fragment", b"max_rows_per_fragment", "query", b"query", "view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "max_rows_per_fragment", b"max_rows_per_fragment", "name", b"name", "query", b"query", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rows_per_fragment", b"_max_rows_per_fragment", "max_rows_per_fragment", b"max_rows_per_fragment", "query", b"query", "request_id", b"request_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__max_rows_per_fragment: _TypeAlias = _typing.Literal["max_rows_per_fragment"]  # noqa: Y015
+    _WhichOneofArgType__max_rows_per_fragment: _TypeAlias = _typing.Literal["_max_rows_per_fragment", b"_max_rows_per_fragment"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_rows_per_fragment) -> _WhichOneofReturnType__max_rows_per_fragment | None: ...
 
 Global___CreateMaterializedViewRequest: _TypeAlias = CreateMaterializedViewRequest  # noqa: Y015
 
@@ -773,21 +817,19 @@ class GetMaterializedViewRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    DATABASE_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    database: _builtins.str
-    """Path or uri of the database."""
-    name: _builtins.str
-    """Name of the view."""
+    VIEW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def view(self) -> Global___TableRef:
+        """The view."""
+
     def __init__(
         self,
         *,
-        database: _builtins.str = ...,
-        name: _builtins.str = ...,
+        view: Global___TableRef | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -829,7 +871,7 @@ class MaterializedView(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     SOURCE_URI_FIELD_NUMBER: _builtins.int
     SOURCE_VERSION_FIELD_NUMBER: _builtins.int
-    FORMAT_FIELD_NUMBER: _builtins.int
+    ROW_REFERENCE_FIELD_NUMBER: _builtins.int
     ROW_COUNT_FIELD_NUMBER: _builtins.int
     ROWS_SET_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
@@ -844,8 +886,8 @@ class MaterializedView(_message.Message):
     """Uri of the source's Lance dataset."""
     source_version: _builtins.int
     """The source version that its set rows are right for."""
-    format: _builtins.int
-    """1: points at source rows by address and can be filled from that version only; 2: by stable row id."""
+    row_reference: Global___RowReference.ValueType
+    """How it refers to rows of its source."""
     row_count: _builtins.int
     """Rows, placeholders without values included."""
     rows_set: _builtins.int
@@ -869,7 +911,7 @@ class MaterializedView(_message.Message):
         query: Global___ViewQuery | None = ...,
         source_uri: _builtins.str = ...,
         source_version: _builtins.int = ...,
-        format: _builtins.int = ...,
+        row_reference: Global___RowReference.ValueType = ...,
         row_count: _builtins.int = ...,
         rows_set: _builtins.int = ...,
         schema: _builtins.bytes = ...,
@@ -877,7 +919,7 @@ class MaterializedView(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema", "query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["format", b"format", "json_schema", b"json_schema", "name", b"name", "query", b"query", "row_count", b"row_count", "rows_set", b"rows_set", "schema", b"schema", "source_uri", b"source_uri", "source_version", b"source_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema", "name", b"name", "query", b"query", "row_count", b"row_count", "row_reference", b"row_reference", "rows_set", b"rows_set", "schema", b"schema", "source_uri", b"source_uri", "source_version", b"source_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

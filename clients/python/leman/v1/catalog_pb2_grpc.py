@@ -122,7 +122,7 @@ class CatalogServiceServicer(object):
 
     def RegisterUdf(self, request, context):
         """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-        `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change
+        `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
         how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
         GetUdfResponse.needs_bundle), and a definition that of a damaged one.
 

@@ -53,7 +53,7 @@ class CatalogServiceStub:
     def __new__(cls, channel: _aio.Channel) -> CatalogServiceAsyncStub: ...
     RegisterUdf: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.RegisterUdfRequest, _catalog_pb2.RegisterUdfResponse]
     """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-    `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change
+    `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
     how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
     GetUdfResponse.needs_bundle), and a definition that of a damaged one.
 
@@ -238,7 +238,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     RegisterUdf: _aio.UnaryUnaryMultiCallable[_catalog_pb2.RegisterUdfRequest, _catalog_pb2.RegisterUdfResponse]  # type: ignore[assignment]
     """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-    `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change
+    `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
     how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
     GetUdfResponse.needs_bundle), and a definition that of a damaged one.
 
@@ -426,7 +426,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.RegisterUdfResponse, _abc.Awaitable[_catalog_pb2.RegisterUdfResponse]]:
         """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-        `checkpoint`, `error_policy`, `timeout_seconds`, `resources`) may be set anew under the same version: they change
+        `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
         how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
         GetUdfResponse.needs_bundle), and a definition that of a damaged one.
 

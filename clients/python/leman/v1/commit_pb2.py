@@ -22,18 +22,22 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
+from leman.v1 import catalog_pb2 as leman_dot_v1_dot_catalog__pb2
 from leman.v1 import planner_pb2 as leman_dot_v1_dot_planner__pb2
+from leman.v1 import udf_pb2 as leman_dot_v1_dot_udf__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15leman/v1/commit.proto\x12\x08leman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/planner.proto\"E\n\x16OptimizeIndicesRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\r\n\x05names\x18\x03 \x03(\t\"T\n\x17OptimizeIndicesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\x07indices\x18\x02 \x03(\x0b\x32\x17.leman.v1.IndexCoverage\"3\n\x10GetCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x11GetCommitResponse\x12 \n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x10.leman.v1.Commit\"e\n\x06\x43ommit\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x13\n\x0brequest_ids\x18\x02 \x03(\t\x12\x0f\n\x07job_ids\x18\x03 \x03(\t\x12\x11\n\toperation\x18\x04 \x01(\t\x12\x11\n\tfragments\x18\x05 \x01(\x05\"H\n\x12ListCommitsRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x13ListCommitsResponse\x12!\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x10.leman.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x96\x01\n\x15\x43ollectGarbageRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x1f\n\x12older_than_seconds\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x14\n\x0cinclude_kept\x18\x04 \x01(\x08\x12\x11\n\tmax_files\x18\x05 \x01(\x05\x42\x15\n\x13_older_than_seconds\"\xcf\x01\n\x16\x43ollectGarbageResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rfiles_removed\x18\x02 \x01(\x03\x12\x15\n\rbytes_removed\x18\x03 \x01(\x03\x12\x12\n\nfiles_kept\x18\x04 \x01(\x03\x12\x12\n\nbytes_kept\x18\x05 \x01(\x03\x12)\n\x06\x63ounts\x18\x06 \x03(\x0b\x32\x19.leman.v1.StoredFileCount\x12#\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x14.leman.v1.StoredFile\"\xa8\x01\n\x0fStoredFileCount\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.leman.v1.StoredFile.Kind\x12%\n\x03use\x18\x02 \x01(\x0e\x32\x18.leman.v1.StoredFile.Use\x12\'\n\x04\x66\x61te\x18\x03 \x01(\x0e\x32\x19.leman.v1.StoredFile.Fate\x12\r\n\x05\x66iles\x18\x04 \x01(\x03\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\"\xd7\x06\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\'\n\x04kind\x18\x02 \x01(\x0e\x32\x19.leman.v1.StoredFile.Kind\x12%\n\x03use\x18\x03 \x01(\x0e\x32\x18.leman.v1.StoredFile.Use\x12\'\n\x04\x66\x61te\x18\x04 \x01(\x0e\x32\x19.leman.v1.StoredFile.Fate\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12,\n\x08modified\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x10\n\x08udf_name\x18\x08 \x01(\t\x12\x13\n\x0budf_version\x18\t \x01(\t\x12\x0e\n\x06\x63olumn\x18\n \x01(\t\x12\x13\n\x0b\x66ragment_id\x18\x0b \x01(\x03\x12!\n\x05range\x18\x0c \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x0f\n\x07removed\x18\r \x01(\x08\"\x8f\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fKIND_CHECKPOINT\x10\x01\x12\x0f\n\x0bKIND_RECORD\x10\x02\x12\x14\n\x10KIND_COLUMN_FILE\x10\x03\x12\x10\n\x0cKIND_DAMAGED\x10\x04\x12\x13\n\x0fKIND_UNFINISHED\x10\x05\x12\x0e\n\nKIND_OTHER\x10\x06\"\x83\x02\n\x03Use\x12\x13\n\x0fUSE_UNSPECIFIED\x10\x00\x12\x0c\n\x08USE_OPEN\x10\x01\x12\x0f\n\x0bUSE_UNKNOWN\x10\x02\x12\x0f\n\x0bUSE_SETTLED\x10\x03\x12\x11\n\rUSE_NO_COLUMN\x10\x04\x12\x16\n\x12USE_OTHER_FUNCTION\x10\x05\x12\x12\n\x0eUSE_NO_SOURCES\x10\x06\x12\x17\n\x13USE_NOT_INSTALLABLE\x10\x07\x12\x14\n\x10USE_FILE_MISSING\x10\x08\x12\x14\n\x10USE_UNREFERENCED\x10\t\x12\x0f\n\x0bUSE_DAMAGED\x10\n\x12\x12\n\x0eUSE_UNFINISHED\x10\x0b\x12\x0e\n\nUSE_LEGACY\x10\x0c\"[\n\x04\x46\x61te\x12\x14\n\x10\x46\x41TE_UNSPECIFIED\x10\x00\x12\r\n\tFATE_KEPT\x10\x01\x12\x0e\n\nFATE_YOUNG\x10\x02\x12\x0c\n\x08\x46\x41TE_JOB\x10\x03\x12\x10\n\x0c\x46\x41TE_GARBAGE\x10\x04\"@\n\x0f\x44ropViewRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\x12\n\x10\x44ropViewResponse\"?\n\x15VerifyDatabaseRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\x97\x01\n\x16VerifyDatabaseResponse\x12\'\n\x06\x63ounts\x18\x01 \x03(\x0b\x32\x17.leman.v1.VerifiedCount\x12/\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1d.leman.v1.VerificationFinding\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\x12\r\n\x05table\x18\x04 \x01(\t\"\x8c\x01\n\rVerifiedCount\x12\x36\n\x07subject\x18\x01 \x01(\x0e\x32%.leman.v1.VerificationFinding.Subject\x12\x0e\n\x06looked\x18\x02 \x01(\x03\x12\x14\n\x0cunverifiable\x18\x03 \x01(\x03\x12\x0e\n\x06\x66lawed\x18\x04 \x01(\x03\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\"\xfb\x04\n\x13VerificationFinding\x12\x36\n\x07subject\x18\x01 \x01(\x0e\x32%.leman.v1.VerificationFinding.Subject\x12\x30\n\x04\x66law\x18\x02 \x01(\x0e\x32\".leman.v1.VerificationFinding.Flaw\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\r\n\x05table\x18\x05 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x06 \x03(\t\x12\x13\n\x0b\x66ragment_id\x18\x07 \x01(\x03\x12\x0c\n\x04rows\x18\x08 \x01(\x03\"\xc0\x02\n\x07Subject\x12\x17\n\x13SUBJECT_UNSPECIFIED\x10\x00\x12\x14\n\x10SUBJECT_FUNCTION\x10\x01\x12\x12\n\x0eSUBJECT_BUNDLE\x10\x02\x12\x17\n\x13SUBJECT_JOB_HISTORY\x10\x03\x12\x17\n\x13SUBJECT_ERROR_STORE\x10\x04\x12\x11\n\rSUBJECT_TABLE\x10\x05\x12\x12\n\x0eSUBJECT_COLUMN\x10\x06\x12\x10\n\x0cSUBJECT_VIEW\x10\x07\x12\x17\n\x13SUBJECT_COLUMN_FILE\x10\x08\x12\x15\n\x11SUBJECT_DATA_FILE\x10\t\x12\x10\n\x0cSUBJECT_NOTE\x10\n\x12\x16\n\x12SUBJECT_CHECKPOINT\x10\x0b\x12\x12\n\x0eSUBJECT_RECORD\x10\x0c\x12\x19\n\x15SUBJECT_SOURCE_RECORD\x10\r\"U\n\x04\x46law\x12\x14\n\x10\x46LAW_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x46LAW_DAMAGED\x10\x01\x12\x10\n\x0c\x46LAW_MISSING\x10\x02\x12\x13\n\x0f\x46LAW_UNREADABLE\x10\x03\x32\x98\x04\n\rCommitService\x12L\n\tGetCommit\x12\x1a.leman.v1.GetCommitRequest\x1a\x1b.leman.v1.GetCommitResponse\"\x06\xb2\xde\"\x02\x08\x01\x12R\n\x0bListCommits\x12\x1c.leman.v1.ListCommitsRequest\x1a\x1d.leman.v1.ListCommitsResponse\"\x06\xb2\xde\"\x02\x08\x01\x12[\n\x0e\x43ollectGarbage\x12\x1f.leman.v1.CollectGarbageRequest\x1a .leman.v1.CollectGarbageResponse\"\x06\xb2\xde\"\x02\x08\x04\x12I\n\x08\x44ropView\x12\x19.leman.v1.DropViewRequest\x1a\x1a.leman.v1.DropViewResponse\"\x06\xb2\xde\"\x02\x08\x03\x12]\n\x0eVerifyDatabase\x12\x1f.leman.v1.VerifyDatabaseRequest\x1a .leman.v1.VerifyDatabaseResponse\"\x06\xb2\xde\"\x02\x08\x02\x30\x01\x12^\n\x0fOptimizeIndices\x12 .leman.v1.OptimizeIndicesRequest\x1a!.leman.v1.OptimizeIndicesResponse\"\x06\xb2\xde\"\x02\x08\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15leman/v1/commit.proto\x12\x08leman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x16leman/v1/planner.proto\x1a\x12leman/v1/udf.proto\"[\n\x16OptimizeIndicesRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\r\n\x05names\x18\x03 \x03(\t\"T\n\x17OptimizeIndicesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12(\n\x07indices\x18\x02 \x03(\x0b\x32\x17.leman.v1.IndexCoverage\"I\n\x10GetCommitRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"5\n\x11GetCommitResponse\x12 \n\x06\x63ommit\x18\x01 \x01(\x0b\x32\x10.leman.v1.Commit\"e\n\x06\x43ommit\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x13\n\x0brequest_ids\x18\x02 \x03(\t\x12\x0f\n\x07job_ids\x18\x03 \x03(\t\x12\x11\n\toperation\x18\x04 \x01(\t\x12\x11\n\tfragments\x18\x05 \x01(\x05\"^\n\x12ListCommitsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x13ListCommitsResponse\x12!\n\x07\x63ommits\x18\x01 \x03(\x0b\x32\x10.leman.v1.Commit\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb6\x01\n\x15\x43ollectGarbageRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12-\n\nolder_than\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\x12\x14\n\x0cinclude_kept\x18\x04 \x01(\x08\x12\x16\n\tmax_files\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_max_files\"\xcf\x01\n\x16\x43ollectGarbageResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rfiles_removed\x18\x02 \x01(\x03\x12\x15\n\rbytes_removed\x18\x03 \x01(\x03\x12\x12\n\nfiles_kept\x18\x04 \x01(\x03\x12\x12\n\nbytes_kept\x18\x05 \x01(\x03\x12)\n\x06\x63ounts\x18\x06 \x03(\x0b\x32\x19.leman.v1.StoredFileCount\x12#\n\x05\x66iles\x18\x07 \x03(\x0b\x32\x14.leman.v1.StoredFile\"\xa8\x01\n\x0fStoredFileCount\x12\'\n\x04kind\x18\x01 \x01(\x0e\x32\x19.leman.v1.StoredFile.Kind\x12%\n\x03use\x18\x02 \x01(\x0e\x32\x18.leman.v1.StoredFile.Use\x12\'\n\x04\x66\x61te\x18\x03 \x01(\x0e\x32\x19.leman.v1.StoredFile.Fate\x12\r\n\x05\x66iles\x18\x04 \x01(\x03\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\"\xe7\x06\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\'\n\x04kind\x18\x02 \x01(\x0e\x32\x19.leman.v1.StoredFile.Kind\x12%\n\x03use\x18\x03 \x01(\x0e\x32\x18.leman.v1.StoredFile.Use\x12\'\n\x04\x66\x61te\x18\x04 \x01(\x0e\x32\x19.leman.v1.StoredFile.Fate\x12\x12\n\nsize_bytes\x18\x05 \x01(\x03\x12/\n\x0bmodify_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x1d\n\x03udf\x18\x08 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x0e\n\x06\x63olumn\x18\t \x01(\t\x12\x18\n\x0b\x66ragment_id\x18\n \x01(\x03H\x00\x88\x01\x01\x12!\n\x05range\x18\x0b \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x0f\n\x07removed\x18\x0c \x01(\x08\"\x8f\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fKIND_CHECKPOINT\x10\x01\x12\x0f\n\x0bKIND_RECORD\x10\x02\x12\x14\n\x10KIND_COLUMN_FILE\x10\x03\x12\x10\n\x0cKIND_DAMAGED\x10\x04\x12\x13\n\x0fKIND_UNFINISHED\x10\x05\x12\x0e\n\nKIND_OTHER\x10\x06\"\x83\x02\n\x03Use\x12\x13\n\x0fUSE_UNSPECIFIED\x10\x00\x12\x0c\n\x08USE_OPEN\x10\x01\x12\x0f\n\x0bUSE_UNKNOWN\x10\x02\x12\x0f\n\x0bUSE_SETTLED\x10\x03\x12\x11\n\rUSE_NO_COLUMN\x10\x04\x12\x16\n\x12USE_OTHER_FUNCTION\x10\x05\x12\x12\n\x0eUSE_NO_SOURCES\x10\x06\x12\x17\n\x13USE_NOT_INSTALLABLE\x10\x07\x12\x14\n\x10USE_FILE_MISSING\x10\x08\x12\x14\n\x10USE_UNREFERENCED\x10\t\x12\x0f\n\x0bUSE_DAMAGED\x10\n\x12\x12\n\x0eUSE_UNFINISHED\x10\x0b\x12\x0e\n\nUSE_LEGACY\x10\x0c\"[\n\x04\x46\x61te\x12\x14\n\x10\x46\x41TE_UNSPECIFIED\x10\x00\x12\r\n\tFATE_KEPT\x10\x01\x12\x0e\n\nFATE_YOUNG\x10\x02\x12\x0c\n\x08\x46\x41TE_JOB\x10\x03\x12\x10\n\x0c\x46\x41TE_GARBAGE\x10\x04\x42\x0e\n\x0c_fragment_id\"B\n\x0f\x44ropViewRequest\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\"\x12\n\x10\x44ropViewResponse\"?\n\x15VerifyDatabaseRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x14\n\x0cresume_token\x18\x02 \x01(\t\"\x97\x01\n\x16VerifyDatabaseResponse\x12\'\n\x06\x63ounts\x18\x01 \x03(\x0b\x32\x17.leman.v1.VerifiedCount\x12/\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1d.leman.v1.VerificationFinding\x12\x14\n\x0cresume_token\x18\x03 \x01(\t\x12\r\n\x05table\x18\x04 \x01(\t\"\x8c\x01\n\rVerifiedCount\x12\x36\n\x07subject\x18\x01 \x01(\x0e\x32%.leman.v1.VerificationFinding.Subject\x12\x0e\n\x06looked\x18\x02 \x01(\x03\x12\x14\n\x0cunverifiable\x18\x03 \x01(\x03\x12\x0e\n\x06\x66lawed\x18\x04 \x01(\x03\x12\r\n\x05\x62ytes\x18\x05 \x01(\x03\"\x9e\x05\n\x13VerificationFinding\x12\x36\n\x07subject\x18\x01 \x01(\x0e\x32%.leman.v1.VerificationFinding.Subject\x12\x30\n\x04\x66law\x18\x02 \x01(\x0e\x32\".leman.v1.VerificationFinding.Flaw\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\r\n\x05table\x18\x05 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x06 \x03(\t\x12\x18\n\x0b\x66ragment_id\x18\x07 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\x04rows\x18\x08 \x01(\x03H\x01\x88\x01\x01\"\xc0\x02\n\x07Subject\x12\x17\n\x13SUBJECT_UNSPECIFIED\x10\x00\x12\x14\n\x10SUBJECT_FUNCTION\x10\x01\x12\x12\n\x0eSUBJECT_BUNDLE\x10\x02\x12\x17\n\x13SUBJECT_JOB_HISTORY\x10\x03\x12\x17\n\x13SUBJECT_ERROR_STORE\x10\x04\x12\x11\n\rSUBJECT_TABLE\x10\x05\x12\x12\n\x0eSUBJECT_COLUMN\x10\x06\x12\x10\n\x0cSUBJECT_VIEW\x10\x07\x12\x17\n\x13SUBJECT_COLUMN_FILE\x10\x08\x12\x15\n\x11SUBJECT_DATA_FILE\x10\t\x12\x10\n\x0cSUBJECT_NOTE\x10\n\x12\x16\n\x12SUBJECT_CHECKPOINT\x10\x0b\x12\x12\n\x0eSUBJECT_RECORD\x10\x0c\x12\x19\n\x15SUBJECT_SOURCE_RECORD\x10\r\"U\n\x04\x46law\x12\x14\n\x10\x46LAW_UNSPECIFIED\x10\x00\x12\x10\n\x0c\x46LAW_DAMAGED\x10\x01\x12\x10\n\x0c\x46LAW_MISSING\x10\x02\x12\x13\n\x0f\x46LAW_UNREADABLE\x10\x03\x42\x0e\n\x0c_fragment_idB\x07\n\x05_rows2\x98\x04\n\rCommitService\x12L\n\tGetCommit\x12\x1a.leman.v1.GetCommitRequest\x1a\x1b.leman.v1.GetCommitResponse\"\x06\xb2\xde\"\x02\x08\x01\x12R\n\x0bListCommits\x12\x1c.leman.v1.ListCommitsRequest\x1a\x1d.leman.v1.ListCommitsResponse\"\x06\xb2\xde\"\x02\x08\x01\x12[\n\x0e\x43ollectGarbage\x12\x1f.leman.v1.CollectGarbageRequest\x1a .leman.v1.CollectGarbageResponse\"\x06\xb2\xde\"\x02\x08\x04\x12I\n\x08\x44ropView\x12\x19.leman.v1.DropViewRequest\x1a\x1a.leman.v1.DropViewResponse\"\x06\xb2\xde\"\x02\x08\x03\x12]\n\x0eVerifyDatabase\x12\x1f.leman.v1.VerifyDatabaseRequest\x1a .leman.v1.VerifyDatabaseResponse\"\x06\xb2\xde\"\x02\x08\x02\x30\x01\x12^\n\x0fOptimizeIndices\x12 .leman.v1.OptimizeIndicesRequest\x1a!.leman.v1.OptimizeIndicesResponse\"\x06\xb2\xde\"\x02\x08\x02\x42\x64\n\x0c\x64\x65v.leman.v1B\x0b\x43ommitProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.commit_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\014dev.leman.v1B\013CommitProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1'
   _globals['_COMMITSERVICE'].methods_by_name['GetCommit']._loaded_options = None
   _globals['_COMMITSERVICE'].methods_by_name['GetCommit']._serialized_options = b'\262\336\"\002\010\001'
   _globals['_COMMITSERVICE'].methods_by_name['ListCommits']._loaded_options = None
@@ -46,50 +50,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMMITSERVICE'].methods_by_name['VerifyDatabase']._serialized_options = b'\262\336\"\002\010\002'
   _globals['_COMMITSERVICE'].methods_by_name['OptimizeIndices']._loaded_options = None
   _globals['_COMMITSERVICE'].methods_by_name['OptimizeIndices']._serialized_options = b'\262\336\"\002\010\002'
-  _globals['_OPTIMIZEINDICESREQUEST']._serialized_start=120
-  _globals['_OPTIMIZEINDICESREQUEST']._serialized_end=189
-  _globals['_OPTIMIZEINDICESRESPONSE']._serialized_start=191
-  _globals['_OPTIMIZEINDICESRESPONSE']._serialized_end=275
-  _globals['_GETCOMMITREQUEST']._serialized_start=277
-  _globals['_GETCOMMITREQUEST']._serialized_end=328
-  _globals['_GETCOMMITRESPONSE']._serialized_start=330
-  _globals['_GETCOMMITRESPONSE']._serialized_end=383
-  _globals['_COMMIT']._serialized_start=385
-  _globals['_COMMIT']._serialized_end=486
-  _globals['_LISTCOMMITSREQUEST']._serialized_start=488
-  _globals['_LISTCOMMITSREQUEST']._serialized_end=560
-  _globals['_LISTCOMMITSRESPONSE']._serialized_start=562
-  _globals['_LISTCOMMITSRESPONSE']._serialized_end=643
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=646
-  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=796
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=799
-  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=1006
-  _globals['_STOREDFILECOUNT']._serialized_start=1009
-  _globals['_STOREDFILECOUNT']._serialized_end=1177
-  _globals['_STOREDFILE']._serialized_start=1180
-  _globals['_STOREDFILE']._serialized_end=2035
-  _globals['_STOREDFILE_KIND']._serialized_start=1537
-  _globals['_STOREDFILE_KIND']._serialized_end=1680
-  _globals['_STOREDFILE_USE']._serialized_start=1683
-  _globals['_STOREDFILE_USE']._serialized_end=1942
-  _globals['_STOREDFILE_FATE']._serialized_start=1944
-  _globals['_STOREDFILE_FATE']._serialized_end=2035
-  _globals['_DROPVIEWREQUEST']._serialized_start=2037
-  _globals['_DROPVIEWREQUEST']._serialized_end=2101
-  _globals['_DROPVIEWRESPONSE']._serialized_start=2103
-  _globals['_DROPVIEWRESPONSE']._serialized_end=2121
-  _globals['_VERIFYDATABASEREQUEST']._serialized_start=2123
-  _globals['_VERIFYDATABASEREQUEST']._serialized_end=2186
-  _globals['_VERIFYDATABASERESPONSE']._serialized_start=2189
-  _globals['_VERIFYDATABASERESPONSE']._serialized_end=2340
-  _globals['_VERIFIEDCOUNT']._serialized_start=2343
-  _globals['_VERIFIEDCOUNT']._serialized_end=2483
-  _globals['_VERIFICATIONFINDING']._serialized_start=2486
-  _globals['_VERIFICATIONFINDING']._serialized_end=3121
-  _globals['_VERIFICATIONFINDING_SUBJECT']._serialized_start=2714
-  _globals['_VERIFICATIONFINDING_SUBJECT']._serialized_end=3034
-  _globals['_VERIFICATIONFINDING_FLAW']._serialized_start=3036
-  _globals['_VERIFICATIONFINDING_FLAW']._serialized_end=3121
-  _globals['_COMMITSERVICE']._serialized_start=3124
-  _globals['_COMMITSERVICE']._serialized_end=3660
+  _globals['_OPTIMIZEINDICESREQUEST']._serialized_start=196
+  _globals['_OPTIMIZEINDICESREQUEST']._serialized_end=287
+  _globals['_OPTIMIZEINDICESRESPONSE']._serialized_start=289
+  _globals['_OPTIMIZEINDICESRESPONSE']._serialized_end=373
+  _globals['_GETCOMMITREQUEST']._serialized_start=375
+  _globals['_GETCOMMITREQUEST']._serialized_end=448
+  _globals['_GETCOMMITRESPONSE']._serialized_start=450
+  _globals['_GETCOMMITRESPONSE']._serialized_end=503
+  _globals['_COMMIT']._serialized_start=505
+  _globals['_COMMIT']._serialized_end=606
+  _globals['_LISTCOMMITSREQUEST']._serialized_start=608
+  _globals['_LISTCOMMITSREQUEST']._serialized_end=702
+  _globals['_LISTCOMMITSRESPONSE']._serialized_start=704
+  _globals['_LISTCOMMITSRESPONSE']._serialized_end=785
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_start=788
+  _globals['_COLLECTGARBAGEREQUEST']._serialized_end=970
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_start=973
+  _globals['_COLLECTGARBAGERESPONSE']._serialized_end=1180
+  _globals['_STOREDFILECOUNT']._serialized_start=1183
+  _globals['_STOREDFILECOUNT']._serialized_end=1351
+  _globals['_STOREDFILE']._serialized_start=1354
+  _globals['_STOREDFILE']._serialized_end=2225
+  _globals['_STOREDFILE_KIND']._serialized_start=1711
+  _globals['_STOREDFILE_KIND']._serialized_end=1854
+  _globals['_STOREDFILE_USE']._serialized_start=1857
+  _globals['_STOREDFILE_USE']._serialized_end=2116
+  _globals['_STOREDFILE_FATE']._serialized_start=2118
+  _globals['_STOREDFILE_FATE']._serialized_end=2209
+  _globals['_DROPVIEWREQUEST']._serialized_start=2227
+  _globals['_DROPVIEWREQUEST']._serialized_end=2293
+  _globals['_DROPVIEWRESPONSE']._serialized_start=2295
+  _globals['_DROPVIEWRESPONSE']._serialized_end=2313
+  _globals['_VERIFYDATABASEREQUEST']._serialized_start=2315
+  _globals['_VERIFYDATABASEREQUEST']._serialized_end=2378
+  _globals['_VERIFYDATABASERESPONSE']._serialized_start=2381
+  _globals['_VERIFYDATABASERESPONSE']._serialized_end=2532
+  _globals['_VERIFIEDCOUNT']._serialized_start=2535
+  _globals['_VERIFIEDCOUNT']._serialized_end=2675
+  _globals['_VERIFICATIONFINDING']._serialized_start=2678
+  _globals['_VERIFICATIONFINDING']._serialized_end=3348
+  _globals['_VERIFICATIONFINDING_SUBJECT']._serialized_start=2916
+  _globals['_VERIFICATIONFINDING_SUBJECT']._serialized_end=3236
+  _globals['_VERIFICATIONFINDING_FLAW']._serialized_start=3238
+  _globals['_VERIFICATIONFINDING_FLAW']._serialized_end=3323
+  _globals['_COMMITSERVICE']._serialized_start=3351
+  _globals['_COMMITSERVICE']._serialized_end=3887
 # @@protoc_insertion_point(module_scope)

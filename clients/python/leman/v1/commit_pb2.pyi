@@ -5,11 +5,14 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from leman.v1 import catalog_pb2 as _catalog_pb2
 from leman.v1 import planner_pb2 as _planner_pb2
+from leman.v1 import udf_pb2 as _udf_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -27,11 +30,13 @@ class OptimizeIndicesRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    URI_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     NAMES_FIELD_NUMBER: _builtins.int
-    uri: _builtins.str
-    """Uri of the Lance dataset."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table or view."""
+
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only indexes on one of these columns; empty: all."""
@@ -43,13 +48,13 @@ class OptimizeIndicesRequest(_message.Message):
     def __init__(
         self,
         *,
-        uri: _builtins.str = ...,
+        table: _catalog_pb2.TableRef | None = ...,
         columns: _abc.Iterable[_builtins.str] | None = ...,
         names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "names", b"names", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "names", b"names", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -89,21 +94,23 @@ class GetCommitRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    URI_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
-    uri: _builtins.str
-    """Uri of the Lance dataset."""
     request_id: _builtins.str
     """The id that the request was made with."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table or view."""
+
     def __init__(
         self,
         *,
-        uri: _builtins.str = ...,
+        table: _catalog_pb2.TableRef | None = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_id", b"request_id", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -181,25 +188,27 @@ class ListCommitsRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    URI_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    uri: _builtins.str
-    """Uri of the Lance dataset."""
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
     """`next_page_token` of the page before; empty: the first page."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table or view."""
+
     def __init__(
         self,
         *,
-        uri: _builtins.str = ...,
+        table: _catalog_pb2.TableRef | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -239,40 +248,44 @@ class CollectGarbageRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    URI_FIELD_NUMBER: _builtins.int
-    OLDER_THAN_SECONDS_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    OLDER_THAN_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     INCLUDE_KEPT_FIELD_NUMBER: _builtins.int
     MAX_FILES_FIELD_NUMBER: _builtins.int
-    uri: _builtins.str
-    """Uri of the Lance dataset."""
-    older_than_seconds: _builtins.int
-    """Garbage that was written later than so many seconds ago stays; unset: 7 days. Column files and unfinished files stay
-    for a day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the
-    table is open: it says that nothing writes to the table now.
-    """
     dry_run: _builtins.bool
     """Only say what would be deleted."""
     include_kept: _builtins.bool
     """Name the files that stay too, not only the garbage."""
     max_files: _builtins.int
-    """At most so many files are named; 0: 1,000. More than 10,000 is read as 10,000. The counts are of all."""
+    """At most so many files are named; unset: 1,000. More than 10,000 is read as 10,000. The counts are of all."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table or view."""
+
+    @_builtins.property
+    def older_than(self) -> _duration_pb2.Duration:
+        """Garbage that was written later than so long ago stays; unset: 7 days. Column files and unfinished files stay for a
+        day at the least, as they look like garbage while they are being written; 0 lifts that where no job of the table is
+        open: it says that nothing writes to the table now.
+        """
+
     def __init__(
         self,
         *,
-        uri: _builtins.str = ...,
-        older_than_seconds: _builtins.int | None = ...,
+        table: _catalog_pb2.TableRef | None = ...,
+        older_than: _duration_pb2.Duration | None = ...,
         dry_run: _builtins.bool = ...,
         include_kept: _builtins.bool = ...,
-        max_files: _builtins.int = ...,
+        max_files: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_older_than_seconds", b"_older_than_seconds", "older_than_seconds", b"older_than_seconds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_files", b"_max_files", "max_files", b"max_files", "older_than", b"older_than", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_older_than_seconds", b"_older_than_seconds", "dry_run", b"dry_run", "include_kept", b"include_kept", "max_files", b"max_files", "older_than_seconds", b"older_than_seconds", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_files", b"_max_files", "dry_run", b"dry_run", "include_kept", b"include_kept", "max_files", b"max_files", "older_than", b"older_than", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__older_than_seconds: _TypeAlias = _typing.Literal["older_than_seconds"]  # noqa: Y015
-    _WhichOneofArgType__older_than_seconds: _TypeAlias = _typing.Literal["_older_than_seconds", b"_older_than_seconds"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__older_than_seconds) -> _WhichOneofReturnType__older_than_seconds | None: ...
+    _WhichOneofReturnType__max_files: _TypeAlias = _typing.Literal["max_files"]  # noqa: Y015
+    _WhichOneofArgType__max_files: _TypeAlias = _typing.Literal["_max_files", b"_max_files"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_files) -> _WhichOneofReturnType__max_files | None: ...
 
 Global___CollectGarbageRequest: _TypeAlias = CollectGarbageRequest  # noqa: Y015
 
@@ -512,10 +525,9 @@ class StoredFile(_message.Message):
     USE_FIELD_NUMBER: _builtins.int
     FATE_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
-    MODIFIED_FIELD_NUMBER: _builtins.int
+    MODIFY_TIME_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     COLUMN_FIELD_NUMBER: _builtins.int
     FRAGMENT_ID_FIELD_NUMBER: _builtins.int
     RANGE_FIELD_NUMBER: _builtins.int
@@ -532,19 +544,19 @@ class StoredFile(_message.Message):
     """Size in bytes."""
     key: _builtins.str
     """Its checkpoint key; empty: none, or unreadable."""
-    udf_name: _builtins.str
-    """The function that it is of; empty: unknown."""
-    udf_version: _builtins.str
-    """Version of the function."""
     column: _builtins.str
     """The column."""
     fragment_id: _builtins.int
-    """The fragment; -1: unknown."""
+    """The fragment; unset: unknown."""
     removed: _builtins.bool
     """Whether it was deleted by this call."""
     @_builtins.property
-    def modified(self) -> _timestamp_pb2.Timestamp:
+    def modify_time(self) -> _timestamp_pb2.Timestamp:
         """When it was written."""
+
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function that it is of; unset: unknown."""
 
     @_builtins.property
     def range(self) -> _planner_pb2.RowRange:
@@ -558,20 +570,21 @@ class StoredFile(_message.Message):
         use: Global___StoredFile.Use.ValueType = ...,
         fate: Global___StoredFile.Fate.ValueType = ...,
         size_bytes: _builtins.int = ...,
-        modified: _timestamp_pb2.Timestamp | None = ...,
+        modify_time: _timestamp_pb2.Timestamp | None = ...,
         key: _builtins.str = ...,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
         column: _builtins.str = ...,
-        fragment_id: _builtins.int = ...,
+        fragment_id: _builtins.int | None = ...,
         range: _planner_pb2.RowRange | None = ...,
         removed: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["modified", b"modified", "range", b"range"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id", "fragment_id", b"fragment_id", "modify_time", b"modify_time", "range", b"range", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "fate", b"fate", "fragment_id", b"fragment_id", "key", b"key", "kind", b"kind", "modified", b"modified", "path", b"path", "range", b"range", "removed", b"removed", "size_bytes", b"size_bytes", "udf_name", b"udf_name", "udf_version", b"udf_version", "use", b"use"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id", "column", b"column", "fate", b"fate", "fragment_id", b"fragment_id", "key", b"key", "kind", b"kind", "modify_time", b"modify_time", "path", b"path", "range", b"range", "removed", b"removed", "size_bytes", b"size_bytes", "udf", b"udf", "use", b"use"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__fragment_id: _TypeAlias = _typing.Literal["fragment_id"]  # noqa: Y015
+    _WhichOneofArgType__fragment_id: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fragment_id) -> _WhichOneofReturnType__fragment_id | None: ...
 
 Global___StoredFile: _TypeAlias = StoredFile  # noqa: Y015
 
@@ -581,27 +594,25 @@ class DropViewRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    DATABASE_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
+    VIEW_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
-    database: _builtins.str
-    """Path or uri of the database."""
-    name: _builtins.str
-    """Name of the view."""
     force: _builtins.bool
     """Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
     other databases are not looked for.
     """
+    @_builtins.property
+    def view(self) -> _catalog_pb2.TableRef:
+        """The view."""
+
     def __init__(
         self,
         *,
-        database: _builtins.str = ...,
-        name: _builtins.str = ...,
+        view: _catalog_pb2.TableRef | None = ...,
         force: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "force", b"force", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -847,9 +858,9 @@ class VerificationFinding(_message.Message):
     table: _builtins.str
     """The table that it belongs to; empty: none."""
     fragment_id: _builtins.int
-    """The fragment that it is about; -1: none."""
+    """The fragment that it is about; unset: none."""
     rows: _builtins.int
-    """How many rows of the table, or records of the history, it is about; 0: unknown."""
+    """How many rows of the table, or records of the history, it is about; unset: unknown."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The columns that it is about."""
@@ -863,13 +874,20 @@ class VerificationFinding(_message.Message):
         message: _builtins.str = ...,
         table: _builtins.str = ...,
         columns: _abc.Iterable[_builtins.str] | None = ...,
-        fragment_id: _builtins.int = ...,
-        rows: _builtins.int = ...,
+        fragment_id: _builtins.int | None = ...,
+        rows: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id", "_rows", b"_rows", "fragment_id", b"fragment_id", "rows", b"rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "flaw", b"flaw", "fragment_id", b"fragment_id", "message", b"message", "path", b"path", "rows", b"rows", "subject", b"subject", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id", "_rows", b"_rows", "columns", b"columns", "flaw", b"flaw", "fragment_id", b"fragment_id", "message", b"message", "path", b"path", "rows", b"rows", "subject", b"subject", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__fragment_id: _TypeAlias = _typing.Literal["fragment_id"]  # noqa: Y015
+    _WhichOneofArgType__fragment_id: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id"]  # noqa: Y015
+    _WhichOneofReturnType__rows: _TypeAlias = _typing.Literal["rows"]  # noqa: Y015
+    _WhichOneofArgType__rows: _TypeAlias = _typing.Literal["_rows", b"_rows"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fragment_id) -> _WhichOneofReturnType__fragment_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows) -> _WhichOneofReturnType__rows | None: ...
 
 Global___VerificationFinding: _TypeAlias = VerificationFinding  # noqa: Y015

@@ -57,7 +57,7 @@ class CommitServiceStub:
     coordinator restarts, like a change of functions; sent again it is answered like the first time.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` or `request_id` is empty; fill it.
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
     * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
       knows of; send it again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -69,7 +69,7 @@ class CommitServiceStub:
     """Leman's commits in a table's history, newest first.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -84,7 +84,7 @@ class CommitServiceStub:
     Stopped anywhere and called again, it goes on.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `uri` is empty, or a number is negative; mend the field that
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; mend the field that
       BadRequest names.
     * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -123,7 +123,7 @@ class CommitServiceStub:
     Stopped anywhere and called again, it goes on.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
     * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
     * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
@@ -165,7 +165,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     coordinator restarts, like a change of functions; sent again it is answered like the first time.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` or `request_id` is empty; fill it.
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
     * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
       knows of; send it again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -177,7 +177,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     """Leman's commits in a table's history, newest first.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -192,7 +192,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     Stopped anywhere and called again, it goes on.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `uri` is empty, or a number is negative; mend the field that
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; mend the field that
       BadRequest names.
     * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -231,7 +231,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     Stopped anywhere and called again, it goes on.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
     * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
     * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
@@ -276,7 +276,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         coordinator restarts, like a change of functions; sent again it is answered like the first time.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` or `request_id` is empty; fill it.
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `table` or `request_id` is not set; fill it.
         * `NOT_FOUND` (COMMIT_NOT_FOUND): the request installed no file that the table's history, as far as it was kept,
           knows of; send it again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -294,7 +294,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         """Leman's commits in a table's history, newest first.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
         * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
           the first page.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -315,7 +315,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         Stopped anywhere and called again, it goes on.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `uri` is empty, or a number is negative; mend the field that
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; mend the field that
           BadRequest names.
         * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -372,7 +372,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         Stopped anywhere and called again, it goes on.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD): `uri` is empty; fill it.
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `table` is not set; fill it.
         * `NOT_FOUND` (INDEX_NOT_FOUND): the table has no index of that name; name one that it has.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
         * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.

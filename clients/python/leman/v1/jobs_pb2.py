@@ -22,19 +22,33 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
 from leman.v1 import planner_pb2 as leman_dot_v1_dot_planner__pb2
+from leman.v1 import udf_pb2 as leman_dot_v1_dot_udf__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13leman/v1/jobs.proto\x12\x08leman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/planner.proto\"\xd3\x06\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\"\n\x05state\x18\x02 \x01(\x0e\x32\x13.leman.v1.Job.State\x12*\n\x08\x62\x61\x63kfill\x18\x03 \x01(\x0b\x32\x16.leman.v1.BackfillSpecH\x00\x12(\n\x07refresh\x18\x1e \x01(\x0b\x32\x15.leman.v1.RefreshSpecH\x00\x12$\n\x08progress\x18\x04 \x01(\x0b\x32\x12.leman.v1.Progress\x12!\n\x05\x65rror\x18\x05 \x01(\x0b\x32\x12.google.rpc.Status\x12.\n\ncreated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08udf_name\x18\x08 \x01(\t\x12\x13\n\x0budf_version\x18\t \x01(\t\x12&\n\x07reasons\x18\n \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12\x14\n\x0cplan_summary\x18\x0b \x01(\t\x12\x15\n\rtable_version\x18\x0c \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\r \x01(\x05\x12\x10\n\x08retry_of\x18\x0e \x01(\t\x12\x16\n\x0equeue_position\x18\x0f \x01(\x05\x12\x1f\n\x06stalls\x18\x14 \x03(\x0b\x32\x0f.leman.v1.Stall\x12\x11\n\tfailed_in\x18\x15 \x03(\t\x12.\n\rstale_indices\x18( \x03(\x0b\x32\x17.leman.v1.IndexCoverage\x12/\n\x0erefresh_result\x18\x1f \x01(\x0b\x32\x17.leman.v1.RefreshResult\"\xc1\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_PENDING\x10\x01\x12\x12\n\x0eSTATE_PLANNING\x10\x02\x12\x11\n\rSTATE_RUNNING\x10\x03\x12\x0e\n\nSTATE_DONE\x10\x04\x12\x1a\n\x16STATE_DONE_WITH_ERRORS\x10\x05\x12\x10\n\x0cSTATE_FAILED\x10\x06\x12\x14\n\x10STATE_CANCELLING\x10\x07\x12\x13\n\x0fSTATE_CANCELLED\x10\x08\x42\t\n\x07request\"\x85\x01\n\x05Stall\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x13\n\x0b\x66ragment_id\x18\x02 \x01(\x03\x12 \n\x04rows\x18\x03 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x14\n\x0cidle_seconds\x18\x04 \x01(\x01\x12\x0e\n\x06silent\x18\x05 \x01(\x08\x12\x0f\n\x07message\x18\x06 \x01(\t\"\xd1\x02\n\rRefreshResult\x12#\n\x04mode\x18\x01 \x01(\x0e\x32\x15.leman.v1.RefreshMode\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.leman.v1.RefreshReason\x12\x12\n\nrows_added\x18\x03 \x01(\x03\x12\x17\n\x0frows_recomputed\x18\x04 \x01(\x03\x12\x14\n\x0crows_evicted\x18\x05 \x01(\x03\x12\x13\n\x0brows_reused\x18\x06 \x01(\x03\x12\x16\n\x0erows_evaluated\x18\x07 \x01(\x03\x12\x18\n\x10source_rows_read\x18\x08 \x01(\x03\x12\x1b\n\x13\x66ragments_rewritten\x18\t \x01(\x05\x12\x1d\n\x15source_version_before\x18\n \x01(\x03\x12\x16\n\x0esource_version\x18\x0b \x01(\x03\x12\x14\n\x0cview_version\x18\x0c \x01(\x03\"\xd4\x04\n\x08Progress\x12\x12\n\nrows_total\x18\x01 \x01(\x03\x12\x13\n\x0brows_reused\x18\x02 \x01(\x03\x12\x14\n\x0crows_planned\x18\x03 \x01(\x03\x12\x19\n\x11rows_checkpointed\x18\x04 \x01(\x03\x12\x1c\n\x14rows_ready_to_commit\x18\x05 \x01(\x03\x12\x16\n\x0erows_committed\x18\x06 \x01(\x03\x12\x14\n\x0crows_skipped\x18\x07 \x01(\x03\x12\x13\n\x0brows_failed\x18\x08 \x01(\x03\x12\x16\n\x0erows_evaluated\x18\t \x01(\x03\x12\x19\n\x11\x66ragments_planned\x18\n \x01(\x05\x12\x1b\n\x13\x66ragments_committed\x18\x0b \x01(\x05\x12\x13\n\x0budf_seconds\x18\x0c \x01(\x01\x12\x14\n\x0cread_seconds\x18\r \x01(\x01\x12\x1a\n\x12\x63heckpoint_seconds\x18\x0e \x01(\x01\x12\x15\n\rwrite_seconds\x18\x0f \x01(\x01\x12\x16\n\x0e\x63ommit_seconds\x18\x10 \x01(\x01\x12\x12\n\nbottleneck\x18\x11 \x01(\t\x12\x17\n\x0f\x65lapsed_seconds\x18\x12 \x01(\x01\x12\x12\n\nspark_jobs\x18\x13 \x01(\x05\x12\x17\n\x0frows_per_second\x18\x14 \x01(\x01\x12\x13\n\x0b\x65ta_seconds\x18\x15 \x01(\x01\x12\x0f\n\x07\x63ommits\x18\x16 \x01(\x05\x12\x15\n\rrows_computed\x18\x17 \x01(\x03\x12\x1a\n\x12rows_failed_before\x18\x18 \x01(\x03\x12\x14\n\x0cload_seconds\x18\x19 \x01(\x01\"x\n\x10\x43reateJobRequest\x12(\n\x08\x62\x61\x63kfill\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12&\n\x07refresh\x18\x1e \x01(\x0b\x32\x15.leman.v1.RefreshSpec\"/\n\x11\x43reateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"1\n\rGetJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\",\n\x0eGetJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"Y\n\x0fListJobsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"Z\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.leman.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\"K\n\x0fWatchJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\"d\n\x10WatchJobResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x1a\n\x03job\x18\x02 \x01(\x0b\x32\r.leman.v1.Job\x12\"\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x12.leman.v1.JobEvent\"e\n\x08JobEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"4\n\x10\x43\x61ncelJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\"/\n\x11\x43\x61ncelJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"\x83\x01\n\x0fRetryJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x10\n\x08udf_name\x18\x03 \x01(\t\x12\x13\n\x0budf_version\x18\x04 \x01(\t\x12\x13\n\x0bkeep_others\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\".\n\x10RetryJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"\x84\x01\n\x14ListJobErrorsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x0e\n\x06\x63olumn\x18\x05 \x01(\t\x12\x13\n\x0bplaces_only\x18\x06 \x01(\x08\"T\n\x15ListJobErrorsResponse\x12\"\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x12.leman.v1.RowError\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xb3\x01\n\x08RowError\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x13\n\x0brow_address\x18\x03 \x01(\x03\x12\x12\n\nerror_type\x18\x04 \x01(\t\x12\x15\n\rerror_message\x18\x05 \x01(\t\x12\x11\n\ttraceback\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x0e\n\x06row_id\x18\x08 \x01(\x03\x12\x13\n\x0budf_version\x18\t \x01(\t2\xaa\x04\n\nJobService\x12L\n\tCreateJob\x12\x1a.leman.v1.CreateJobRequest\x1a\x1b.leman.v1.CreateJobResponse\"\x06\xb2\xde\"\x02\x08\x02\x12\x43\n\x06GetJob\x12\x17.leman.v1.GetJobRequest\x1a\x18.leman.v1.GetJobResponse\"\x06\xb2\xde\"\x02\x08\x01\x12I\n\x08ListJobs\x12\x19.leman.v1.ListJobsRequest\x1a\x1a.leman.v1.ListJobsResponse\"\x06\xb2\xde\"\x02\x08\x01\x12K\n\x08WatchJob\x12\x19.leman.v1.WatchJobRequest\x1a\x1a.leman.v1.WatchJobResponse\"\x06\xb2\xde\"\x02\x08\x01\x30\x01\x12L\n\tCancelJob\x12\x1a.leman.v1.CancelJobRequest\x1a\x1b.leman.v1.CancelJobResponse\"\x06\xb2\xde\"\x02\x08\x02\x12I\n\x08RetryJob\x12\x19.leman.v1.RetryJobRequest\x1a\x1a.leman.v1.RetryJobResponse\"\x06\xb2\xde\"\x02\x08\x02\x12X\n\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponse\"\x06\xb2\xde\"\x02\x08\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13leman/v1/jobs.proto\x12\x08leman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/planner.proto\x1a\x12leman/v1/udf.proto\"\xc6\x08\n\x03Job\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\"\n\x05state\x18\x02 \x01(\x0e\x32\x13.leman.v1.Job.State\x12*\n\x08\x62\x61\x63kfill\x18\x03 \x01(\x0b\x32\x16.leman.v1.BackfillSpecH\x00\x12(\n\x07refresh\x18\x04 \x01(\x0b\x32\x15.leman.v1.RefreshSpecH\x00\x12$\n\x08progress\x18\x05 \x01(\x0b\x32\x12.leman.v1.Progress\x12!\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x12.google.rpc.Status\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1d\n\x03udf\x18\t \x01(\x0b\x32\x10.leman.v1.UdfRef\x12&\n\x07reasons\x18\n \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12\x14\n\x0cplan_summary\x18\x0b \x01(\t\x12\x1a\n\rtable_version\x18\x0c \x01(\x03H\x01\x88\x01\x01\x12\x0f\n\x07\x61ttempt\x18\r \x01(\x05\x12\x10\n\x08retry_of\x18\x0e \x01(\t\x12\x1b\n\x0equeue_position\x18\x0f \x01(\x05H\x02\x88\x01\x01\x12\x1f\n\x06stalls\x18\x10 \x03(\x0b\x32\x0f.leman.v1.Stall\x12\x11\n\tfailed_in\x18\x11 \x03(\t\x12.\n\rstale_indices\x18\x12 \x03(\x0b\x32\x17.leman.v1.IndexCoverage\x12/\n\x0erefresh_result\x18\x13 \x01(\x0b\x32\x17.leman.v1.RefreshResult\x12)\n\x06labels\x18\x14 \x03(\x0b\x32\x19.leman.v1.Job.LabelsEntry\x12\x10\n\x08priority\x18\x15 \x01(\x05\x12.\n\nstart_time\x18\x16 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x17 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xc1\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_PENDING\x10\x01\x12\x12\n\x0eSTATE_PLANNING\x10\x02\x12\x11\n\rSTATE_RUNNING\x10\x03\x12\x0e\n\nSTATE_DONE\x10\x04\x12\x1a\n\x16STATE_DONE_WITH_ERRORS\x10\x05\x12\x10\n\x0cSTATE_FAILED\x10\x06\x12\x14\n\x10STATE_CANCELLING\x10\x07\x12\x13\n\x0fSTATE_CANCELLED\x10\x08\x42\t\n\x07requestB\x10\n\x0e_table_versionB\x11\n\x0f_queue_position\"\xb6\x01\n\x05Stall\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x18\n\x0b\x66ragment_id\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12 \n\x04rows\x18\x03 \x01(\x0b\x32\x12.leman.v1.RowRange\x12\x30\n\ridle_duration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06silent\x18\x05 \x01(\x08\x12\x0f\n\x07message\x18\x06 \x01(\tB\x0e\n\x0c_fragment_id\"\xd1\x02\n\rRefreshResult\x12#\n\x04mode\x18\x01 \x01(\x0e\x32\x15.leman.v1.RefreshMode\x12\'\n\x06reason\x18\x02 \x01(\x0e\x32\x17.leman.v1.RefreshReason\x12\x12\n\nrows_added\x18\x03 \x01(\x03\x12\x17\n\x0frows_recomputed\x18\x04 \x01(\x03\x12\x14\n\x0crows_evicted\x18\x05 \x01(\x03\x12\x13\n\x0brows_reused\x18\x06 \x01(\x03\x12\x16\n\x0erows_evaluated\x18\x07 \x01(\x03\x12\x18\n\x10source_rows_read\x18\x08 \x01(\x03\x12\x1b\n\x13\x66ragments_rewritten\x18\t \x01(\x05\x12\x1d\n\x15source_version_before\x18\n \x01(\x03\x12\x16\n\x0esource_version\x18\x0b \x01(\x03\x12\x14\n\x0cview_version\x18\x0c \x01(\x03\"\xbe\x08\n\x08Progress\x12\x12\n\nrows_total\x18\x01 \x01(\x03\x12\x13\n\x0brows_reused\x18\x02 \x01(\x03\x12\x14\n\x0crows_planned\x18\x03 \x01(\x03\x12\x19\n\x11rows_checkpointed\x18\x04 \x01(\x03\x12\x1c\n\x14rows_ready_to_commit\x18\x05 \x01(\x03\x12\x16\n\x0erows_committed\x18\x06 \x01(\x03\x12\x14\n\x0crows_skipped\x18\x07 \x01(\x03\x12\x13\n\x0brows_failed\x18\x08 \x01(\x03\x12\x16\n\x0erows_evaluated\x18\t \x01(\x03\x12\x19\n\x11\x66ragments_planned\x18\n \x01(\x05\x12\x1b\n\x13\x66ragments_committed\x18\x0b \x01(\x05\x12/\n\x0cudf_duration\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\rread_duration\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x36\n\x13\x63heckpoint_duration\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0ewrite_duration\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0f\x63ommit_duration\x18\x10 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\nbottleneck\x18\x11 \x01(\x0e\x32\x1d.leman.v1.Progress.Bottleneck\x12\x33\n\x10\x65lapsed_duration\x18\x12 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nspark_jobs\x18\x13 \x01(\x05\x12\x17\n\x0frows_per_second\x18\x14 \x01(\x01\x12\x35\n\x12remaining_duration\x18\x15 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0f\n\x07\x63ommits\x18\x16 \x01(\x05\x12\x15\n\rrows_computed\x18\x17 \x01(\x03\x12\x1a\n\x12rows_failed_before\x18\x18 \x01(\x03\x12\x30\n\rload_duration\x18\x19 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xe2\x01\n\nBottleneck\x12\x1a\n\x16\x42OTTLENECK_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x42OTTLENECK_UDF\x10\x01\x12\x13\n\x0f\x42OTTLENECK_READ\x10\x02\x12\x19\n\x15\x42OTTLENECK_CHECKPOINT\x10\x03\x12\x14\n\x10\x42OTTLENECK_WRITE\x10\x04\x12\x13\n\x0f\x42OTTLENECK_LOAD\x10\x05\x12\x15\n\x11\x42OTTLENECK_COMMIT\x10\x06\x12\x17\n\x13\x42OTTLENECK_PLANNING\x10\x07\x12\x19\n\x15\x42OTTLENECK_SCHEDULING\x10\x08\"\x80\x02\n\x10\x43reateJobRequest\x12*\n\x08\x62\x61\x63kfill\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpecH\x00\x12(\n\x07refresh\x18\x02 \x01(\x0b\x32\x15.leman.v1.RefreshSpecH\x00\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x36\n\x06labels\x18\x04 \x03(\x0b\x32&.leman.v1.CreateJobRequest.LabelsEntry\x12\x10\n\x08priority\x18\x05 \x01(\x05\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\t\n\x07request\"/\n\x11\x43reateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"1\n\rGetJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\",\n\x0eGetJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"\xae\x01\n\x0fListJobsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12#\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x13.leman.v1.JobFilter\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12!\n\x05order\x18\x05 \x01(\x0e\x32\x12.leman.v1.JobOrder\x12\x1a\n\x12include_total_size\x18\x06 \x01(\x08\"\x9e\x02\n\tJobFilter\x12#\n\x06states\x18\x01 \x03(\x0e\x32\x13.leman.v1.Job.State\x12\x0e\n\x06tables\x18\x02 \x03(\t\x12\x0e\n\x06\x63olumn\x18\x03 \x01(\t\x12/\n\x06labels\x18\x04 \x03(\x0b\x32\x1f.leman.v1.JobFilter.LabelsEntry\x12\x34\n\x10\x63reate_time_from\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x36\n\x12\x63reate_time_before\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x82\x01\n\x10ListJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.leman.v1.Job\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\x12\x17\n\ntotal_size\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\r\n\x0b_total_size\"K\n\x0fWatchJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x16\n\x0e\x61\x66ter_sequence\x18\x03 \x01(\x03\"d\n\x10WatchJobResponse\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12\x1a\n\x03job\x18\x02 \x01(\x0b\x32\r.leman.v1.Job\x12\"\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x12.leman.v1.JobEvent\"\x82\x03\n\x08JobEvent\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12.\n\nevent_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x04kind\x18\x03 \x01(\x0e\x32\x17.leman.v1.JobEvent.Kind\x12\x0f\n\x07message\x18\x04 \x01(\t\"\xfb\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_STATE\x10\x01\x12\x0e\n\nKIND_QUEUE\x10\x02\x12\r\n\tKIND_PLAN\x10\x03\x12\x12\n\x0eKIND_COLLECTED\x10\x04\x12\x0f\n\x0bKIND_COMMIT\x10\x05\x12\x0e\n\nKIND_ERROR\x10\x06\x12\x0f\n\x0bKIND_REPLAN\x10\x07\x12\r\n\tKIND_WAIT\x10\x08\x12\x0e\n\nKIND_STALL\x10\t\x12\x12\n\x0eKIND_RESOURCES\x10\n\x12\x11\n\rKIND_MIGRATED\x10\x0b\x12\x0e\n\nKIND_INDEX\x10\x0c\x12\x12\n\x0eKIND_LEFTOVERS\x10\r\"^\n\x0eWaitJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"-\n\x0fWaitJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"\xde\x01\n\x10UpdateJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x36\n\x06labels\x18\x03 \x03(\x0b\x32&.leman.v1.UpdateJobRequest.LabelsEntry\x12\x10\n\x08priority\x18\x04 \x01(\x05\x12/\n\x0bupdate_mask\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"/\n\x11UpdateJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"4\n\x10\x43\x61ncelJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\"/\n\x11\x43\x61ncelJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"J\n\x11\x43\x61ncelJobsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12#\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x13.leman.v1.JobFilter\"I\n\x12\x43\x61ncelJobsResponse\x12\x1b\n\x04jobs\x18\x01 \x03(\x0b\x32\r.leman.v1.Job\x12\x16\n\x0ejobs_elsewhere\x18\x02 \x03(\t\"\xf3\x01\n\x0fRetryJobRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x1d\n\x03udf\x18\x03 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x13\n\x0bkeep_others\x18\x04 \x01(\x08\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x12\x35\n\x06labels\x18\x06 \x03(\x0b\x32%.leman.v1.RetryJobRequest.LabelsEntry\x12\x10\n\x08priority\x18\x07 \x01(\x05\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\".\n\x10RetryJobResponse\x12\x1a\n\x03job\x18\x01 \x01(\x0b\x32\r.leman.v1.Job\"\x84\x01\n\x14ListJobErrorsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06job_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\x12\x0e\n\x06\x63olumn\x18\x05 \x01(\t\x12\x13\n\x0bplaces_only\x18\x06 \x01(\x08\"T\n\x15ListJobErrorsResponse\x12\"\n\x06\x65rrors\x18\x01 \x03(\x0b\x32\x12.leman.v1.RowError\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xc3\x01\n\x08RowError\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x13\n\x0brow_address\x18\x03 \x01(\x03\x12\x12\n\nerror_type\x18\x04 \x01(\t\x12\x15\n\rerror_message\x18\x05 \x01(\t\x12\x11\n\ttraceback\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x13\n\x06row_id\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0budf_version\x18\t \x01(\tB\t\n\x07_row_id*]\n\x08JobOrder\x12\x19\n\x15JOB_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n\x16JOB_ORDER_NEWEST_FIRST\x10\x01\x12\x1a\n\x16JOB_ORDER_OLDEST_FIRST\x10\x02\x32\x91\x06\n\nJobService\x12L\n\tCreateJob\x12\x1a.leman.v1.CreateJobRequest\x1a\x1b.leman.v1.CreateJobResponse\"\x06\xb2\xde\"\x02\x08\x02\x12\x43\n\x06GetJob\x12\x17.leman.v1.GetJobRequest\x1a\x18.leman.v1.GetJobResponse\"\x06\xb2\xde\"\x02\x08\x01\x12I\n\x08ListJobs\x12\x19.leman.v1.ListJobsRequest\x1a\x1a.leman.v1.ListJobsResponse\"\x06\xb2\xde\"\x02\x08\x01\x12K\n\x08WatchJob\x12\x19.leman.v1.WatchJobRequest\x1a\x1a.leman.v1.WatchJobResponse\"\x06\xb2\xde\"\x02\x08\x01\x30\x01\x12\x46\n\x07WaitJob\x12\x18.leman.v1.WaitJobRequest\x1a\x19.leman.v1.WaitJobResponse\"\x06\xb2\xde\"\x02\x08\x01\x12L\n\tUpdateJob\x12\x1a.leman.v1.UpdateJobRequest\x1a\x1b.leman.v1.UpdateJobResponse\"\x06\xb2\xde\"\x02\x08\x02\x12L\n\tCancelJob\x12\x1a.leman.v1.CancelJobRequest\x1a\x1b.leman.v1.CancelJobResponse\"\x06\xb2\xde\"\x02\x08\x02\x12O\n\nCancelJobs\x12\x1b.leman.v1.CancelJobsRequest\x1a\x1c.leman.v1.CancelJobsResponse\"\x06\xb2\xde\"\x02\x08\x02\x12I\n\x08RetryJob\x12\x19.leman.v1.RetryJobRequest\x1a\x1a.leman.v1.RetryJobResponse\"\x06\xb2\xde\"\x02\x08\x02\x12X\n\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponse\"\x06\xb2\xde\"\x02\x08\x01\x42\x62\n\x0c\x64\x65v.leman.v1B\tJobsProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.jobs_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\014dev.leman.v1B\tJobsProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1'
+  _globals['_JOB_LABELSENTRY']._loaded_options = None
+  _globals['_JOB_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_CREATEJOBREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_CREATEJOBREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_JOBFILTER_LABELSENTRY']._loaded_options = None
+  _globals['_JOBFILTER_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_UPDATEJOBREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_UPDATEJOBREQUEST_LABELSENTRY']._serialized_options = b'8\001'
+  _globals['_RETRYJOBREQUEST_LABELSENTRY']._loaded_options = None
+  _globals['_RETRYJOBREQUEST_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_JOBSERVICE'].methods_by_name['CreateJob']._loaded_options = None
   _globals['_JOBSERVICE'].methods_by_name['CreateJob']._serialized_options = b'\262\336\"\002\010\002'
   _globals['_JOBSERVICE'].methods_by_name['GetJob']._loaded_options = None
@@ -43,54 +57,90 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_JOBSERVICE'].methods_by_name['ListJobs']._serialized_options = b'\262\336\"\002\010\001'
   _globals['_JOBSERVICE'].methods_by_name['WatchJob']._loaded_options = None
   _globals['_JOBSERVICE'].methods_by_name['WatchJob']._serialized_options = b'\262\336\"\002\010\001'
+  _globals['_JOBSERVICE'].methods_by_name['WaitJob']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['WaitJob']._serialized_options = b'\262\336\"\002\010\001'
+  _globals['_JOBSERVICE'].methods_by_name['UpdateJob']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['UpdateJob']._serialized_options = b'\262\336\"\002\010\002'
   _globals['_JOBSERVICE'].methods_by_name['CancelJob']._loaded_options = None
   _globals['_JOBSERVICE'].methods_by_name['CancelJob']._serialized_options = b'\262\336\"\002\010\002'
+  _globals['_JOBSERVICE'].methods_by_name['CancelJobs']._loaded_options = None
+  _globals['_JOBSERVICE'].methods_by_name['CancelJobs']._serialized_options = b'\262\336\"\002\010\002'
   _globals['_JOBSERVICE'].methods_by_name['RetryJob']._loaded_options = None
   _globals['_JOBSERVICE'].methods_by_name['RetryJob']._serialized_options = b'\262\336\"\002\010\002'
   _globals['_JOBSERVICE'].methods_by_name['ListJobErrors']._loaded_options = None
   _globals['_JOBSERVICE'].methods_by_name['ListJobErrors']._serialized_options = b'\262\336\"\002\010\001'
-  _globals['_JOB']._serialized_start=144
-  _globals['_JOB']._serialized_end=995
-  _globals['_JOB_STATE']._serialized_start=791
-  _globals['_JOB_STATE']._serialized_end=984
-  _globals['_STALL']._serialized_start=998
-  _globals['_STALL']._serialized_end=1131
-  _globals['_REFRESHRESULT']._serialized_start=1134
-  _globals['_REFRESHRESULT']._serialized_end=1471
-  _globals['_PROGRESS']._serialized_start=1474
-  _globals['_PROGRESS']._serialized_end=2070
-  _globals['_CREATEJOBREQUEST']._serialized_start=2072
-  _globals['_CREATEJOBREQUEST']._serialized_end=2192
-  _globals['_CREATEJOBRESPONSE']._serialized_start=2194
-  _globals['_CREATEJOBRESPONSE']._serialized_end=2241
-  _globals['_GETJOBREQUEST']._serialized_start=2243
-  _globals['_GETJOBREQUEST']._serialized_end=2292
-  _globals['_GETJOBRESPONSE']._serialized_start=2294
-  _globals['_GETJOBRESPONSE']._serialized_end=2338
-  _globals['_LISTJOBSREQUEST']._serialized_start=2340
-  _globals['_LISTJOBSREQUEST']._serialized_end=2429
-  _globals['_LISTJOBSRESPONSE']._serialized_start=2431
-  _globals['_LISTJOBSRESPONSE']._serialized_end=2521
-  _globals['_WATCHJOBREQUEST']._serialized_start=2523
-  _globals['_WATCHJOBREQUEST']._serialized_end=2598
-  _globals['_WATCHJOBRESPONSE']._serialized_start=2600
-  _globals['_WATCHJOBRESPONSE']._serialized_end=2700
-  _globals['_JOBEVENT']._serialized_start=2702
-  _globals['_JOBEVENT']._serialized_end=2803
-  _globals['_CANCELJOBREQUEST']._serialized_start=2805
-  _globals['_CANCELJOBREQUEST']._serialized_end=2857
-  _globals['_CANCELJOBRESPONSE']._serialized_start=2859
-  _globals['_CANCELJOBRESPONSE']._serialized_end=2906
-  _globals['_RETRYJOBREQUEST']._serialized_start=2909
-  _globals['_RETRYJOBREQUEST']._serialized_end=3040
-  _globals['_RETRYJOBRESPONSE']._serialized_start=3042
-  _globals['_RETRYJOBRESPONSE']._serialized_end=3088
-  _globals['_LISTJOBERRORSREQUEST']._serialized_start=3091
-  _globals['_LISTJOBERRORSREQUEST']._serialized_end=3223
-  _globals['_LISTJOBERRORSRESPONSE']._serialized_start=3225
-  _globals['_LISTJOBERRORSRESPONSE']._serialized_end=3309
-  _globals['_ROWERROR']._serialized_start=3312
-  _globals['_ROWERROR']._serialized_end=3491
-  _globals['_JOBSERVICE']._serialized_start=3494
-  _globals['_JOBSERVICE']._serialized_end=4048
+  _globals['_JOBORDER']._serialized_start=5896
+  _globals['_JOBORDER']._serialized_end=5989
+  _globals['_JOB']._serialized_start=230
+  _globals['_JOB']._serialized_end=1324
+  _globals['_JOB_LABELSENTRY']._serialized_start=1035
+  _globals['_JOB_LABELSENTRY']._serialized_end=1080
+  _globals['_JOB_STATE']._serialized_start=1083
+  _globals['_JOB_STATE']._serialized_end=1276
+  _globals['_STALL']._serialized_start=1327
+  _globals['_STALL']._serialized_end=1509
+  _globals['_REFRESHRESULT']._serialized_start=1512
+  _globals['_REFRESHRESULT']._serialized_end=1849
+  _globals['_PROGRESS']._serialized_start=1852
+  _globals['_PROGRESS']._serialized_end=2938
+  _globals['_PROGRESS_BOTTLENECK']._serialized_start=2712
+  _globals['_PROGRESS_BOTTLENECK']._serialized_end=2938
+  _globals['_CREATEJOBREQUEST']._serialized_start=2941
+  _globals['_CREATEJOBREQUEST']._serialized_end=3197
+  _globals['_CREATEJOBREQUEST_LABELSENTRY']._serialized_start=1035
+  _globals['_CREATEJOBREQUEST_LABELSENTRY']._serialized_end=1080
+  _globals['_CREATEJOBRESPONSE']._serialized_start=3199
+  _globals['_CREATEJOBRESPONSE']._serialized_end=3246
+  _globals['_GETJOBREQUEST']._serialized_start=3248
+  _globals['_GETJOBREQUEST']._serialized_end=3297
+  _globals['_GETJOBRESPONSE']._serialized_start=3299
+  _globals['_GETJOBRESPONSE']._serialized_end=3343
+  _globals['_LISTJOBSREQUEST']._serialized_start=3346
+  _globals['_LISTJOBSREQUEST']._serialized_end=3520
+  _globals['_JOBFILTER']._serialized_start=3523
+  _globals['_JOBFILTER']._serialized_end=3809
+  _globals['_JOBFILTER_LABELSENTRY']._serialized_start=1035
+  _globals['_JOBFILTER_LABELSENTRY']._serialized_end=1080
+  _globals['_LISTJOBSRESPONSE']._serialized_start=3812
+  _globals['_LISTJOBSRESPONSE']._serialized_end=3942
+  _globals['_WATCHJOBREQUEST']._serialized_start=3944
+  _globals['_WATCHJOBREQUEST']._serialized_end=4019
+  _globals['_WATCHJOBRESPONSE']._serialized_start=4021
+  _globals['_WATCHJOBRESPONSE']._serialized_end=4121
+  _globals['_JOBEVENT']._serialized_start=4124
+  _globals['_JOBEVENT']._serialized_end=4510
+  _globals['_JOBEVENT_KIND']._serialized_start=4259
+  _globals['_JOBEVENT_KIND']._serialized_end=4510
+  _globals['_WAITJOBREQUEST']._serialized_start=4512
+  _globals['_WAITJOBREQUEST']._serialized_end=4606
+  _globals['_WAITJOBRESPONSE']._serialized_start=4608
+  _globals['_WAITJOBRESPONSE']._serialized_end=4653
+  _globals['_UPDATEJOBREQUEST']._serialized_start=4656
+  _globals['_UPDATEJOBREQUEST']._serialized_end=4878
+  _globals['_UPDATEJOBREQUEST_LABELSENTRY']._serialized_start=1035
+  _globals['_UPDATEJOBREQUEST_LABELSENTRY']._serialized_end=1080
+  _globals['_UPDATEJOBRESPONSE']._serialized_start=4880
+  _globals['_UPDATEJOBRESPONSE']._serialized_end=4927
+  _globals['_CANCELJOBREQUEST']._serialized_start=4929
+  _globals['_CANCELJOBREQUEST']._serialized_end=4981
+  _globals['_CANCELJOBRESPONSE']._serialized_start=4983
+  _globals['_CANCELJOBRESPONSE']._serialized_end=5030
+  _globals['_CANCELJOBSREQUEST']._serialized_start=5032
+  _globals['_CANCELJOBSREQUEST']._serialized_end=5106
+  _globals['_CANCELJOBSRESPONSE']._serialized_start=5108
+  _globals['_CANCELJOBSRESPONSE']._serialized_end=5181
+  _globals['_RETRYJOBREQUEST']._serialized_start=5184
+  _globals['_RETRYJOBREQUEST']._serialized_end=5427
+  _globals['_RETRYJOBREQUEST_LABELSENTRY']._serialized_start=1035
+  _globals['_RETRYJOBREQUEST_LABELSENTRY']._serialized_end=1080
+  _globals['_RETRYJOBRESPONSE']._serialized_start=5429
+  _globals['_RETRYJOBRESPONSE']._serialized_end=5475
+  _globals['_LISTJOBERRORSREQUEST']._serialized_start=5478
+  _globals['_LISTJOBERRORSREQUEST']._serialized_end=5610
+  _globals['_LISTJOBERRORSRESPONSE']._serialized_start=5612
+  _globals['_LISTJOBERRORSRESPONSE']._serialized_end=5696
+  _globals['_ROWERROR']._serialized_start=5699
+  _globals['_ROWERROR']._serialized_end=5894
+  _globals['_JOBSERVICE']._serialized_start=5992
+  _globals['_JOBSERVICE']._serialized_end=6777
 # @@protoc_insertion_point(module_scope)

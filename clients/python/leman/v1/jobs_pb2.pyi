@@ -5,12 +5,15 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.rpc import status_pb2 as _status_pb2
 from leman.v1 import planner_pb2 as _planner_pb2
+from leman.v1 import udf_pb2 as _udf_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -21,6 +24,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _JobOrder:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _JobOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobOrder.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    JOB_ORDER_UNSPECIFIED: _JobOrder.ValueType  # 0
+    """As JOB_ORDER_NEWEST_FIRST."""
+    JOB_ORDER_NEWEST_FIRST: _JobOrder.ValueType  # 1
+    """By `create_time`, the latest first."""
+    JOB_ORDER_OLDEST_FIRST: _JobOrder.ValueType  # 2
+    """By `create_time`, the earliest first."""
+
+class JobOrder(_JobOrder, metaclass=_JobOrderEnumTypeWrapper):
+    """An order of jobs."""
+
+JOB_ORDER_UNSPECIFIED: JobOrder.ValueType  # 0
+"""As JOB_ORDER_NEWEST_FIRST."""
+JOB_ORDER_NEWEST_FIRST: JobOrder.ValueType  # 1
+"""By `create_time`, the latest first."""
+JOB_ORDER_OLDEST_FIRST: JobOrder.ValueType  # 2
+"""By `create_time`, the earliest first."""
+Global___JobOrder: _TypeAlias = JobOrder  # noqa: Y015
 
 @_typing.final
 class Job(_message.Message):
@@ -79,16 +106,35 @@ class Job(_message.Message):
     STATE_CANCELLED: Job.State.ValueType  # 8
     """Stopped on request. What was finished is kept."""
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     JOB_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     BACKFILL_FIELD_NUMBER: _builtins.int
     REFRESH_FIELD_NUMBER: _builtins.int
     PROGRESS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
-    CREATED_AT_FIELD_NUMBER: _builtins.int
-    UPDATED_AT_FIELD_NUMBER: _builtins.int
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
+    UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
     PLAN_SUMMARY_FIELD_NUMBER: _builtins.int
     TABLE_VERSION_FIELD_NUMBER: _builtins.int
@@ -99,26 +145,28 @@ class Job(_message.Message):
     FAILED_IN_FIELD_NUMBER: _builtins.int
     STALE_INDICES_FIELD_NUMBER: _builtins.int
     REFRESH_RESULT_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Given by the service."""
     state: Global___Job.State.ValueType
     """Where it stands."""
-    udf_name: _builtins.str
-    """The function's name, as resolved."""
-    udf_version: _builtins.str
-    """The function's version, as resolved."""
     plan_summary: _builtins.str
     """One sentence on the plan, for a person."""
     table_version: _builtins.int
-    """Version of the table after the job's last commit; 0: it committed nothing."""
+    """Version of the table after the job's last commit; unset: it committed nothing."""
     attempt: _builtins.int
     """How often an executor has begun the job: more than once when one died or was stopped."""
     retry_of: _builtins.str
     """The job whose failed rows it tried again; empty: it is no retry."""
     queue_position: _builtins.int
-    """Its place among the jobs that wait for their turn, 1: it is next; 0: it does not wait, or in another executor's
+    """Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
     queue. Jobs have their turn in the order in which they were accepted.
     """
+    priority: _builtins.int
+    """Among jobs that wait, those with a higher priority have their turn first: −100 to 100."""
     @_builtins.property
     def backfill(self) -> _planner_pb2.BackfillSpec:
         """Fill a column."""
@@ -136,12 +184,16 @@ class Job(_message.Message):
         """Why it failed."""
 
     @_builtins.property
-    def created_at(self) -> _timestamp_pb2.Timestamp:
+    def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was accepted."""
 
     @_builtins.property
-    def updated_at(self) -> _timestamp_pb2.Timestamp:
+    def update_time(self) -> _timestamp_pb2.Timestamp:
         """When its state last changed."""
+
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function of a backfill, as resolved; unset: it is not resolved yet, or the job refreshes a view."""
 
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.ReasonCount]:
@@ -149,8 +201,8 @@ class Job(_message.Message):
 
     @_builtins.property
     def stalls(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stall]:
-        """What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at intervals of
-        LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
+        """What a running job waits for, where nothing has moved there for a while (LEMAN_WRITER__STALL_IDLE_CHECKS looks at
+        intervals of LEMAN_WRITER__STALL_CHECK_SECONDS). Each was an event of kind `stall` too.
         """
 
     @_builtins.property
@@ -170,6 +222,18 @@ class Job(_message.Message):
     def refresh_result(self) -> Global___RefreshResult:
         """What a refresh did so far."""
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What its caller said of it, see CreateJobRequest.labels."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it first had its turn; unset: it has not had it yet."""
+
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp:
+        """When it ended; unset: it has not ended."""
+
     def __init__(
         self,
         *,
@@ -179,27 +243,39 @@ class Job(_message.Message):
         refresh: _planner_pb2.RefreshSpec | None = ...,
         progress: Global___Progress | None = ...,
         error: _status_pb2.Status | None = ...,
-        created_at: _timestamp_pb2.Timestamp | None = ...,
-        updated_at: _timestamp_pb2.Timestamp | None = ...,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
+        update_time: _timestamp_pb2.Timestamp | None = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
         reasons: _abc.Iterable[_planner_pb2.ReasonCount] | None = ...,
         plan_summary: _builtins.str = ...,
-        table_version: _builtins.int = ...,
+        table_version: _builtins.int | None = ...,
         attempt: _builtins.int = ...,
         retry_of: _builtins.str = ...,
-        queue_position: _builtins.int = ...,
+        queue_position: _builtins.int | None = ...,
         stalls: _abc.Iterable[Global___Stall] | None = ...,
         failed_in: _abc.Iterable[_builtins.str] | None = ...,
         stale_indices: _abc.Iterable[_planner_pb2.IndexCoverage] | None = ...,
         refresh_result: Global___RefreshResult | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        priority: _builtins.int = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "created_at", b"created_at", "error", b"error", "progress", b"progress", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "progress", b"progress", "queue_position", b"queue_position", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "start_time", b"start_time", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "backfill", b"backfill", "created_at", b"created_at", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "plan_summary", b"plan_summary", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "state", b"state", "table_version", b"table_version", "udf_name", b"udf_name", "udf_version", b"udf_version", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__queue_position: _TypeAlias = _typing.Literal["queue_position"]  # noqa: Y015
+    _WhichOneofArgType__queue_position: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position"]  # noqa: Y015
+    _WhichOneofReturnType__table_version: _TypeAlias = _typing.Literal["table_version"]  # noqa: Y015
+    _WhichOneofArgType__table_version: _TypeAlias = _typing.Literal["_table_version", b"_table_version"]  # noqa: Y015
     _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["backfill", "refresh"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__queue_position) -> _WhichOneofReturnType__queue_position | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__table_version) -> _WhichOneofReturnType__table_version | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
@@ -213,15 +289,13 @@ class Stall(_message.Message):
     WORKER_FIELD_NUMBER: _builtins.int
     FRAGMENT_ID_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
-    IDLE_SECONDS_FIELD_NUMBER: _builtins.int
+    IDLE_DURATION_FIELD_NUMBER: _builtins.int
     SILENT_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """The worker process that a unit of work was given to; empty: it is not one that the job waits for."""
     fragment_id: _builtins.int
-    """The fragment at hand; -1: none."""
-    idle_seconds: _builtins.float
-    """For how long."""
+    """The fragment at hand; unset: none."""
     silent: _builtins.bool
     """The worker does not even say that it lives: it is frozen, or cut off. Its work has been given to another one."""
     message: _builtins.str
@@ -230,21 +304,27 @@ class Stall(_message.Message):
     def rows(self) -> _planner_pb2.RowRange:
         """Rows at hand, as physical offsets: those that the function was called with last, if it was called."""
 
+    @_builtins.property
+    def idle_duration(self) -> _duration_pb2.Duration:
+        """For how long."""
+
     def __init__(
         self,
         *,
         worker: _builtins.str = ...,
-        fragment_id: _builtins.int = ...,
+        fragment_id: _builtins.int | None = ...,
         rows: _planner_pb2.RowRange | None = ...,
-        idle_seconds: _builtins.float = ...,
+        idle_duration: _duration_pb2.Duration | None = ...,
         silent: _builtins.bool = ...,
         message: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id", "fragment_id", b"fragment_id", "idle_duration", b"idle_duration", "rows", b"rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragment_id", b"fragment_id", "idle_seconds", b"idle_seconds", "message", b"message", "rows", b"rows", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id", "fragment_id", b"fragment_id", "idle_duration", b"idle_duration", "message", b"message", "rows", b"rows", "silent", b"silent", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__fragment_id: _TypeAlias = _typing.Literal["fragment_id"]  # noqa: Y015
+    _WhichOneofArgType__fragment_id: _TypeAlias = _typing.Literal["_fragment_id", b"_fragment_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__fragment_id) -> _WhichOneofReturnType__fragment_id | None: ...
 
 Global___Stall: _TypeAlias = Stall  # noqa: Y015
 
@@ -319,7 +399,7 @@ Global___RefreshResult: _TypeAlias = RefreshResult  # noqa: Y015
 @_typing.final
 class Progress(_message.Message):
     """Counts of one job. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
-    functions; `rows_failed`, `rows_evaluated` and `udf_seconds` are sums over all of them.
+    functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
 
     What a function did with a row is one of two: it gave a value (`rows_computed`), or it failed and the error policy
     skipped the row, which then is NULL (`rows_failed`). Both are settled, safe and committed alike, and both count in
@@ -327,6 +407,53 @@ class Progress(_message.Message):
     """
 
     DESCRIPTOR: _descriptor.Descriptor
+
+    class _Bottleneck:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _BottleneckEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Progress._Bottleneck.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        BOTTLENECK_UNSPECIFIED: Progress._Bottleneck.ValueType  # 0
+        """Not known (yet)."""
+        BOTTLENECK_UDF: Progress._Bottleneck.ValueType  # 1
+        """The function."""
+        BOTTLENECK_READ: Progress._Bottleneck.ValueType  # 2
+        """Reading inputs."""
+        BOTTLENECK_CHECKPOINT: Progress._Bottleneck.ValueType  # 3
+        """Writing checkpoints."""
+        BOTTLENECK_WRITE: Progress._Bottleneck.ValueType  # 4
+        """Writing column files."""
+        BOTTLENECK_LOAD: Progress._Bottleneck.ValueType  # 5
+        """Setting the function up."""
+        BOTTLENECK_COMMIT: Progress._Bottleneck.ValueType  # 6
+        """The commit coordinator."""
+        BOTTLENECK_PLANNING: Progress._Bottleneck.ValueType  # 7
+        """The planner."""
+        BOTTLENECK_SCHEDULING: Progress._Bottleneck.ValueType  # 8
+        """Workers have nothing to do: Spark starts them, or too little work is left for all."""
+
+    class Bottleneck(_Bottleneck, metaclass=_BottleneckEnumTypeWrapper):
+        """What a job waits for most."""
+
+    BOTTLENECK_UNSPECIFIED: Progress.Bottleneck.ValueType  # 0
+    """Not known (yet)."""
+    BOTTLENECK_UDF: Progress.Bottleneck.ValueType  # 1
+    """The function."""
+    BOTTLENECK_READ: Progress.Bottleneck.ValueType  # 2
+    """Reading inputs."""
+    BOTTLENECK_CHECKPOINT: Progress.Bottleneck.ValueType  # 3
+    """Writing checkpoints."""
+    BOTTLENECK_WRITE: Progress.Bottleneck.ValueType  # 4
+    """Writing column files."""
+    BOTTLENECK_LOAD: Progress.Bottleneck.ValueType  # 5
+    """Setting the function up."""
+    BOTTLENECK_COMMIT: Progress.Bottleneck.ValueType  # 6
+    """The commit coordinator."""
+    BOTTLENECK_PLANNING: Progress.Bottleneck.ValueType  # 7
+    """The planner."""
+    BOTTLENECK_SCHEDULING: Progress.Bottleneck.ValueType  # 8
+    """Workers have nothing to do: Spark starts them, or too little work is left for all."""
 
     ROWS_TOTAL_FIELD_NUMBER: _builtins.int
     ROWS_REUSED_FIELD_NUMBER: _builtins.int
@@ -339,20 +466,20 @@ class Progress(_message.Message):
     ROWS_EVALUATED_FIELD_NUMBER: _builtins.int
     FRAGMENTS_PLANNED_FIELD_NUMBER: _builtins.int
     FRAGMENTS_COMMITTED_FIELD_NUMBER: _builtins.int
-    UDF_SECONDS_FIELD_NUMBER: _builtins.int
-    READ_SECONDS_FIELD_NUMBER: _builtins.int
-    CHECKPOINT_SECONDS_FIELD_NUMBER: _builtins.int
-    WRITE_SECONDS_FIELD_NUMBER: _builtins.int
-    COMMIT_SECONDS_FIELD_NUMBER: _builtins.int
+    UDF_DURATION_FIELD_NUMBER: _builtins.int
+    READ_DURATION_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_DURATION_FIELD_NUMBER: _builtins.int
+    WRITE_DURATION_FIELD_NUMBER: _builtins.int
+    COMMIT_DURATION_FIELD_NUMBER: _builtins.int
     BOTTLENECK_FIELD_NUMBER: _builtins.int
-    ELAPSED_SECONDS_FIELD_NUMBER: _builtins.int
+    ELAPSED_DURATION_FIELD_NUMBER: _builtins.int
     SPARK_JOBS_FIELD_NUMBER: _builtins.int
     ROWS_PER_SECOND_FIELD_NUMBER: _builtins.int
-    ETA_SECONDS_FIELD_NUMBER: _builtins.int
+    REMAINING_DURATION_FIELD_NUMBER: _builtins.int
     COMMITS_FIELD_NUMBER: _builtins.int
     ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
     ROWS_FAILED_BEFORE_FIELD_NUMBER: _builtins.int
-    LOAD_SECONDS_FIELD_NUMBER: _builtins.int
+    LOAD_DURATION_FIELD_NUMBER: _builtins.int
     rows_total: _builtins.int
     """Rows of the table's fragments that the job is about."""
     rows_reused: _builtins.int
@@ -381,26 +508,12 @@ class Progress(_message.Message):
     """Fragments with work."""
     fragments_committed: _builtins.int
     """Of these, how many are committed."""
-    udf_seconds: _builtins.float
-    """Seconds in the function, summed over workers; likewise the next four."""
-    read_seconds: _builtins.float
-    """Seconds reading inputs."""
-    checkpoint_seconds: _builtins.float
-    """Seconds writing checkpoints."""
-    write_seconds: _builtins.float
-    """Seconds writing column files."""
-    commit_seconds: _builtins.float
-    """Seconds waiting for the commit coordinator."""
-    bottleneck: _builtins.str
-    """What bounds the speed: `udf`, `read`, `checkpoint`, `write`, `load`, `commit`, `planning` or `scheduling`."""
-    elapsed_seconds: _builtins.float
-    """Seconds since the job was accepted."""
+    bottleneck: Global___Progress.Bottleneck.ValueType
+    """What bounds the speed."""
     spark_jobs: _builtins.int
     """Spark jobs that were started for it."""
     rows_per_second: _builtins.float
     """Rows computed a second of wall time, of late."""
-    eta_seconds: _builtins.float
-    """Seconds left at that rate; 0 when unknown."""
     commits: _builtins.int
     """Table versions that the job's commits made."""
     rows_computed: _builtins.int
@@ -409,8 +522,38 @@ class Progress(_message.Message):
     """Rows of what was asked that had failed before the job and that it left as they are: still NULL. Deleted rows do not
     count, nor rows that the filter leaves out: see ExplainPlanResponse.rows_failed_before.
     """
-    load_seconds: _builtins.float
-    """Seconds setting the function up (loading a model, for example), summed over workers; no part of `udf_seconds`."""
+    @_builtins.property
+    def udf_duration(self) -> _duration_pb2.Duration:
+        """Time in the function, summed over workers; likewise the next four."""
+
+    @_builtins.property
+    def read_duration(self) -> _duration_pb2.Duration:
+        """Time reading inputs."""
+
+    @_builtins.property
+    def checkpoint_duration(self) -> _duration_pb2.Duration:
+        """Time writing checkpoints."""
+
+    @_builtins.property
+    def write_duration(self) -> _duration_pb2.Duration:
+        """Time writing column files."""
+
+    @_builtins.property
+    def commit_duration(self) -> _duration_pb2.Duration:
+        """Time waiting for the commit coordinator."""
+
+    @_builtins.property
+    def elapsed_duration(self) -> _duration_pb2.Duration:
+        """Time since the job was accepted."""
+
+    @_builtins.property
+    def remaining_duration(self) -> _duration_pb2.Duration:
+        """Time left at that rate; unset: unknown."""
+
+    @_builtins.property
+    def load_duration(self) -> _duration_pb2.Duration:
+        """Time setting the function up (loading a model, for example), summed over workers; no part of `udf_duration`."""
+
     def __init__(
         self,
         *,
@@ -425,24 +568,24 @@ class Progress(_message.Message):
         rows_evaluated: _builtins.int = ...,
         fragments_planned: _builtins.int = ...,
         fragments_committed: _builtins.int = ...,
-        udf_seconds: _builtins.float = ...,
-        read_seconds: _builtins.float = ...,
-        checkpoint_seconds: _builtins.float = ...,
-        write_seconds: _builtins.float = ...,
-        commit_seconds: _builtins.float = ...,
-        bottleneck: _builtins.str = ...,
-        elapsed_seconds: _builtins.float = ...,
+        udf_duration: _duration_pb2.Duration | None = ...,
+        read_duration: _duration_pb2.Duration | None = ...,
+        checkpoint_duration: _duration_pb2.Duration | None = ...,
+        write_duration: _duration_pb2.Duration | None = ...,
+        commit_duration: _duration_pb2.Duration | None = ...,
+        bottleneck: Global___Progress.Bottleneck.ValueType = ...,
+        elapsed_duration: _duration_pb2.Duration | None = ...,
         spark_jobs: _builtins.int = ...,
         rows_per_second: _builtins.float = ...,
-        eta_seconds: _builtins.float = ...,
+        remaining_duration: _duration_pb2.Duration | None = ...,
         commits: _builtins.int = ...,
         rows_computed: _builtins.int = ...,
         rows_failed_before: _builtins.int = ...,
-        load_seconds: _builtins.float = ...,
+        load_duration: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint_duration", b"checkpoint_duration", "commit_duration", b"commit_duration", "elapsed_duration", b"elapsed_duration", "load_duration", b"load_duration", "read_duration", b"read_duration", "remaining_duration", b"remaining_duration", "udf_duration", b"udf_duration", "write_duration", b"write_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottleneck", b"bottleneck", "checkpoint_seconds", b"checkpoint_seconds", "commit_seconds", b"commit_seconds", "commits", b"commits", "elapsed_seconds", b"elapsed_seconds", "eta_seconds", b"eta_seconds", "fragments_committed", b"fragments_committed", "fragments_planned", b"fragments_planned", "load_seconds", b"load_seconds", "read_seconds", b"read_seconds", "rows_checkpointed", b"rows_checkpointed", "rows_committed", b"rows_committed", "rows_computed", b"rows_computed", "rows_evaluated", b"rows_evaluated", "rows_failed", b"rows_failed", "rows_failed_before", b"rows_failed_before", "rows_per_second", b"rows_per_second", "rows_planned", b"rows_planned", "rows_ready_to_commit", b"rows_ready_to_commit", "rows_reused", b"rows_reused", "rows_skipped", b"rows_skipped", "rows_total", b"rows_total", "spark_jobs", b"spark_jobs", "udf_seconds", b"udf_seconds", "write_seconds", b"write_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottleneck", b"bottleneck", "checkpoint_duration", b"checkpoint_duration", "commit_duration", b"commit_duration", "commits", b"commits", "elapsed_duration", b"elapsed_duration", "fragments_committed", b"fragments_committed", "fragments_planned", b"fragments_planned", "load_duration", b"load_duration", "read_duration", b"read_duration", "remaining_duration", b"remaining_duration", "rows_checkpointed", b"rows_checkpointed", "rows_committed", b"rows_committed", "rows_computed", b"rows_computed", "rows_evaluated", b"rows_evaluated", "rows_failed", b"rows_failed", "rows_failed_before", b"rows_failed_before", "rows_per_second", b"rows_per_second", "rows_planned", b"rows_planned", "rows_ready_to_commit", b"rows_ready_to_commit", "rows_reused", b"rows_reused", "rows_skipped", b"rows_skipped", "rows_total", b"rows_total", "spark_jobs", b"spark_jobs", "udf_duration", b"udf_duration", "write_duration", b"write_duration"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -454,31 +597,67 @@ class CreateJobRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     BACKFILL_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
     REFRESH_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller. The same id and body gives the same job; the same id with another body is refused."""
+    """Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
+    job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """
+    priority: _builtins.int
+    """−100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual."""
     @_builtins.property
     def backfill(self) -> _planner_pb2.BackfillSpec:
-        """What to do."""
+        """Fill a column."""
 
     @_builtins.property
     def refresh(self) -> _planner_pb2.RefreshSpec:
-        """What to do instead of a backfill: say one of both."""
+        """Refresh a view."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """For the caller's own use, and for filters: at most 32, with keys of 1 to 63 characters (letters, digits, `_`, `-`, `.`
+        and `/`) and values of at most 255 bytes.
+        """
 
     def __init__(
         self,
         *,
         backfill: _planner_pb2.BackfillSpec | None = ...,
-        request_id: _builtins.str = ...,
         refresh: _planner_pb2.RefreshSpec | None = ...,
+        request_id: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "refresh", b"refresh"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "refresh", b"refresh", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "refresh", b"refresh", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "labels", b"labels", "priority", b"priority", "refresh", b"refresh", "request", b"request", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["backfill", "refresh"]  # noqa: Y015
+    _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
 Global___CreateJobRequest: _TypeAlias = CreateJobRequest  # noqa: Y015
 
@@ -563,32 +742,114 @@ class ListJobsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DATABASE_FIELD_NUMBER: _builtins.int
-    TABLE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    ORDER_FIELD_NUMBER: _builtins.int
+    INCLUDE_TOTAL_SIZE_FIELD_NUMBER: _builtins.int
     database: _builtins.str
     """Path or uri of the database."""
-    table: _builtins.str
-    """Only of this table; empty: of all."""
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
-    """`next_page_token` of the page before; empty: the first page."""
+    """`next_page_token` of the page before; empty: the first page. Everything else is as for the page before."""
+    order: Global___JobOrder.ValueType
+    """Which jobs come first."""
+    include_total_size: _builtins.bool
+    """Say in `total_size` how many jobs there are on all pages."""
+    @_builtins.property
+    def filter(self) -> Global___JobFilter:
+        """Only such jobs; unset: all."""
+
     def __init__(
         self,
         *,
         database: _builtins.str = ...,
-        table: _builtins.str = ...,
+        filter: Global___JobFilter | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        order: Global___JobOrder.ValueType = ...,
+        include_total_size: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "page_size", b"page_size", "page_token", b"page_token", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "filter", b"filter", "include_total_size", b"include_total_size", "order", b"order", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListJobsRequest: _TypeAlias = ListJobsRequest  # noqa: Y015
+
+@_typing.final
+class JobFilter(_message.Message):
+    """Which jobs are meant: those for which all that is set holds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    STATES_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_BEFORE_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """Backfills of this column; empty: any job."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[Global___Job.State.ValueType]:
+        """In one of these states; empty: in any."""
+
+    @_builtins.property
+    def tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of one of these tables or views; empty: of any."""
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """With all of these labels."""
+
+    @_builtins.property
+    def create_time_from(self) -> _timestamp_pb2.Timestamp:
+        """Accepted at this time or later."""
+
+    @_builtins.property
+    def create_time_before(self) -> _timestamp_pb2.Timestamp:
+        """Accepted before this time."""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___Job.State.ValueType] | None = ...,
+        tables: _abc.Iterable[_builtins.str] | None = ...,
+        column: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        create_time_from: _timestamp_pb2.Timestamp | None = ...,
+        create_time_before: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time_before", b"create_time_before", "create_time_from", b"create_time_from"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "create_time_before", b"create_time_before", "create_time_from", b"create_time_from", "labels", b"labels", "states", b"states", "tables", b"tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobFilter: _TypeAlias = JobFilter  # noqa: Y015
 
 @_typing.final
 class ListJobsResponse(_message.Message):
@@ -599,8 +860,11 @@ class ListJobsResponse(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    TOTAL_SIZE_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """For the next page; empty: this was the last."""
+    total_size: _builtins.int
+    """How many jobs the filter lets through, on all pages; set where it was asked for."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job]:
         """One page."""
@@ -615,12 +879,15 @@ class ListJobsResponse(_message.Message):
         jobs: _abc.Iterable[Global___Job] | None = ...,
         next_page_token: _builtins.str = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        total_size: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_total_size", b"_total_size", "total_size", b"total_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_total_size", b"_total_size", "jobs", b"jobs", "next_page_token", b"next_page_token", "total_size", b"total_size", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__total_size: _TypeAlias = _typing.Literal["total_size"]  # noqa: Y015
+    _WhichOneofArgType__total_size: _TypeAlias = _typing.Literal["_total_size", b"_total_size"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__total_size) -> _WhichOneofReturnType__total_size | None: ...
 
 Global___ListJobsResponse: _TypeAlias = ListJobsResponse  # noqa: Y015
 
@@ -694,35 +961,244 @@ class JobEvent(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[JobEvent._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: JobEvent._Kind.ValueType  # 0
+        """Not a valid value."""
+        KIND_STATE: JobEvent._Kind.ValueType  # 1
+        """The job's state changed."""
+        KIND_QUEUE: JobEvent._Kind.ValueType  # 2
+        """The job waits for its turn."""
+        KIND_PLAN: JobEvent._Kind.ValueType  # 3
+        """A plan was made."""
+        KIND_COLLECTED: JobEvent._Kind.ValueType  # 4
+        """Work of another job was taken over."""
+        KIND_COMMIT: JobEvent._Kind.ValueType  # 5
+        """Something became visible in the table."""
+        KIND_ERROR: JobEvent._Kind.ValueType  # 6
+        """Something failed."""
+        KIND_REPLAN: JobEvent._Kind.ValueType  # 7
+        """The table changed, and the rest of the work is planned anew."""
+        KIND_WAIT: JobEvent._Kind.ValueType  # 8
+        """Something that the job needs is away, and is waited for."""
+        KIND_STALL: JobEvent._Kind.ValueType  # 9
+        """Something has not moved for a while, see Stall."""
+        KIND_RESOURCES: JobEvent._Kind.ValueType  # 10
+        """What the function asks for on a worker is there, or is waited for."""
+        KIND_MIGRATED: JobEvent._Kind.ValueType  # 11
+        """Values that were stored for rows that moved since were stored anew."""
+        KIND_INDEX: JobEvent._Kind.ValueType  # 12
+        """Indexes are brought up to date."""
+        KIND_LEFTOVERS: JobEvent._Kind.ValueType  # 13
+        """What an earlier refresh left could not be removed yet."""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
+        """What happened."""
+
+    KIND_UNSPECIFIED: JobEvent.Kind.ValueType  # 0
+    """Not a valid value."""
+    KIND_STATE: JobEvent.Kind.ValueType  # 1
+    """The job's state changed."""
+    KIND_QUEUE: JobEvent.Kind.ValueType  # 2
+    """The job waits for its turn."""
+    KIND_PLAN: JobEvent.Kind.ValueType  # 3
+    """A plan was made."""
+    KIND_COLLECTED: JobEvent.Kind.ValueType  # 4
+    """Work of another job was taken over."""
+    KIND_COMMIT: JobEvent.Kind.ValueType  # 5
+    """Something became visible in the table."""
+    KIND_ERROR: JobEvent.Kind.ValueType  # 6
+    """Something failed."""
+    KIND_REPLAN: JobEvent.Kind.ValueType  # 7
+    """The table changed, and the rest of the work is planned anew."""
+    KIND_WAIT: JobEvent.Kind.ValueType  # 8
+    """Something that the job needs is away, and is waited for."""
+    KIND_STALL: JobEvent.Kind.ValueType  # 9
+    """Something has not moved for a while, see Stall."""
+    KIND_RESOURCES: JobEvent.Kind.ValueType  # 10
+    """What the function asks for on a worker is there, or is waited for."""
+    KIND_MIGRATED: JobEvent.Kind.ValueType  # 11
+    """Values that were stored for rows that moved since were stored anew."""
+    KIND_INDEX: JobEvent.Kind.ValueType  # 12
+    """Indexes are brought up to date."""
+    KIND_LEFTOVERS: JobEvent.Kind.ValueType  # 13
+    """What an earlier refresh left could not be removed yet."""
+
     SEQUENCE_FIELD_NUMBER: _builtins.int
-    TIME_FIELD_NUMBER: _builtins.int
+    EVENT_TIME_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Grows within a job."""
-    kind: _builtins.str
-    """What: `state`, `queue`, `plan`, `collected`, `commit`, `error`, `replan`, `wait`, `stall`."""
+    kind: Global___JobEvent.Kind.ValueType
+    """What happened."""
     message: _builtins.str
     """For a person."""
     @_builtins.property
-    def time(self) -> _timestamp_pb2.Timestamp:
+    def event_time(self) -> _timestamp_pb2.Timestamp:
         """When."""
 
     def __init__(
         self,
         *,
         sequence: _builtins.int = ...,
-        time: _timestamp_pb2.Timestamp | None = ...,
-        kind: _builtins.str = ...,
+        event_time: _timestamp_pb2.Timestamp | None = ...,
+        kind: Global___JobEvent.Kind.ValueType = ...,
         message: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["event_time", b"event_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "message", b"message", "sequence", b"sequence", "time", b"time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["event_time", b"event_time", "kind", b"kind", "message", b"message", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobEvent: _TypeAlias = JobEvent  # noqa: Y015
+
+@_typing.final
+class WaitJobRequest(_message.Message):
+    """See JobService.WaitJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    job_id: _builtins.str
+    """The job."""
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long to wait at the most; unset, and what is longer: a minute."""
+
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitJobRequest: _TypeAlias = WaitJobRequest  # noqa: Y015
+
+@_typing.final
+class WaitJobResponse(_message.Message):
+    """See JobService.WaitJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The job, which has ended, unless the time was over before."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitJobResponse: _TypeAlias = WaitJobResponse  # noqa: Y015
+
+@_typing.final
+class UpdateJobRequest(_message.Message):
+    """See JobService.UpdateJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    job_id: _builtins.str
+    """The job."""
+    priority: _builtins.int
+    """Its priority, see CreateJobRequest.priority."""
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Its labels, all of them."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """What is changed: `labels`, `priority`."""
+
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        priority: _builtins.int = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id", "labels", b"labels", "priority", b"priority", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateJobRequest: _TypeAlias = UpdateJobRequest  # noqa: Y015
+
+@_typing.final
+class UpdateJobResponse(_message.Message):
+    """See JobService.UpdateJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The job after the change."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateJobResponse: _TypeAlias = UpdateJobResponse  # noqa: Y015
 
 @_typing.final
 class CancelJobRequest(_message.Message):
@@ -775,42 +1251,130 @@ class CancelJobResponse(_message.Message):
 Global___CancelJobResponse: _TypeAlias = CancelJobResponse  # noqa: Y015
 
 @_typing.final
+class CancelJobsRequest(_message.Message):
+    """See JobService.CancelJobs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    @_builtins.property
+    def filter(self) -> Global___JobFilter:
+        """Which jobs; an empty message: all."""
+
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        filter: Global___JobFilter | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "filter", b"filter"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelJobsRequest: _TypeAlias = CancelJobsRequest  # noqa: Y015
+
+@_typing.final
+class CancelJobsResponse(_message.Message):
+    """See JobService.CancelJobs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    JOBS_ELSEWHERE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Job]:
+        """The jobs that were asked to stop, after the request; newest first."""
+
+    @_builtins.property
+    def jobs_elsewhere(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of jobs that could not be asked, as another executor runs them: ask that one, or send the call again."""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[Global___Job] | None = ...,
+        jobs_elsewhere: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "jobs_elsewhere", b"jobs_elsewhere"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelJobsResponse: _TypeAlias = CancelJobsResponse  # noqa: Y015
+
+@_typing.final
 class RetryJobRequest(_message.Message):
     """See JobService.RetryJob."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DATABASE_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     KEEP_OTHERS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     database: _builtins.str
     """Path or uri of the database."""
     job_id: _builtins.str
     """The job, which has ended."""
-    udf_name: _builtins.str
-    """Name of a registered function that takes the place of the column's; empty: the same function again."""
-    udf_version: _builtins.str
-    """Its version; empty: the one registered last."""
     keep_others: _builtins.bool
     """With another function: the rows that did not fail keep their values."""
     request_id: _builtins.str
-    """Chosen by the caller. The same id and body gives the same job; the same id with another body is refused."""
+    """As CreateJobRequest.request_id."""
+    priority: _builtins.int
+    """As CreateJobRequest.priority."""
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """A registered function that takes the place of the column's, without a version: the one registered last; unset: the
+        same function again.
+        """
+
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As CreateJobRequest.labels."""
+
     def __init__(
         self,
         *,
         database: _builtins.str = ...,
         job_id: _builtins.str = ...,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
         keep_others: _builtins.bool = ...,
         request_id: _builtins.str = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        priority: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id", "keep_others", b"keep_others", "request_id", b"request_id", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id", "keep_others", b"keep_others", "labels", b"labels", "priority", b"priority", "request_id", b"request_id", "udf", b"udf"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -944,7 +1508,7 @@ class RowError(_message.Message):
     attempt: _builtins.int
     """How often the function was called for the row."""
     row_id: _builtins.int
-    """Row id, where the table's row ids are stable; -1 otherwise."""
+    """Row id, where the table's row ids are stable; unset otherwise."""
     udf_version: _builtins.str
     """Version of the function."""
     def __init__(
@@ -957,13 +1521,15 @@ class RowError(_message.Message):
         error_message: _builtins.str = ...,
         traceback: _builtins.str = ...,
         attempt: _builtins.int = ...,
-        row_id: _builtins.int = ...,
+        row_id: _builtins.int | None = ...,
         udf_version: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_row_id", b"_row_id", "row_id", b"row_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "column", b"column", "error_message", b"error_message", "error_type", b"error_type", "job_id", b"job_id", "row_address", b"row_address", "row_id", b"row_id", "traceback", b"traceback", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_row_id", b"_row_id", "attempt", b"attempt", "column", b"column", "error_message", b"error_message", "error_type", b"error_type", "job_id", b"job_id", "row_address", b"row_address", "row_id", b"row_id", "traceback", b"traceback", "udf_version", b"udf_version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__row_id: _TypeAlias = _typing.Literal["row_id"]  # noqa: Y015
+    _WhichOneofArgType__row_id: _TypeAlias = _typing.Literal["_row_id", b"_row_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__row_id) -> _WhichOneofReturnType__row_id | None: ...
 
 Global___RowError: _TypeAlias = RowError  # noqa: Y015

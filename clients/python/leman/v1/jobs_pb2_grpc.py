@@ -73,10 +73,25 @@ class JobServiceStub(object):
                 request_serializer=leman_dot_v1_dot_jobs__pb2.WatchJobRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_jobs__pb2.WatchJobResponse.FromString,
                 _registered_method=True)
+        self.WaitJob = channel.unary_unary(
+                '/leman.v1.JobService/WaitJob',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.WaitJobRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.WaitJobResponse.FromString,
+                _registered_method=True)
+        self.UpdateJob = channel.unary_unary(
+                '/leman.v1.JobService/UpdateJob',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.UpdateJobRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.UpdateJobResponse.FromString,
+                _registered_method=True)
         self.CancelJob = channel.unary_unary(
                 '/leman.v1.JobService/CancelJob',
                 request_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobResponse.FromString,
+                _registered_method=True)
+        self.CancelJobs = channel.unary_unary(
+                '/leman.v1.JobService/CancelJobs',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobsResponse.FromString,
                 _registered_method=True)
         self.RetryJob = channel.unary_unary(
                 '/leman.v1.JobService/RetryJob',
@@ -147,9 +162,11 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Jobs, newest first.
+        """Jobs that a filter lets through, newest first unless another order is asked for.
 
         Errors:
+        * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+        * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; mend the field that BadRequest names.
         * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
         the first page.
         """
@@ -170,12 +187,53 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WaitJob(self, request, context):
+        """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
+        that cannot hold a stream; the others use WatchJob.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+        * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateJob(self, request, context):
+        """Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+        `priority` or both.
+        * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+        BadRequest names.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelJob(self, request, context):
         """Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelJobs(self, request, context):
+        """Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+        those that are left.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+        * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -254,10 +312,25 @@ def add_JobServiceServicer_to_server(servicer, server):
                     request_deserializer=leman_dot_v1_dot_jobs__pb2.WatchJobRequest.FromString,
                     response_serializer=leman_dot_v1_dot_jobs__pb2.WatchJobResponse.SerializeToString,
             ),
+            'WaitJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.WaitJob,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.WaitJobRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.WaitJobResponse.SerializeToString,
+            ),
+            'UpdateJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateJob,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.UpdateJobRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.UpdateJobResponse.SerializeToString,
+            ),
             'CancelJob': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJob,
                     request_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobRequest.FromString,
                     response_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobResponse.SerializeToString,
+            ),
+            'CancelJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelJobs,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobsResponse.SerializeToString,
             ),
             'RetryJob': grpc.unary_unary_rpc_method_handler(
                     servicer.RetryJob,
@@ -408,6 +481,60 @@ class JobService(object):
             _registered_method=True)
 
     @staticmethod
+    def WaitJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/WaitJob',
+            leman_dot_v1_dot_jobs__pb2.WaitJobRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.WaitJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/UpdateJob',
+            leman_dot_v1_dot_jobs__pb2.UpdateJobRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.UpdateJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def CancelJob(request,
             target,
             options=(),
@@ -424,6 +551,33 @@ class JobService(object):
             '/leman.v1.JobService/CancelJob',
             leman_dot_v1_dot_jobs__pb2.CancelJobRequest.SerializeToString,
             leman_dot_v1_dot_jobs__pb2.CancelJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/CancelJobs',
+            leman_dot_v1_dot_jobs__pb2.CancelJobsRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.CancelJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -79,9 +79,11 @@ class JobServiceStub:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     """
     ListJobs: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobsRequest, _jobs_pb2.ListJobsResponse]
-    """Jobs, newest first.
+    """Jobs that a filter lets through, newest first unless another order is asked for.
 
     Errors:
+    * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+    * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; mend the field that BadRequest names.
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
     """
@@ -94,12 +96,41 @@ class JobServiceStub:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
     """
+    WaitJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.WaitJobRequest, _jobs_pb2.WaitJobResponse]
+    """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
+    that cannot hold a stream; the others use WatchJob.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+    * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+    """
+    UpdateJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.UpdateJobRequest, _jobs_pb2.UpdateJobResponse]
+    """Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+      `priority` or both.
+    * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+      BadRequest names.
+    * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+    * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+    """
     CancelJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobRequest, _jobs_pb2.CancelJobResponse]
     """Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+    """
+    CancelJobs: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobsRequest, _jobs_pb2.CancelJobsResponse]
+    """Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+    those that are left.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+    * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
     """
     RetryJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.RetryJobRequest, _jobs_pb2.RetryJobResponse]
     """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
@@ -195,9 +226,11 @@ class JobServiceAsyncStub(JobServiceStub):
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     """
     ListJobs: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobsRequest, _jobs_pb2.ListJobsResponse]  # type: ignore[assignment]
-    """Jobs, newest first.
+    """Jobs that a filter lets through, newest first unless another order is asked for.
 
     Errors:
+    * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+    * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; mend the field that BadRequest names.
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
     """
@@ -210,12 +243,41 @@ class JobServiceAsyncStub(JobServiceStub):
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
     """
+    WaitJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.WaitJobRequest, _jobs_pb2.WaitJobResponse]  # type: ignore[assignment]
+    """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
+    that cannot hold a stream; the others use WatchJob.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+    * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+    """
+    UpdateJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.UpdateJobRequest, _jobs_pb2.UpdateJobResponse]  # type: ignore[assignment]
+    """Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+      `priority` or both.
+    * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+      BadRequest names.
+    * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+    * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+    """
     CancelJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobRequest, _jobs_pb2.CancelJobResponse]  # type: ignore[assignment]
     """Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+    """
+    CancelJobs: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobsRequest, _jobs_pb2.CancelJobsResponse]  # type: ignore[assignment]
+    """Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+    those that are left.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+    * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
     """
     RetryJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.RetryJobRequest, _jobs_pb2.RetryJobResponse]  # type: ignore[assignment]
     """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
@@ -326,9 +388,11 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.ListJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.ListJobsResponse, _abc.Awaitable[_jobs_pb2.ListJobsResponse]]:
-        """Jobs, newest first.
+        """Jobs that a filter lets through, newest first unless another order is asked for.
 
         Errors:
+        * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+        * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; mend the field that BadRequest names.
         * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
           the first page.
         """
@@ -349,6 +413,39 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def WaitJob(
+        self,
+        request: _jobs_pb2.WaitJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.WaitJobResponse, _abc.Awaitable[_jobs_pb2.WaitJobResponse]]:
+        """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
+        that cannot hold a stream; the others use WatchJob.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+        * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateJob(
+        self,
+        request: _jobs_pb2.UpdateJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.UpdateJobResponse, _abc.Awaitable[_jobs_pb2.UpdateJobResponse]]:
+        """Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+          `priority` or both.
+        * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+          BadRequest names.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        """
+
+    @_abc_1.abstractmethod
     def CancelJob(
         self,
         request: _jobs_pb2.CancelJobRequest,
@@ -359,6 +456,20 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        """
+
+    @_abc_1.abstractmethod
+    def CancelJobs(
+        self,
+        request: _jobs_pb2.CancelJobsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.CancelJobsResponse, _abc.Awaitable[_jobs_pb2.CancelJobsResponse]]:
+        """Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+        those that are left.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+        * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
         """
 
     @_abc_1.abstractmethod

@@ -229,10 +229,10 @@ class BackfillSpec(_message.Message):
 
     TABLE_FIELD_NUMBER: _builtins.int
     COLUMN_FIELD_NUMBER: _builtins.int
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     READ_VERSION_FIELD_NUMBER: _builtins.int
+    READ_TAG_FIELD_NUMBER: _builtins.int
     CONCURRENCY_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     TASK_SIZE_FIELD_NUMBER: _builtins.int
@@ -241,31 +241,25 @@ class BackfillSpec(_message.Message):
     INTRA_APPLIER_CONCURRENCY_FIELD_NUMBER: _builtins.int
     FAILED_ONLY_FIELD_NUMBER: _builtins.int
     TASK_SHUFFLE_DIVERSITY_FIELD_NUMBER: _builtins.int
-    READ_TAG_FIELD_NUMBER: _builtins.int
     OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
-    udf_name: _builtins.str
-    """Name of a registered function to use instead of the column's own; empty: the column's own."""
-    udf_version: _builtins.str
-    """Version of that function."""
     where: _builtins.str
     """Compute only rows for which this SQL expression is true; the others keep their values. Empty: all rows."""
     read_version: _builtins.int
-    """Compute from this version of the table, as its rows were then; 0: the latest. Rows that it does not have are left
-    alone. Values of rows whose inputs have moved on since are stale from the start: the next run without it makes them
-    current.
-    """
+    """A version, 1 or more."""
+    read_tag: _builtins.str
+    """The version that this tag of the table stands for when the job is planned first."""
     concurrency: _builtins.int
-    """Worker processes at the most; 0: one for each task slot."""
+    """Worker processes at the most, 1 or more; unset: one for each task slot."""
     task_size: _builtins.int
-    """Rows in a unit of work; 0: chosen from the measured cost."""
+    """Rows in a unit of work, 1 or more; unset: chosen from the measured cost."""
     commit_granularity: _builtins.int
-    """Fragments between commits; 0: about every five seconds, or a tenth of the job."""
+    """Fragments between commits, 1 or more; unset: about every five seconds, or a tenth of the job."""
     num_frags: _builtins.int
-    """Compute at most this many fragments (a sample run); 0: all."""
+    """Compute at most this many fragments (a sample run), 1 or more; unset: all."""
     intra_applier_concurrency: _builtins.int
-    """Threads in each worker process that call the function at the same time; 0: one. At most
+    """Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
     `concurrency` times as many calls run at once.
     """
     failed_only: _builtins.bool
@@ -274,16 +268,18 @@ class BackfillSpec(_message.Message):
     """
     task_shuffle_diversity: _builtins.int
     """Units of so many fragments are handed out in turn: with 1, fragment after fragment, so that each is complete and
-    visible early; with more, no single fragment decides when the job ends. 0: of all, the one with the most rows left
-    next.
+    visible early; with more, no single fragment decides when the job ends. Unset: of all, the one with the most rows
+    left next.
     """
-    read_tag: _builtins.str
-    """As `read_version`, which is then 0: the version that this tag of the table stands for when the job is planned first."""
     optimize_indices: _builtins.bool
     """Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices."""
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
+
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """A registered function to use instead of the column's own; unset: the column's own."""
 
     @_builtins.property
     def checkpoint(self) -> _udf_pb2.CheckpointBounds:
@@ -294,26 +290,52 @@ class BackfillSpec(_message.Message):
         *,
         table: _catalog_pb2.TableRef | None = ...,
         column: _builtins.str = ...,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
         where: _builtins.str = ...,
         read_version: _builtins.int = ...,
-        concurrency: _builtins.int = ...,
-        checkpoint: _udf_pb2.CheckpointBounds | None = ...,
-        task_size: _builtins.int = ...,
-        commit_granularity: _builtins.int = ...,
-        num_frags: _builtins.int = ...,
-        intra_applier_concurrency: _builtins.int = ...,
-        failed_only: _builtins.bool = ...,
-        task_shuffle_diversity: _builtins.int = ...,
         read_tag: _builtins.str = ...,
+        concurrency: _builtins.int | None = ...,
+        checkpoint: _udf_pb2.CheckpointBounds | None = ...,
+        task_size: _builtins.int | None = ...,
+        commit_granularity: _builtins.int | None = ...,
+        num_frags: _builtins.int | None = ...,
+        intra_applier_concurrency: _builtins.int | None = ...,
+        failed_only: _builtins.bool = ...,
+        task_shuffle_diversity: _builtins.int | None = ...,
         optimize_indices: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "table", b"table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "optimize_indices", b"optimize_indices", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf_name", b"udf_name", "udf_version", b"udf_version", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "optimize_indices", b"optimize_indices", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__commit_granularity: _TypeAlias = _typing.Literal["commit_granularity"]  # noqa: Y015
+    _WhichOneofArgType__commit_granularity: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity"]  # noqa: Y015
+    _WhichOneofReturnType__concurrency: _TypeAlias = _typing.Literal["concurrency"]  # noqa: Y015
+    _WhichOneofArgType__concurrency: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__intra_applier_concurrency: _TypeAlias = _typing.Literal["intra_applier_concurrency"]  # noqa: Y015
+    _WhichOneofArgType__intra_applier_concurrency: _TypeAlias = _typing.Literal["_intra_applier_concurrency", b"_intra_applier_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__num_frags: _TypeAlias = _typing.Literal["num_frags"]  # noqa: Y015
+    _WhichOneofArgType__num_frags: _TypeAlias = _typing.Literal["_num_frags", b"_num_frags"]  # noqa: Y015
+    _WhichOneofReturnType__task_shuffle_diversity: _TypeAlias = _typing.Literal["task_shuffle_diversity"]  # noqa: Y015
+    _WhichOneofArgType__task_shuffle_diversity: _TypeAlias = _typing.Literal["_task_shuffle_diversity", b"_task_shuffle_diversity"]  # noqa: Y015
+    _WhichOneofReturnType__task_size: _TypeAlias = _typing.Literal["task_size"]  # noqa: Y015
+    _WhichOneofArgType__task_size: _TypeAlias = _typing.Literal["_task_size", b"_task_size"]  # noqa: Y015
+    _WhichOneofReturnType_read_from: _TypeAlias = _typing.Literal["read_version", "read_tag"]  # noqa: Y015
+    _WhichOneofArgType_read_from: _TypeAlias = _typing.Literal["read_from", b"read_from"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_granularity) -> _WhichOneofReturnType__commit_granularity | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__concurrency) -> _WhichOneofReturnType__concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__intra_applier_concurrency) -> _WhichOneofReturnType__intra_applier_concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__num_frags) -> _WhichOneofReturnType__num_frags | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_shuffle_diversity) -> _WhichOneofReturnType__task_shuffle_diversity | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_size) -> _WhichOneofReturnType__task_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_read_from) -> _WhichOneofReturnType_read_from | None: ...
 
 Global___BackfillSpec: _TypeAlias = BackfillSpec  # noqa: Y015
 
@@ -369,25 +391,23 @@ class KeptRows(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
-    udf_name: _builtins.str
-    """The function."""
-    udf_version: _builtins.str
-    """Its version."""
     rows: _builtins.int
     """How many rows, deleted ones not counted where a whole fragment is of that version."""
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function."""
+
     def __init__(
         self,
         *,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
         rows: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "udf_name", b"udf_name", "udf_version", b"udf_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "udf", b"udf"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -458,7 +478,7 @@ class ExplainPlanRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     MAX_DECISIONS_FIELD_NUMBER: _builtins.int
     max_decisions: _builtins.int
-    """At most this many decisions are listed; 0: 20."""
+    """At most this many decisions are listed, 0 to 1,000; unset: 20."""
     @_builtins.property
     def spec(self) -> Global___BackfillSpec:
         """What is asked."""
@@ -467,13 +487,15 @@ class ExplainPlanRequest(_message.Message):
         self,
         *,
         spec: Global___BackfillSpec | None = ...,
-        max_decisions: _builtins.int = ...,
+        max_decisions: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_decisions", b"_max_decisions", "max_decisions", b"max_decisions", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_decisions", b"max_decisions", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_decisions", b"_max_decisions", "max_decisions", b"max_decisions", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__max_decisions: _TypeAlias = _typing.Literal["max_decisions"]  # noqa: Y015
+    _WhichOneofArgType__max_decisions: _TypeAlias = _typing.Literal["_max_decisions", b"_max_decisions"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_decisions) -> _WhichOneofReturnType__max_decisions | None: ...
 
 Global___ExplainPlanRequest: _TypeAlias = ExplainPlanRequest  # noqa: Y015
 
@@ -487,8 +509,7 @@ class ExplainPlanResponse(_message.Message):
     READ_VERSION_FIELD_NUMBER: _builtins.int
     INPUTS_VERSION_FIELD_NUMBER: _builtins.int
     COLUMN_FIELD_NUMBER: _builtins.int
-    UDF_NAME_FIELD_NUMBER: _builtins.int
-    UDF_VERSION_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
     INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     ROWS_TOTAL_FIELD_NUMBER: _builtins.int
@@ -505,13 +526,9 @@ class ExplainPlanResponse(_message.Message):
     read_version: _builtins.int
     """The version that the plan was made from."""
     inputs_version: _builtins.int
-    """The version whose rows are read, where one was asked for; `input_columns` are called so there. 0: `read_version`."""
+    """The version whose rows are read, where one was asked for; `input_columns` are called so there. Unset: `read_version`."""
     column: _builtins.str
     """The output column."""
-    udf_name: _builtins.str
-    """Name of the function."""
-    udf_version: _builtins.str
-    """Version of the function."""
     where: _builtins.str
     """The filter as it is applied: relative times pinned."""
     rows_total: _builtins.int
@@ -529,6 +546,10 @@ class ExplainPlanResponse(_message.Message):
     """With `failed_only`: rows that are neither computed nor marked as failed; a plain backfill computes them."""
     summary: _builtins.str
     """One sentence for a person."""
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function."""
+
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Columns of the table that are read, in the order of the function's parameters."""
@@ -552,10 +573,9 @@ class ExplainPlanResponse(_message.Message):
         *,
         uri: _builtins.str = ...,
         read_version: _builtins.int = ...,
-        inputs_version: _builtins.int = ...,
+        inputs_version: _builtins.int | None = ...,
         column: _builtins.str = ...,
-        udf_name: _builtins.str = ...,
-        udf_version: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
         input_columns: _abc.Iterable[_builtins.str] | None = ...,
         where: _builtins.str = ...,
         rows_total: _builtins.int = ...,
@@ -568,11 +588,13 @@ class ExplainPlanResponse(_message.Message):
         decisions: _abc.Iterable[Global___FragmentDecision] | None = ...,
         summary: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "inputs_version", b"inputs_version", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "decisions", b"decisions", "input_columns", b"input_columns", "inputs_version", b"inputs_version", "kept", b"kept", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "summary", b"summary", "udf_name", b"udf_name", "udf_version", b"udf_version", "uri", b"uri", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "column", b"column", "decisions", b"decisions", "input_columns", b"input_columns", "inputs_version", b"inputs_version", "kept", b"kept", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "summary", b"summary", "udf", b"udf", "uri", b"uri", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__inputs_version: _TypeAlias = _typing.Literal["inputs_version"]  # noqa: Y015
+    _WhichOneofArgType__inputs_version: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__inputs_version) -> _WhichOneofReturnType__inputs_version | None: ...
 
 Global___ExplainPlanResponse: _TypeAlias = ExplainPlanResponse  # noqa: Y015
 
@@ -697,7 +719,7 @@ class GetRowStatesResponse(_message.Message):
 
     @_builtins.property
     def row_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Row ids of the rows in `row_addresses`, where the table's row ids are stable; -1 for each otherwise."""
+        """Row ids of the rows in `row_addresses`, where the table's row ids are stable; empty otherwise."""
 
     def __init__(
         self,
@@ -760,13 +782,13 @@ class RefreshSpec(_message.Message):
     CONCURRENCY_FIELD_NUMBER: _builtins.int
     OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
     src_version: _builtins.int
-    """Bring it to this version of the source, forward or back; 0: the latest."""
+    """Bring it to this version of the source, 1 or more, forward or back; unset: the latest."""
     max_rows_per_fragment: _builtins.int
-    """Rows in each new fragment, exactly (the last one has the rest); 0: chosen."""
+    """Rows in each new fragment, exactly (the last one has the rest), 1 or more; unset: chosen."""
     policy: Global___RefreshSpec.Policy.ValueType
     """Which ways are allowed."""
     concurrency: _builtins.int
-    """Worker processes at the most; 0: one for each task slot."""
+    """Worker processes at the most, 1 or more; unset: one for each task slot."""
     optimize_indices: _builtins.bool
     """Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices."""
     @_builtins.property
@@ -777,17 +799,28 @@ class RefreshSpec(_message.Message):
         self,
         *,
         view: _catalog_pb2.TableRef | None = ...,
-        src_version: _builtins.int = ...,
-        max_rows_per_fragment: _builtins.int = ...,
+        src_version: _builtins.int | None = ...,
+        max_rows_per_fragment: _builtins.int | None = ...,
         policy: Global___RefreshSpec.Policy.ValueType = ...,
-        concurrency: _builtins.int = ...,
+        concurrency: _builtins.int | None = ...,
         optimize_indices: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_max_rows_per_fragment", b"_max_rows_per_fragment", "_src_version", b"_src_version", "concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "optimize_indices", b"optimize_indices", "policy", b"policy", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_max_rows_per_fragment", b"_max_rows_per_fragment", "_src_version", b"_src_version", "concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "optimize_indices", b"optimize_indices", "policy", b"policy", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__concurrency: _TypeAlias = _typing.Literal["concurrency"]  # noqa: Y015
+    _WhichOneofArgType__concurrency: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__max_rows_per_fragment: _TypeAlias = _typing.Literal["max_rows_per_fragment"]  # noqa: Y015
+    _WhichOneofArgType__max_rows_per_fragment: _TypeAlias = _typing.Literal["_max_rows_per_fragment", b"_max_rows_per_fragment"]  # noqa: Y015
+    _WhichOneofReturnType__src_version: _TypeAlias = _typing.Literal["src_version"]  # noqa: Y015
+    _WhichOneofArgType__src_version: _TypeAlias = _typing.Literal["_src_version", b"_src_version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__concurrency) -> _WhichOneofReturnType__concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_rows_per_fragment) -> _WhichOneofReturnType__max_rows_per_fragment | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__src_version) -> _WhichOneofReturnType__src_version | None: ...
 
 Global___RefreshSpec: _TypeAlias = RefreshSpec  # noqa: Y015
 

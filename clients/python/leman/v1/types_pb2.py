@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14leman/v1/types.proto\x12\x08leman.v1\"\xa7\x01\n\x0fJsonArrowSchema\x12(\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x18.leman.v1.JsonArrowField\x12\x39\n\x08metadata\x18\x02 \x03(\x0b\x32\'.leman.v1.JsonArrowSchema.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd8\x01\n\x0eJsonArrowField\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x04type\x18\x02 \x01(\x0b\x32\x1b.leman.v1.JsonArrowDataType\x12\x15\n\x08nullable\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x38\n\x08metadata\x18\x04 \x03(\x0b\x32&.leman.v1.JsonArrowField.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_nullable\"\xaa\x01\n\x11JsonArrowDataType\x12\x0c\n\x04type\x18\x01 \x01(\t\x12(\n\x06\x66ields\x18\x02 \x03(\x0b\x32\x18.leman.v1.JsonArrowField\x12\x13\n\x06length\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x10\n\x08timezone\x18\x05 \x01(\t\x12\x1d\n\x15\x64ictionary_index_type\x18\x06 \x01(\tB\t\n\x07_lengthb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14leman/v1/types.proto\x12\x08leman.v1\"\xa7\x01\n\x0fJsonArrowSchema\x12(\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x18.leman.v1.JsonArrowField\x12\x39\n\x08metadata\x18\x02 \x03(\x0b\x32\'.leman.v1.JsonArrowSchema.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd8\x01\n\x0eJsonArrowField\x12\x0c\n\x04name\x18\x01 \x01(\t\x12)\n\x04type\x18\x02 \x01(\x0b\x32\x1b.leman.v1.JsonArrowDataType\x12\x15\n\x08nullable\x18\x03 \x01(\x08H\x00\x88\x01\x01\x12\x38\n\x08metadata\x18\x04 \x03(\x0b\x32&.leman.v1.JsonArrowField.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x0b\n\t_nullable\"\xaa\x01\n\x11JsonArrowDataType\x12\x0c\n\x04type\x18\x01 \x01(\t\x12(\n\x06\x66ields\x18\x02 \x03(\x0b\x32\x18.leman.v1.JsonArrowField\x12\x13\n\x06length\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0c\n\x04unit\x18\x04 \x01(\t\x12\x10\n\x08timezone\x18\x05 \x01(\t\x12\x1d\n\x15\x64ictionary_index_type\x18\x06 \x01(\tB\t\n\x07_lengthBc\n\x0c\x64\x65v.leman.v1B\nTypesProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\014dev.leman.v1B\nTypesProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1'
   _globals['_JSONARROWSCHEMA_METADATAENTRY']._loaded_options = None
   _globals['_JSONARROWSCHEMA_METADATAENTRY']._serialized_options = b'8\001'
   _globals['_JSONARROWFIELD_METADATAENTRY']._loaded_options = None

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -21,11 +22,37 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class UdfRef(_message.Message):
+    """Names a registered function."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    version: _builtins.str
+    """Its version; empty in a request: the one registered last."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UdfRef: _TypeAlias = UdfRef  # noqa: Y015
+
+@_typing.final
 class UdfDefinition(_message.Message):
     """A user-defined function that computes one column, as the catalog stores it.
 
     `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
-    the options (`checkpoint`, `error_policy`, `batch_size`, `timeout_seconds`, `resources`) and nothing else, or it is
+    the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`) and nothing else, or it is
     refused with ALREADY_EXISTS.
     """
 
@@ -75,7 +102,7 @@ class UdfDefinition(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
-    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    CALL_TIMEOUT_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     JSON_INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     JSON_OUTPUT_SCHEMA_FIELD_NUMBER: _builtins.int
@@ -103,11 +130,7 @@ class UdfDefinition(_message.Message):
     stateful: _builtins.bool
     """True when the code is a class that is built once a worker process and then called."""
     batch_size: _builtins.int
-    """The most rows handed over in one call of a batch kind; 0: the worker chooses."""
-    timeout_seconds: _builtins.float
-    """Seconds that one call may take: a row of a scalar function, a batch of a batch kind; 0: no bound. A call that takes
-    longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
-    """
+    """The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses."""
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others."""
@@ -123,6 +146,12 @@ class UdfDefinition(_message.Message):
     @_builtins.property
     def error_policy(self) -> Global___ErrorPolicy:
         """What happens to rows for which it raises."""
+
+    @_builtins.property
+    def call_timeout(self) -> _duration_pb2.Duration:
+        """How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
+        takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+        """
 
     @_builtins.property
     def resources(self) -> Global___Resources:
@@ -153,25 +182,30 @@ class UdfDefinition(_message.Message):
         stateful: _builtins.bool = ...,
         checkpoint: Global___CheckpointBounds | None = ...,
         error_policy: Global___ErrorPolicy | None = ...,
-        batch_size: _builtins.int = ...,
-        timeout_seconds: _builtins.float = ...,
+        batch_size: _builtins.int | None = ...,
+        call_timeout: _duration_pb2.Duration | None = ...,
         resources: Global___Resources | None = ...,
         json_input_schema: _types_pb2.JsonArrowSchema | None = ...,
         json_output_schema: _types_pb2.JsonArrowSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_size", b"batch_size", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression", "stateful", b"stateful", "timeout_seconds", b"timeout_seconds", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression", "stateful", b"stateful", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
+    _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
     _WhichOneofReturnType_code: _TypeAlias = _typing.Literal["python_bundle", "entrypoint", "sql_expression"]  # noqa: Y015
     _WhichOneofArgType_code: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_size) -> _WhichOneofReturnType__batch_size | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_code) -> _WhichOneofReturnType_code | None: ...
 
 Global___UdfDefinition: _TypeAlias = UdfDefinition  # noqa: Y015
 
 @_typing.final
 class Resources(_message.Message):
-    """What one worker (one process that calls the function) takes on a worker. Zero means that nothing was asked.
+    """What one worker (one process that calls the function) takes. Unset: nothing was asked. What is set is above 0.
 
     On a Spark master that has resource profiles (standalone, YARN, Kubernetes) the job's Spark stage asks for it. On one
     machine (`local`) the executor runs fewer workers at once for `num_cpus` and `memory_bytes`; a job that asks for GPUs, or
@@ -192,15 +226,26 @@ class Resources(_message.Message):
     def __init__(
         self,
         *,
-        num_cpus: _builtins.int = ...,
-        num_gpus: _builtins.float = ...,
-        memory_bytes: _builtins.int = ...,
+        num_cpus: _builtins.int | None = ...,
+        num_gpus: _builtins.float | None = ...,
+        memory_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes", "_num_cpus", b"_num_cpus", "_num_gpus", b"_num_gpus", "memory_bytes", b"memory_bytes", "num_cpus", b"num_cpus", "num_gpus", b"num_gpus"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_bytes", b"memory_bytes", "num_cpus", b"num_cpus", "num_gpus", b"num_gpus"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes", "_num_cpus", b"_num_cpus", "_num_gpus", b"_num_gpus", "memory_bytes", b"memory_bytes", "num_cpus", b"num_cpus", "num_gpus", b"num_gpus"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__memory_bytes: _TypeAlias = _typing.Literal["memory_bytes"]  # noqa: Y015
+    _WhichOneofArgType__memory_bytes: _TypeAlias = _typing.Literal["_memory_bytes", b"_memory_bytes"]  # noqa: Y015
+    _WhichOneofReturnType__num_cpus: _TypeAlias = _typing.Literal["num_cpus"]  # noqa: Y015
+    _WhichOneofArgType__num_cpus: _TypeAlias = _typing.Literal["_num_cpus", b"_num_cpus"]  # noqa: Y015
+    _WhichOneofReturnType__num_gpus: _TypeAlias = _typing.Literal["num_gpus"]  # noqa: Y015
+    _WhichOneofArgType__num_gpus: _TypeAlias = _typing.Literal["_num_gpus", b"_num_gpus"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__memory_bytes) -> _WhichOneofReturnType__memory_bytes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__num_cpus) -> _WhichOneofReturnType__num_cpus | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__num_gpus) -> _WhichOneofReturnType__num_gpus | None: ...
 
 Global___Resources: _TypeAlias = Resources  # noqa: Y015
 
@@ -236,7 +281,7 @@ Global___PythonBundle: _TypeAlias = PythonBundle  # noqa: Y015
 
 @_typing.final
 class CheckpointBounds(_message.Message):
-    """Rows between checkpoints. Zero means that nothing was asked."""
+    """Rows between checkpoints. Unset: nothing was asked. What is set is 1 or more."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -252,15 +297,26 @@ class CheckpointBounds(_message.Message):
     def __init__(
         self,
         *,
-        checkpoint_size: _builtins.int = ...,
-        min_checkpoint_size: _builtins.int = ...,
-        max_checkpoint_size: _builtins.int = ...,
+        checkpoint_size: _builtins.int | None = ...,
+        min_checkpoint_size: _builtins.int | None = ...,
+        max_checkpoint_size: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_size", b"_checkpoint_size", "_max_checkpoint_size", b"_max_checkpoint_size", "_min_checkpoint_size", b"_min_checkpoint_size", "checkpoint_size", b"checkpoint_size", "max_checkpoint_size", b"max_checkpoint_size", "min_checkpoint_size", b"min_checkpoint_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_size", b"checkpoint_size", "max_checkpoint_size", b"max_checkpoint_size", "min_checkpoint_size", b"min_checkpoint_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_checkpoint_size", b"_checkpoint_size", "_max_checkpoint_size", b"_max_checkpoint_size", "_min_checkpoint_size", b"_min_checkpoint_size", "checkpoint_size", b"checkpoint_size", "max_checkpoint_size", b"max_checkpoint_size", "min_checkpoint_size", b"min_checkpoint_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__checkpoint_size: _TypeAlias = _typing.Literal["checkpoint_size"]  # noqa: Y015
+    _WhichOneofArgType__checkpoint_size: _TypeAlias = _typing.Literal["_checkpoint_size", b"_checkpoint_size"]  # noqa: Y015
+    _WhichOneofReturnType__max_checkpoint_size: _TypeAlias = _typing.Literal["max_checkpoint_size"]  # noqa: Y015
+    _WhichOneofArgType__max_checkpoint_size: _TypeAlias = _typing.Literal["_max_checkpoint_size", b"_max_checkpoint_size"]  # noqa: Y015
+    _WhichOneofReturnType__min_checkpoint_size: _TypeAlias = _typing.Literal["min_checkpoint_size"]  # noqa: Y015
+    _WhichOneofArgType__min_checkpoint_size: _TypeAlias = _typing.Literal["_min_checkpoint_size", b"_min_checkpoint_size"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__checkpoint_size) -> _WhichOneofReturnType__checkpoint_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_checkpoint_size) -> _WhichOneofReturnType__max_checkpoint_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_checkpoint_size) -> _WhichOneofReturnType__min_checkpoint_size | None: ...
 
 Global___CheckpointBounds: _TypeAlias = CheckpointBounds  # noqa: Y015
 
@@ -278,9 +334,9 @@ class ErrorPolicy(_message.Message):
     MAX_ERROR_FRACTION_FIELD_NUMBER: _builtins.int
     STORE_ERRORS_FIELD_NUMBER: _builtins.int
     max_errors: _builtins.int
-    """The job fails when more rows than this failed; 0: no bound."""
+    """The job fails when more rows than this failed, 1 or more; unset: no bound."""
     max_error_fraction: _builtins.float
-    """The job fails when more than this fraction of the rows failed (0 to 1); 0: no bound."""
+    """The job fails when more than this fraction of the rows failed, above 0 and up to 1; unset: no bound."""
     store_errors: _builtins.bool
     """Whether failed rows are stored with exception, message and traceback. The row that ends a job is stored in any case,
     and so is where failed rows are (see ListJobErrorsRequest.places_only).
@@ -293,15 +349,22 @@ class ErrorPolicy(_message.Message):
         self,
         *,
         rules: _abc.Iterable[Global___ErrorRule] | None = ...,
-        max_errors: _builtins.int = ...,
-        max_error_fraction: _builtins.float = ...,
+        max_errors: _builtins.int | None = ...,
+        max_error_fraction: _builtins.float | None = ...,
         store_errors: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_error_fraction", b"_max_error_fraction", "_max_errors", b"_max_errors", "max_error_fraction", b"max_error_fraction", "max_errors", b"max_errors"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_error_fraction", b"max_error_fraction", "max_errors", b"max_errors", "rules", b"rules", "store_errors", b"store_errors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_error_fraction", b"_max_error_fraction", "_max_errors", b"_max_errors", "max_error_fraction", b"max_error_fraction", "max_errors", b"max_errors", "rules", b"rules", "store_errors", b"store_errors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__max_error_fraction: _TypeAlias = _typing.Literal["max_error_fraction"]  # noqa: Y015
+    _WhichOneofArgType__max_error_fraction: _TypeAlias = _typing.Literal["_max_error_fraction", b"_max_error_fraction"]  # noqa: Y015
+    _WhichOneofReturnType__max_errors: _TypeAlias = _typing.Literal["max_errors"]  # noqa: Y015
+    _WhichOneofArgType__max_errors: _TypeAlias = _typing.Literal["_max_errors", b"_max_errors"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_error_fraction) -> _WhichOneofReturnType__max_error_fraction | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_errors) -> _WhichOneofReturnType__max_errors | None: ...
 
 Global___ErrorPolicy: _TypeAlias = ErrorPolicy  # noqa: Y015
 
@@ -342,21 +405,25 @@ class ErrorRule(_message.Message):
     EXCEPTION_TYPES_FIELD_NUMBER: _builtins.int
     MESSAGE_PATTERN_FIELD_NUMBER: _builtins.int
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
-    INITIAL_BACKOFF_SECONDS_FIELD_NUMBER: _builtins.int
-    MAX_BACKOFF_SECONDS_FIELD_NUMBER: _builtins.int
+    INITIAL_BACKOFF_FIELD_NUMBER: _builtins.int
+    MAX_BACKOFF_FIELD_NUMBER: _builtins.int
     action: Global___ErrorRule.Action.ValueType
     """What the rule does."""
     message_pattern: _builtins.str
     """A regular expression searched in the message; empty: any message."""
     max_attempts: _builtins.int
-    """For ACTION_RETRY: how often the function is called at the most, the first call included; 2 or more."""
-    initial_backoff_seconds: _builtins.float
-    """For ACTION_RETRY: pause before the second call in seconds; doubles with each further one."""
-    max_backoff_seconds: _builtins.float
-    """For ACTION_RETRY: the longest pause, in seconds; 0: 60."""
+    """For ACTION_RETRY: how often the function is called at the most, the first call included, 2 or more; unset: 3."""
     @_builtins.property
     def exception_types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Class names of the exceptions it is for (`ValueError` or `package.module.Error`; base classes match); empty: all."""
+
+    @_builtins.property
+    def initial_backoff(self) -> _duration_pb2.Duration:
+        """For ACTION_RETRY: the pause before the second call, which doubles with each further one; unset: half a second."""
+
+    @_builtins.property
+    def max_backoff(self) -> _duration_pb2.Duration:
+        """For ACTION_RETRY: the longest pause; unset: a minute."""
 
     def __init__(
         self,
@@ -364,14 +431,16 @@ class ErrorRule(_message.Message):
         action: Global___ErrorRule.Action.ValueType = ...,
         exception_types: _abc.Iterable[_builtins.str] | None = ...,
         message_pattern: _builtins.str = ...,
-        max_attempts: _builtins.int = ...,
-        initial_backoff_seconds: _builtins.float = ...,
-        max_backoff_seconds: _builtins.float = ...,
+        max_attempts: _builtins.int | None = ...,
+        initial_backoff: _duration_pb2.Duration | None = ...,
+        max_backoff: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "initial_backoff", b"initial_backoff", "max_attempts", b"max_attempts", "max_backoff", b"max_backoff"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "exception_types", b"exception_types", "initial_backoff_seconds", b"initial_backoff_seconds", "max_attempts", b"max_attempts", "max_backoff_seconds", b"max_backoff_seconds", "message_pattern", b"message_pattern"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "action", b"action", "exception_types", b"exception_types", "initial_backoff", b"initial_backoff", "max_attempts", b"max_attempts", "max_backoff", b"max_backoff", "message_pattern", b"message_pattern"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
+    _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
 
 Global___ErrorRule: _TypeAlias = ErrorRule  # noqa: Y015

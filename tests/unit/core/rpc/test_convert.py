@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -41,7 +43,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 TEXTS = st.lists(TEXT, max_size=3).map(tuple)
 COUNT = st.integers(0, 2**62)
 SMALL = st.integers(0, 2**31 - 1)
-SECONDS = st.floats(0, 1e6)
+#: Durations on the wire are of microseconds.
+SECONDS = st.integers(0, 10**12).map(lambda number: number / 10**6)
 TYPES = st.sampled_from(
     [pa.int32(), pa.string(), pa.list_(pa.float32(), 384), pa.struct([("a", pa.list_(pa.timestamp("us", "UTC")))])]
 )
@@ -54,7 +57,7 @@ RULES = st.builds(
     TEXT,
     st.integers(1, 100),
     SECONDS,
-    st.floats(0.001, 1e6),
+    SECONDS.filter(bool),
 )
 POLICIES = st.builds(ErrorPolicy, st.lists(RULES, max_size=3).map(tuple), COUNT, SECONDS, st.booleans())
 STAGED = st.builds(
@@ -88,7 +91,7 @@ def udfs(draw):
         checkpoint=draw(BOUNDS),
         error_policy=draw(POLICIES),
         batch_size=draw(COUNT),
-        timeout_seconds=draw(st.floats(0, 1e6)),
+        timeout_seconds=draw(SECONDS),
         blob=draw(st.booleans()),
         resources=draw(
             st.builds(Resources, st.integers(0, 64), st.sampled_from([0.0, 0.25, 3.0]), st.integers(0, 1 << 40))
@@ -164,8 +167,6 @@ SPECS = st.builds(
     udf_name=TEXT,
     udf_version=TEXT,
     where=TEXT,
-    read_version=COUNT,
-    read_tag=TEXT,
     concurrency=SMALL,
     checkpoint=BOUNDS,
     task_size=COUNT,
@@ -175,6 +176,11 @@ SPECS = st.builds(
     task_shuffle_diversity=SMALL,
     failed_only=st.booleans(),
     optimize_indices=st.booleans(),
+).flatmap(
+    lambda spec: st.one_of(
+        COUNT.map(lambda version: dataclasses.replace(spec, read_version=version)),
+        TEXT.filter(str.strip).map(lambda tag: dataclasses.replace(spec, read_tag=tag)),
+    )
 )
 
 

@@ -178,5 +178,6 @@ def test_a_view_shows_its_own_columns_only():
     )
     message = convert_views.view_to_proto(view)
     assert pa.ipc.read_schema(pa.py_buffer(message.schema)) == pa.schema([("name", pa.string())])
-    assert (message.row_count, message.rows_set, message.source_version, message.format) == (10, 7, 7, 2)
+    assert (message.row_count, message.rows_set, message.source_version) == (10, 7, 7)
+    assert message.row_reference == catalog_pb2.ROW_REFERENCE_STABLE_ROW_ID
     assert convert_views.query_from_proto(message.query) == QUERY

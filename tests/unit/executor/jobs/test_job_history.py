@@ -23,9 +23,10 @@ from core.lance_io import append_log, damage, job_records
 from core.lance_io.log_snapshot import Snapshot
 from core.rpc.blocking import BlockingPool
 from executor.jobs.history_writer import HistoryWriter
+from executor.jobs.job_filter import JobFilter
 from executor.jobs.job_history import JobHistory
 from executor.jobs.job_record import JobRecord, age
-from executor.jobs.known_jobs import JobFilter, KnownJobs
+from executor.jobs.known_jobs import KnownJobs
 
 SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
 
@@ -293,9 +294,9 @@ def test_jobs_are_found_by_request_and_listed_by_age_in_pages():
     for n in (3, 1, 4, 2, 0):
         known.put(dataclasses.replace(job(f"job-{n}"), created_at=float(n)))
     known.put(dataclasses.replace(job("job-2", JobState.DONE), created_at=2.0))
-    first, _ = known.newest(JobFilter(), most=2)
+    first, _ = known.listed(JobFilter(), most=2)
     assert [j.job_id for j in first] == ["job-4", "job-3"]
-    rest, _ = known.newest(JobFilter(matches=lambda j: j.state is not JobState.DONE), age(first[-1].job()))
+    rest, _ = known.listed(JobFilter(matches=lambda j: j.state is not JobState.DONE), age(first[-1].job()))
     assert [j.job_id for j in rest] == ["job-1", "job-0"]
     assert known.of_request("request-job-2").state is JobState.DONE
     known.drop("job-2")
@@ -320,22 +321,26 @@ def many() -> tuple[KnownJobs, list[Job]]:
 
 
 FILTERS = [
-    JobFilter(table=table, states=frozenset(states), accepted_from=begin, accepted_before=end, matches=matches)
-    for table in ("", "t1", "none")
+    JobFilter(
+        tables=frozenset(tables), states=frozenset(states), accepted_from=begin, accepted_before=end, matches=matches
+    )
+    for tables in ((), ("t1",), ("none",), ("t0", "t2"))
     for states in ((), (JobState.DONE,), (JobState.RUNNING, JobState.FAILED, JobState.PENDING))
     for begin, end in ((None, None), (10_000_000, None), (None, 60_000_000), (30_000_000, 31_000_000))
     for matches in (None, lambda record: record.job_id.endswith("5"))
 ]
 
 
+@pytest.mark.parametrize("oldest_first", [False, True])
 @pytest.mark.parametrize("looks", [None, 7])
-def test_a_filter_finds_what_a_look_at_every_job_finds(many, looks):
+def test_a_filter_finds_what_a_look_at_every_job_finds(many, looks, oldest_first):
     known, jobs = many
+    jobs = jobs[::-1] if oldest_first else jobs
 
     def wants(wanted: JobFilter, one: Job) -> bool:
         micros = one.created_at * 1e6
         return (
-            (not wanted.table or one.request.table == wanted.table)
+            (not wanted.tables or one.request.table in wanted.tables)
             and (not wanted.states or one.state in wanted.states)
             and (wanted.accepted_from is None or micros >= wanted.accepted_from)
             and (wanted.accepted_before is None or micros < wanted.accepted_before)
@@ -346,25 +351,45 @@ def test_a_filter_finds_what_a_look_at_every_job_finds(many, looks):
         expected = [one.job_id for one in jobs if wants(wanted, one)]
         found, after = [], None
         while True:  # in pages of 3, each from as many parts as it takes
-            part, go_on = known.newest(wanted, after, 3, looks)
+            part, go_on = known.listed(wanted, after, 3, looks, oldest_first=oldest_first)
             found += [record.job_id for record in part]
             if go_on is None and len(part) < 3:
                 break
             after = go_on or part[-1].age
         assert found == expected, wanted
-    examined = [known.newest(wanted, looks=10) for wanted in FILTERS]
+    examined = [known.listed(wanted, looks=10, oldest_first=oldest_first) for wanted in FILTERS]
     assert all(len(part) <= 10 for part, _ in examined)
+
+
+def test_jobs_are_found_by_column_and_labels():
+    known = KnownJobs()
+    view = dataclasses.replace(job("job-v"), request=RefreshSpec("/lake", "v"))
+    red = dataclasses.replace(job("job-red"), labels={"team": "red", "run": "7"})
+    blue = dataclasses.replace(job("job-blue", JobState.DONE), labels={"team": "blue"})
+    for one in (view, red, blue):
+        known.put(one)
+
+    def found(**wanted: object) -> set[str]:
+        return {record.job_id for record in known.listed(JobFilter(**wanted))[0]}
+
+    assert found(column=red.column) == {"job-red", "job-blue"}
+    assert found(labels={"team": "blue"}) == {"job-blue"}
+    assert found(labels={"team": "red", "run": "7"}) == {"job-red"}
+    assert found(labels={"team": "red", "run": "8"}) == set()
+    assert known.get("job-blue") == blue
 
 
 def test_a_filter_looks_at_the_shortest_list_that_has_all_it_wants(many):
     known, jobs = many
     looked: list[str] = []
     see = lambda record: bool(looked.append(record.job_id))  # noqa: E731
-    known.newest(JobFilter(table="t1", states=frozenset({JobState.DONE}), matches=see))
+    known.listed(JobFilter(tables=frozenset({"t1"}), states=frozenset({JobState.DONE}), matches=see))
     done = [one for one in jobs if one.state is JobState.DONE]
     assert looked == [one.job_id for one in done if one.request.table == "t1"]
     looks = len(done)
-    assert known.newest(JobFilter(table="t1", states=frozenset({JobState.DONE})), looks=looks + 1)[1] is None
+    assert (
+        known.listed(JobFilter(tables=frozenset({"t1"}), states=frozenset({JobState.DONE})), looks=looks + 1)[1] is None
+    )
 
 
 def test_records_of_ended_jobs_are_small_and_give_the_whole_job_again():

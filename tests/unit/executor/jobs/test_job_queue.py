@@ -58,12 +58,12 @@ def test_of_many_jobs_that_come_together_no_more_run_than_may_and_all_have_their
         states = Counter(job.state for job in made)
         assert states == {JobState.RUNNING: 2, JobState.PENDING: 18}
         assert all(bool(job.queue_position) is (job.state is JobState.PENDING) for job in made)
-        jobs = await executor.jobs.list_jobs(executor.database, "")
+        jobs = await executor.jobs.list_jobs(executor.database)
         assert sorted(job.queue_position for job in jobs) == [0, 0, *range(1, 19)]
         order = [job.job_id for job in sorted(jobs, key=lambda job: (job.queue_position, job.created_at))]
         for n, job_id in enumerate(order):
             await until(executor, job_id, lambda job: job.state is JobState.RUNNING)
-            running = Counter(job.state for job in await executor.jobs.list_jobs(executor.database, ""))
+            running = Counter(job.state for job in await executor.jobs.list_jobs(executor.database))
             assert running[JobState.RUNNING] <= 2
             assert running[JobState.PENDING] + running[JobState.PLANNING] + running[JobState.RUNNING] == 20 - n
             await executor.jobs.cancel(executor.database, job_id)
@@ -83,7 +83,7 @@ def test_a_full_queue_refuses_and_says_when_to_come_again(tmp_path):
         assert len(refused) == 9 - 2 - 3, results
         seen = from_status(to_status(refused[0]))
         assert (seen.reason, seen.retry_after_seconds) == ("TOO_MANY_JOBS", 5.0)
-        jobs = await executor.jobs.list_jobs(executor.database, "")
+        jobs = await executor.jobs.list_jobs(executor.database)
         assert Counter(job.state for job in jobs) == {JobState.RUNNING: 2, JobState.PENDING: 3}
         await executor.jobs.cancel(executor.database, jobs[0].job_id)
         await until(executor, jobs[0].job_id, ended)

@@ -66,7 +66,7 @@ def test_the_same_id_with_another_body_is_refused_and_with_the_same_body_gives_t
         again = asyncio.ensure_future(jobs.CreateJob(backfill(database), None))
         executor.planner.may.set()
         assert (await again).job.job_id == (await first).job.job_id
-        assert len(await executor.jobs.list_jobs(database, "")) == 1
+        assert len(await executor.jobs.list_jobs(database)) == 1
         await executor.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
@@ -105,11 +105,11 @@ def test_a_call_that_is_cut_off_leaves_no_job_or_one_that_runs(database, monkeyp
         assert call.cancelled()
         if executor.planner.asked.is_set():
             await executor.works()
-            (job,) = await executor.jobs.list_jobs(database, "")
+            (job,) = await executor.jobs.list_jobs(database)
             assert job.state is JobState.RUNNING
             assert (await executor.jobs.cancel(database, job.job_id)).state is JobState.CANCELLING
         else:
-            assert await executor.jobs.list_jobs(database, "") == []
+            assert await executor.jobs.list_jobs(database) == []
         await executor.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
@@ -122,7 +122,7 @@ def test_a_job_that_history_did_not_take_is_not_there(database, monkeypatch):
             patch.setattr(JobHistory, "save_all", _refuse)
             with pytest.raises(Unavailable, match="no room"):
                 await executor.jobs.create(BackfillSpec(database, "t", "y"), "r1")
-        assert await executor.jobs.list_jobs(database, "") == []
+        assert await executor.jobs.list_jobs(database) == []
         assert not executor.jobs.busy()
         job = await executor.jobs.create(BackfillSpec(database, "t", "y"), "r1")
         assert job.state is JobState.RUNNING
@@ -171,7 +171,7 @@ def test_two_executors_make_one_job_of_one_request(database, redis, work):
         answers = await crossing.make(backfill(database), backfill(database))
         (job_id,) = {answer.job.job_id for answer in answers}
         for executor in crossing.both:
-            assert [job.job_id for job in await executor.jobs.list_jobs(database, "")] == [job_id]
+            assert [job.job_id for job in await executor.jobs.list_jobs(database)] == [job_id]
         await until(lambda: _busy(crossing, 1 if work == "some" else 0))
         assert [job.attempt for job in JobHistory(database).load().values()] == [1]
         started = [executor.spark.started for executor in crossing.both]
@@ -215,7 +215,7 @@ def test_who_lost_a_request_to_another_executor_takes_the_job_over_when_that_one
         await winner.die()
         crossing.keys.clear()
         await loser.works()
-        (job,) = await loser.jobs.list_jobs(database, "")
+        (job,) = await loser.jobs.list_jobs(database)
         assert (job.state, job.attempt) == (JobState.RUNNING, 2)
         await loser.stop()
 
