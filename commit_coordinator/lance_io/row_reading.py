@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import lance
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pt
 
 from commit_coordinator.tables.requests import ReadRequest
 from core.domain.table import TableField, TableSnapshot
@@ -20,6 +20,7 @@ from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
 from core.lance_io.scan import judged
 from core.lance_io.tables import LanceTables, snapshot_of
+from core.lance_io.views.source import blob_sizes
 from core.sql.relative_time import pin
 from core.udf import blobs, storable_types
 from core.views.metadata import QUERY
@@ -28,13 +29,19 @@ from core.views.metadata import QUERY
 BATCH_ROWS = 1 << 13
 #: Bytes of a record batch at the most, where it has more than one row.
 BATCH_BYTES = 4 << 20
-#: Bytes that Lance may have read and not decoded yet.
+#: Bytes of the rows that one scan gives, where that is more than one row.
+_WINDOW_BYTES = 8 << 20
+#: Rows of a window at the most; of one with blobs, whose sizes are looked up first.
+_MOST_ROWS, _BLOB_ROWS = 1 << 20, 1 << 12
+_LEAST_ROW_BYTES = 8.0
+#: Bytes that Lance may have read and not decoded yet, while it scans.
 _READ_AHEAD_BYTES = 16 << 20
-#: Rows of blobs that are read at once: their size is known when they are there.
-_BLOB_ROWS = 16
 _SAMPLE_ROWS = 8
+_ALL = 1 << 62
 _COLUMNS_LISTED = 40
 _BLOBS_AS_BYTES: Final = "all_binary"
+
+Addresses: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +72,13 @@ def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
     where = _filter(tables, dataset, request, now)
     if is_view:
         where = f"({where}) AND {IS_SET}" if where else IS_SET
+    reading = _Reading(dataset, [field.name for field in fields], where, request)
     with using_storage(request.uri):
-        scanner = dataset.scanner(
-            columns=[field.name for field in fields],
-            filter=where or None,
-            limit=request.limit,
-            offset=request.offset or None,
-            with_row_id=request.with_row_id,
-            with_row_address=request.with_row_address,
-            blob_handling=_BLOBS_AS_BYTES,
-            scan_in_order=True,
-            **_bounds(dataset, fields, request.batch_size or BATCH_ROWS),
-        )
-        schema = scanner.projected_schema
+        reading.bound(fields)
+        schema = reading.schema()
     if is_view:
         schema = schema.remove_metadata()  # these rows are no view
-    batches = _batches(request.uri, scanner, schema, request.where)
-    return Rows(table.version, schema, _bounded(batches, request.batch_size or BATCH_ROWS))
+    return Rows(table.version, schema, _bounded(reading.batches(schema), request.batch_size or BATCH_ROWS))
 
 
 def checked_filter(uri: str, where: str, now: dt.datetime) -> str:
@@ -132,22 +129,117 @@ def _filter(tables: LanceTables, dataset: lance.LanceDataset, request: ReadReque
     return Dialect(dataset).lance(pinned)
 
 
-def _bounds(dataset: lance.LanceDataset, fields: list[TableField], rows: int) -> dict[str, Any]:
-    """Return options of a scanner that bound what it holds.
+class _Reading:
+    """A read of one version, window by window: between two windows nothing of Lance is held, which would be much.
 
-    Lance decodes `batch_size` rows at once and cuts them by `batch_size_bytes` only then: of wide rows these are few.
+    A window is a part of one fragment of which all rows can be held.
     """
-    if any(blobs.is_blob(field.arrow) for field in fields):
-        rows = min(rows, _BLOB_ROWS)
-    stored = max((_row_bytes(fragment.metadata) for fragment in dataset.get_fragments()), default=0.0)
-    widest = max(stored, _sampled_row_bytes(dataset, fields), 1.0)
-    return {
-        "batch_size": max(1, min(rows, int(BATCH_BYTES / widest))),
-        "batch_size_bytes": BATCH_BYTES,
-        "batch_readahead": 2,
-        "fragment_readahead": 1,
-        "io_buffer_size": _READ_AHEAD_BYTES,
-    }
+
+    def __init__(self, dataset: lance.LanceDataset, columns: list[str], where: str, request: ReadRequest) -> None:
+        self._dataset = dataset
+        self._columns = columns
+        self._where = where
+        self._request = request
+        self._offset = request.offset
+        self._left = _ALL if request.limit is None else request.limit
+        self._window = 1
+        self._blobs: list[str] = []
+
+    def bound(self, fields: list[TableField]) -> None:
+        """Choose how many rows a window has."""
+        self._blobs = [field.name for field in fields if blobs.is_blob(field.arrow)]
+        others = [field.name for field in fields if field.name not in self._blobs]
+        stored = max((_row_bytes(fragment.metadata) for fragment in self._dataset.get_fragments()), default=0.0)
+        if self._blobs:  # how large they are is told before each window
+            stored = 0.0
+        widest = max(stored, _sampled_row_bytes(self._dataset, others), _LEAST_ROW_BYTES)
+        self._window = max(1, min(_BLOB_ROWS if self._blobs else _MOST_ROWS, int(_WINDOW_BYTES / widest)))
+
+    def schema(self) -> pa.Schema:
+        """Return that of the rows."""
+        return self._scanner().projected_schema
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, a window at a time."""
+        for fragment in self._dataset.get_fragments():
+            if not self._left:
+                return
+            for options in self._filtered(fragment) if self._where else self._windows(fragment):
+                with using_storage(self._request.uri):
+                    scanner = self._scanner(fragments=[fragment], **options)
+                    found = list(judged(iter(scanner.to_batches()), self._request.where))
+                for batch in found:
+                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+
+    def _windows(self, fragment: lance.LanceFragment) -> Iterator[dict[str, Any]]:
+        """Yield what to scan of a fragment, one window after the other."""
+        rows = fragment.count_rows()
+        at = min(self._offset, rows)
+        self._offset -= at
+        while at < rows and self._left:
+            count = min(self._window, rows - at, self._left)
+            for part in self._parts(fragment, count, {"offset": at, "limit": count}):
+                yield {"offset": at, "limit": part}
+                at += part
+                self._left -= part
+
+    def _filtered(self, fragment: lance.LanceFragment) -> Iterator[dict[str, Any]]:
+        """Yield what to scan of a fragment: the matching rows are found first, of which an address takes 8 bytes."""
+        found = self._matching(fragment)
+        addresses = found[self._offset :][: self._left]
+        self._offset -= min(self._offset, len(found))
+        self._left -= len(addresses)
+        at = 0
+        while at < len(addresses):
+            window = addresses[at : at + self._window]
+            for part in self._parts(fragment, len(window), self._between(window)):
+                yield self._between(addresses[at : at + part])
+                at += part
+
+    def _matching(self, fragment: lance.LanceFragment) -> Addresses:
+        """Return the addresses of the rows that the filter matches, as many as are asked for."""
+        most: dict[str, Any] = {} if self._left == _ALL else {"limit": self._offset + self._left}
+        with using_storage(self._request.uri):
+            scanner = self._dataset.scanner(
+                columns=[],
+                filter=self._where,
+                fragments=[fragment],
+                with_row_address=True,
+                scan_in_order=True,
+                **most,
+            )
+            found = judged(iter(scanner.to_batches()), self._request.where)
+            parts = [batch.column("_rowaddr").to_numpy().astype(np.int64) for batch in found]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+
+    def _between(self, addresses: Addresses) -> dict[str, Any]:
+        inside = f"_rowaddr >= {addresses[0]} AND _rowaddr <= {addresses[-1]}"
+        return {"filter": f"({self._where}) AND {inside}"}
+
+    def _parts(self, fragment: lance.LanceFragment, rows: int, window: dict[str, Any]) -> list[int]:
+        """Return how many rows of a window can be held at once, part by part: of blobs their sizes tell it."""
+        if not self._blobs:
+            return [rows]
+        with using_storage(self._request.uri):
+            places = self._dataset.scanner(columns=self._blobs, fragments=[fragment], scan_in_order=True, **window)
+            found = places.to_table()
+        sizes = np.sum([blob_sizes(found.column(name).combine_chunks()) for name in self._blobs], axis=0)
+        parts = np.cumsum(sizes) // _WINDOW_BYTES
+        starts = np.flatnonzero(np.diff(parts, prepend=-1))
+        return [int(part) for part in np.diff([*starts.tolist(), rows])]
+
+    def _scanner(self, **options: Any) -> lance.LanceScanner:
+        return self._dataset.scanner(
+            columns=self._columns,
+            with_row_id=self._request.with_row_id,
+            with_row_address=self._request.with_row_address,
+            blob_handling=_BLOBS_AS_BYTES,
+            scan_in_order=True,
+            batch_readahead=1,
+            fragment_readahead=1,
+            io_buffer_size=_READ_AHEAD_BYTES,
+            **options,
+        )
 
 
 def _row_bytes(fragment: lance.FragmentMetadata) -> float:
@@ -155,23 +247,12 @@ def _row_bytes(fragment: lance.FragmentMetadata) -> float:
     return max((f.file_size_bytes or 0 for f in fragment.files), default=0) / max(1, fragment.physical_rows)
 
 
-def _sampled_row_bytes(dataset: lance.LanceDataset, fields: list[TableField]) -> float:
-    """Return the bytes of a row of some of the first rows, once decoded: long values may be well compressed."""
-    varying = [f.name for f in fields if not (_is_fixed(f.arrow.type) or blobs.is_blob(f.arrow))]
-    if not varying:
+def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float:
+    """Return the bytes of a row of some of the first rows, once decoded: values may be well compressed."""
+    if not columns:
         return 0.0
-    rows = dataset.scanner(columns=varying, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
+    rows = dataset.scanner(columns=columns, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
     return float(rows.nbytes / max(1, rows.num_rows))
-
-
-def _is_fixed(kind: pa.DataType) -> bool:
-    return bool(pt.is_primitive(kind) or pt.is_fixed_size_list(kind) or pt.is_decimal(kind))
-
-
-def _batches(uri: str, scanner: Any, schema: pa.Schema, where: str) -> Iterator[pa.RecordBatch]:
-    with using_storage(uri), contextlib.closing(scanner.to_reader()) as reader:
-        for batch in judged(iter(reader), where):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _bounded(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

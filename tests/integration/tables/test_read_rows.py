@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.lance_io import row_reading
 from commit_coordinator.tables import arrow_stream
 from leman.v1 import tables_pb2
 from tests.integration.commits.test_commit_service import refusal, run
@@ -36,6 +37,8 @@ def lake(tmp_path_factory):
     table = lance.write_dataset(data, path / "t.lance", max_rows_per_file=10, enable_stable_row_ids=True)
     table.tags.create("before", table.version)
     table.delete("id >= 28")
+    holes = lance.write_dataset(data, path / "holes.lance", max_rows_per_file=10, enable_stable_row_ids=True)
+    holes.delete("id % 3 = 0 OR (id >= 10 AND id < 20)")
     wide = pa.table({"b": [bytes([i]) * 3_000_000 for i in range(5)]})  # highly compressible
     lance.write_dataset(wide, path / "wide.lance")
     old = pa.table([pa.array([b"a", None, b"c" * 100], pa.large_binary())], schema=blob_schema())
@@ -88,6 +91,18 @@ def test_all_rows_come_as_lance_has_them(lake):
 )
 def test_the_rows_that_are_asked_for_come_in_order(lake, fields, expected):
     assert ids(read(lake, **fields)) == expected
+
+
+@pytest.mark.parametrize("window", [1, 3, 1 << 20])
+@pytest.mark.parametrize("where", ["", "id > 3"])
+def test_deleted_rows_are_left_out_whatever_the_windows_in_which_is_read(lake, monkeypatch, window, where):
+    monkeypatch.setattr(row_reading, "_MOST_ROWS", window)
+    monkeypatch.setattr(row_reading, "_BLOB_ROWS", window)
+    left = [i for i in range(ROWS) if i % 3 and not 10 <= i < 20 and (not where or i > 3)]
+    for offset, limit in ((0, 100), (1, 2), (3, 5), (5, 100), (len(left) - 1, 1)):
+        assert ids(read(lake, "holes", where=where, offset=offset, limit=limit)) == left[offset:][:limit]
+    assert ids(read(lake, "holes", where=where)) == left
+    assert read(lake, "old").column("b").to_pylist() == [b"a", None, b"c" * 100]
 
 
 def test_columns_come_in_the_order_asked_for_with_ids_and_addresses(lake):

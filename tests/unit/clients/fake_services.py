@@ -26,6 +26,7 @@ from leman.v1 import (
     jobs_pb2_grpc,
     planner_pb2,
     planner_pb2_grpc,
+    tables_pb2_grpc,
     udf_pb2,
 )
 
@@ -106,6 +107,7 @@ class FakeLeman:
         jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(servicer, server)
         info_pb2_grpc.add_InfoServiceServicer_to_server(servicer, server)
+        tables_pb2_grpc.add_TableServiceServicer_to_server(servicer, server)
         port = server.add_insecure_port(address)
         server.start()
         self.address = f"127.0.0.1:{port}"
@@ -136,6 +138,7 @@ class _Servicer(
     jobs_pb2_grpc.JobServiceServicer,
     commit_pb2_grpc.CommitServiceServicer,
     info_pb2_grpc.InfoServiceServicer,
+    tables_pb2_grpc.TableServiceServicer,
 ):
     def __init__(self, fake: FakeLeman) -> None:
         self._fake = fake
@@ -321,6 +324,17 @@ class _Servicer(
             return commit_pb2.DropViewResponse()
 
         return self._answer("DropView", request, context, drop)
+
+    def ReadRows(self, request, context):
+        for answer in self._answer("ReadRows", request, context, []):
+            if isinstance(answer, status_pb2.Status):
+                _abort(context, answer)
+            if isinstance(answer, grpc.StatusCode):
+                context.abort(answer, "made up")
+            yield answer
+
+    def AppendRows(self, requests, context):
+        return self._answer("AppendRows", list(requests), context, None)
 
     def VerifyDatabase(self, request, context) -> Iterator[commit_pb2.VerifyDatabaseResponse]:
         kinds = commit_pb2.VerificationFinding

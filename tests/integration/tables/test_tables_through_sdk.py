@@ -1,0 +1,120 @@
+"""The SDK of a caller whose rows go through the services, as they do where pylance is not installed."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+
+import lance
+import pyarrow as pa
+import pytest
+
+import leman
+from leman import local
+
+
+@pytest.fixture
+def far(system, tmp_path, monkeypatch):
+    """A database of a process that has no pylance."""
+    monkeypatch.setattr(local, "_lance", partial(pytest.fail, "pylance was used"))
+    monkeypatch.setattr(local, "is_available", lambda: False)
+    service = system.service
+    with leman.connect(tmp_path, endpoint=str(service["executor"]), token=str(service["token"])) as database:
+        yield database
+
+
+def test_a_table_is_made_filled_read_emptied_renamed_and_dropped(far):
+    table = far.create_table("t", {"id": list(range(10)), "s": [f"s{i}" for i in range(10)]}, max_rows_per_file=4)
+    table.add([{"id": 10, "s": "s10"}, {"id": 11}])
+    table.add(pa.table({"id": pa.array([12], pa.int8())}))
+
+    assert table.describe().fragment_count == 5
+    assert table.to_arrow().column("id").to_pylist() == [*range(13)]
+    assert table.to_arrow(["s"], "id >= 9", limit=2, offset=1).to_pydict() == {"s": ["s10", None]}
+    assert table.to_arrow(version=table.version - 1).num_rows == 12
+    assert max(len(batch) for batch in table.to_batches(batch_size=3)) <= 3
+    assert table.delete("id % 2 = 0") == 7
+    renamed = far.rename_table("t", "u")
+    assert renamed.to_arrow(["id"]).column("id").to_pylist() == [1, 3, 5, 7, 9, 11]
+    assert far.table_names() == ["u"]
+    far.drop_table("u")
+    assert far.table_names() == []
+
+
+def test_what_is_wrong_has_the_errors_that_it_has_with_pylance(far):
+    table = far.create_table("t", {"id": [1]})
+    with pytest.raises(leman.errors.TableExists):
+        far.create_table("t", {"id": [1]})
+    with pytest.raises(leman.errors.NotSupported, match="drop_table"):
+        far.create_table("t", {"id": [1]}, mode="overwrite")
+    with pytest.raises(leman.errors.ColumnNotFound):
+        table.add({"nope": [1]})
+    with pytest.raises(leman.errors.TypeMismatch):
+        table.add({"id": ["one"]})
+    with pytest.raises(leman.errors.ColumnNotFound):
+        table.to_arrow(["nope"])
+    with pytest.raises(leman.errors.InvalidArgument):
+        table.to_arrow(where="id =")
+    with pytest.raises(leman.errors.VersionNotFound):
+        table.to_arrow(version=99)
+    with pytest.raises(leman.errors.InvalidArgument, match="list of names"):
+        table.to_batches("id")
+    with pytest.raises(leman.errors.TableNotFound):
+        far._table("nope").to_arrow()
+    with pytest.raises(leman.errors.TableNotFound):
+        far.drop_table("nope")
+    assert table.to_arrow().to_pydict() == {"id": [1]}
+
+
+def test_a_table_whose_rows_cannot_be_added_is_not_there_afterwards(far):
+    def failing():
+        yield pa.record_batch({"id": [1]})
+        raise ZeroDivisionError("the rows end here")
+
+    rows = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), failing())
+    with pytest.raises(ZeroDivisionError, match="the rows end here"):
+        far.create_table("t", rows)
+    assert far.table_names() == []
+
+
+def test_a_reader_of_rows_is_sent_as_it_comes(far):
+    batches = (pa.record_batch({"id": pa.array(range(i * 1000, (i + 1) * 1000))}) for i in range(50))
+    table = far.create_table("t", pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), batches))
+    assert table.to_arrow().column("id").to_pylist() == list(range(50_000))
+
+
+def test_a_view_is_read_like_a_table(far):
+    table = far.create_table("t", {"id": list(range(10))})
+    view = far.create_materialized_view("v", table.search(None).select({"y": "2 * id"}))
+    assert view.to_arrow().num_rows == 0
+    view.refresh(progress=False)
+    assert sorted(view.to_arrow(where="y > 10").column("y").to_pylist()) == [12, 14, 16, 18]
+    assert view.to_batches(limit=3).read_all().column_names == ["y"]
+    with pytest.raises(leman.errors.FailedPrecondition) as caught:
+        far.drop_table("t")
+    assert (caught.value.reason, caught.value.facts["views"]) == ("TABLE_IN_USE", "v")
+
+
+def test_appends_and_deletes_beside_a_running_backfill_lose_no_value(far, call_log, tmp_path):
+    """Rows come and go while the function runs; another backfill computes what came, and nothing else."""
+    table = far.create_table("t", {"x": list(range(200))}, max_rows_per_file=20)
+    table.add_columns({"y": call_log.double(seconds=0.01)})
+    future = table.backfill_async("y")
+    begun = threading.Event()
+    for _, _events in future.watch(timeout=60):
+        if call_log.seen():
+            begun.set()
+            break
+    assert begun.is_set()
+    for round_ in range(5):
+        table.add({"x": [1000 + round_] * 10})
+        table.delete(f"x >= {round_ * 40} AND x < {round_ * 40 + 7}")
+    future.result(60)
+
+    table.backfill("y", progress=False)
+    found = table.to_arrow()
+    expected = [x for x in range(200) if x % 40 >= 7] + [1000 + i for i in range(5) for _ in range(10)]
+    assert found.column("x").to_pylist() == expected
+    assert found.column("y").to_pylist() == [2 * x for x in expected]
+    assert len(call_log.seen()) <= 250, "no row was computed twice"
+    lance.dataset(str(tmp_path / "t.lance")).validate()
