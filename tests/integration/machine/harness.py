@@ -15,6 +15,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 import pytest
+from lance.file import LanceFileReader
 
 from commit_coordinator import group_commit
 from commit_coordinator.commit_queue import Limits
@@ -330,6 +331,10 @@ class System:
         """As the executor does with a file that was refused for what it holds."""
         store = LanceCheckpointStore(checkpoint_root(self.uri))
         forget_file(store, task.checkpoint_prefix, task.fragment_id, file)
+
+    def column_in(self, file: str) -> str:
+        """What a column file calls its column."""
+        return str(LanceFileReader(f"{self.uri}/data/{file}").metadata().schema.names[0])
 
     def damage_file(self, file: str) -> None:
         """Flips a byte of a column file."""

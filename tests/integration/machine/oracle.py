@@ -343,9 +343,10 @@ class Oracle:
         )
 
     def _migrate_replaced(self, slot: Slot) -> None:
-        """Files whose place another one took, or that were made for a column of the same name that is gone."""
+        """Files whose place another one took, or that were made for a column of the same name that is gone; also where
+        an input is another column now, and neither has any file."""
         for (at, where), staged in list(self._records.items()):
-            if at == slot and slot.fragment not in self.broken:
+            if _loose(at) == _loose(slot) and slot.fragment not in self.broken:
                 self._migrated(slot, f"{_MIGRATED}{slot.fragment} file {where}", staged.settled)
 
     def plan_failed(self, name: str) -> dict[int, Asked]:
