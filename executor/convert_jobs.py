@@ -51,6 +51,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         stale_indices=[convert.index_to_proto(index) for index in job.stale_indices],
         labels=job.labels,
         priority=job.priority,
+        initiator=job.initiator,
         start_time=timestamp_to_proto(job.started_at) if job.started_at else None,
         end_time=timestamp_to_proto(job.ended_at) if job.ended_at else None,
     )
@@ -76,6 +77,7 @@ def filter_from_proto(message: jobs_pb2.JobFilter) -> JobFilter:
         tables=frozenset(message.tables),
         column=message.column,
         labels=dict(message.labels),
+        initiator=message.initiator,
         accepted_from=_microseconds(moment_from_proto(message, "create_time_from")),
         accepted_before=_microseconds(moment_from_proto(message, "create_time_before")),
     )

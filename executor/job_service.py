@@ -15,6 +15,7 @@ from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc import convert, convert_views
+from core.rpc.auth.caller import current_caller
 from core.rpc.convert_values import seconds_from_proto
 from core.rpc.paging import read_page
 from core.rpc.request_digest import body_digest
@@ -206,7 +207,13 @@ def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -
     return JobAttributes(
         labels=convert_jobs.labels_from_proto(request.labels),
         priority=convert_jobs.priority_from_proto(request.priority),
+        initiator=_initiator(),
     )
+
+
+def _initiator() -> str:
+    caller = current_caller()
+    return "" if caller is None or caller.shown_by == "anonymous" else caller.name
 
 
 def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:

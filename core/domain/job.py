@@ -143,6 +143,8 @@ class Job:
     """Among jobs that wait, those with a higher one have their turn first."""
     started_at: float = 0.0
     """When it first had its turn; 0: it has not had it yet."""
+    initiator: str = ""
+    """The name of the caller who asked for it; empty: anonymous."""
     ended_at: float = 0.0
     """When it ended; 0: it has not ended."""
 

@@ -75,6 +75,7 @@ class JobHead(msgspec.Struct, frozen=True, gc=False):
     backfill: Asked | None = None
     refresh: Asked | None = None
     labels: dict[str, str] = {}
+    initiator: str = ""
 
 
 _head_decoder = msgspec.json.Decoder(JobHead)

@@ -18,6 +18,8 @@ from core.rpc.interceptors import REQUEST_ID
 
 #: Services that are never refused: who asks whether a process lives is to hear that it does.
 _NEVER_REFUSED = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+#: Calls that are like open streams: they take as long as what they wait for.
+_WAITS = "Wait"
 #: Calls that may be at work while their method is overloaded.
 _OVERLOADED_CALLS = 32
 #: A method is overloaded where for so long no call of it took less than `_SLOW_SECONDS`, and many were at work.
@@ -125,7 +127,8 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
         return refusing if budget.full else kept
 
     def _kept_within(self, method: str, handler: Any) -> tuple[CallBudget, Handler, Handler]:
-        streams = handler.request_streaming or handler.response_streaming
+        waits = method.rpartition("/")[2].startswith(_WAITS)
+        streams = handler.request_streaming or handler.response_streaming or waits
         most = self._settings.max_streams if streams else self._settings.max_calls
         budget = CallBudget(method.rpartition(".")[2], most, sheds=not streams)
         codec = {

@@ -59,6 +59,7 @@ class _Asked:
             request_body=self.body,
             labels=dict(self.attributes.labels),
             priority=self.attributes.priority,
+            initiator=self.attributes.initiator,
         )
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAttributes:
-    """Labels and priority of a job; meanings in `protos/leman/v1/jobs.proto`."""
+    """Labels, priority and initiator of a job; meanings in `protos/leman/v1/jobs.proto`."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
+    initiator: str = ""
 
 
 USUAL = JobAttributes()

@@ -20,6 +20,8 @@ class JobFilter:
     accepted_before: int | None = None
     #: Backfills of it.
     column: str = ""
+    #: Asked for by this caller.
+    initiator: str = ""
     #: All of them.
     labels: Mapping[str, str] = field(default_factory=dict)
     #: Anything else.
@@ -31,6 +33,7 @@ class JobFilter:
             (not self.tables or record.table in self.tables)
             and (not self.states or record.state in self.states)
             and (not self.column or record.column == self.column)
+            and (not self.initiator or record.initiator == self.initiator)
             and all(record.labels.get(key) == value for key, value in self.labels.items())
             and (self.matches is None or self.matches(record))
         )

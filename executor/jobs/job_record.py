@@ -29,6 +29,7 @@ class JobRecord:
         "column",
         "created_at",
         "executor",
+        "initiator",
         "job_id",
         "labels",
         "request_id",
@@ -55,6 +56,7 @@ class JobRecord:
         self.udf_name = sys.intern(head.udf_name)
         self.udf_version = sys.intern(head.udf_version)
         self.rows_failed = head.progress.rows_failed
+        self.initiator = sys.intern(head.initiator)
         self.labels = head.labels or _NO_LABELS
         self.seconds_per_row = _seconds_per_row(head.progress)
         self._whole = whole
@@ -118,6 +120,7 @@ def _head(job: Job) -> JobHead:
         backfill=None if job.column is None else asked,
         refresh=asked if job.column is None else None,
         labels=job.labels,
+        initiator=job.initiator,
     )
 
 

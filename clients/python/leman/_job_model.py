@@ -173,7 +173,8 @@ class Job:
     of the jobs in which `progress.rows_failed_before` rows failed, or some of those that were found stored, as far as
     history tells. `stale_indices`: indexes on what it wrote that left rows out when it ended: see
     `Table.optimize_indices`. `labels` and `priority`: what its caller
-    gave it. `start_time`: when it first had its turn; `end_time`: when it ended; None: it has not."""
+    gave it; `initiator`: that caller's name, empty where it is anonymous. `start_time`: when it first had its turn;
+    `end_time`: when it ended; None: it has not."""
 
     job_id: str
     state: JobState
@@ -199,6 +200,7 @@ class Job:
     stale_indices: tuple[IndexCoverage, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
+    initiator: str = ""
     start_time: datetime.datetime | None = None
     end_time: datetime.datetime | None = None
 

@@ -58,6 +58,7 @@ def job(message: jobs_pb2.Job) -> Job:
         stale_indices=tuple(index_coverage(index) for index in message.stale_indices),
         labels=dict(message.labels),
         priority=message.priority,
+        initiator=message.initiator,
         start_time=time(message.start_time) if message.HasField("start_time") else None,
         end_time=time(message.end_time) if message.HasField("end_time") else None,
     )

@@ -1,34 +1,264 @@
-"""GetJob answers anew about running jobs and keeps what it said about ended ones."""
+"""JobService as its callers see it, over a Spark whose workers end when they are told to."""
 
-from dataclasses import replace
+from __future__ import annotations
 
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from executor import job_service
-from executor.job_service import _EndedJobs
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
-RUNNING = Job("job-1", "r", JobState.RUNNING, BackfillSpec("/d", "t", "y"), 1.0, 1.0)
-DONE = replace(RUNNING, state=JobState.DONE, updated_at=2.0)
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from core.config import Executor as ExecutorSettings
+from core.config import Server, Settings
+from core.rpc.server import start_server
+from core.rpc.status import error_from_rpc
+from executor.job_service import JobServicer
+from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc, planner_pb2
+from tests.unit.executor.manager_helpers import FIT, Executor
+
+State = jobs_pb2.Job.State
+DEADLINE = 60.0
+TOKEN = "0123456789abcdef"
+SETTINGS = Settings(server=Server(token=TOKEN), executor=ExecutorSettings(max_running_jobs=1, max_waiting_jobs=60))
 
 
-def test_an_ended_job_has_one_answer():
-    ended = _EndedJobs()
-    assert ended.answer(RUNNING) is not ended.answer(RUNNING)
-    first = ended.answer(DONE)
-    assert ended.answer(DONE) is first
-    assert first.job.updated_at.seconds == 2
+class _Service:
+    """JobService alone, as a process has it."""
+
+    def __init__(self, executor: Executor, draining: asyncio.Event) -> None:
+        self.servicer = JobServicer(executor.jobs, draining, FIT)
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        return self.servicer.add_to(server)
+
+    async def stop(self) -> None: ...
 
 
-def test_another_record_of_the_same_job_is_answered_as_it_is():
-    ended = _EndedJobs()
-    ended.answer(DONE)
-    assert ended.answer(replace(DONE, table_version=7)).job.table_version == 7
+class Caller:
+    """A caller with stubs from the protos alone."""
+
+    def __init__(self, executor: Executor, stub: jobs_pb2_grpc.JobServiceStub, draining: asyncio.Event) -> None:
+        self.executor = executor
+        self.database = executor.database
+        self.stub: Any = stub
+        self.draining = draining
+
+    async def create(self, table: str = "t", **fields: Any) -> jobs_pb2.Job:
+        ref = catalog_pb2.TableRef(database=self.database, table=table)
+        spec = planner_pb2.BackfillSpec(table=ref, column="y")
+        return (await self.stub.CreateJob(jobs_pb2.CreateJobRequest(backfill=spec, **fields))).job
+
+    async def ids(self, **fields: Any) -> list[str]:
+        wanted = jobs_pb2.JobFilter(**fields)
+        answer = await self.stub.ListJobs(jobs_pb2.ListJobsRequest(database=self.database, filter=wanted))
+        return [job.job_id for job in answer.jobs]
+
+    async def refused(self, call: Any) -> tuple[str, str]:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        return caught.value.code().name, error_from_rpc(caught.value).reason
 
 
-def test_the_oldest_answers_go_first(monkeypatch):
-    monkeypatch.setattr(job_service, "_ANSWERS_KEPT", 2)
-    ended = _EndedJobs()
-    jobs = [replace(DONE, job_id=f"job-{n}") for n in range(3)]
-    answers = [ended.answer(job) for job in jobs]
-    assert ended.answer(jobs[2]) is answers[2]
-    assert ended.answer(jobs[0]) is not answers[0]
+@contextlib.asynccontextmanager
+async def serving(folder: Path) -> AsyncIterator[Caller]:
+    (folder / "_leman").mkdir()
+    executor, draining = Executor(folder, SETTINGS), asyncio.Event()
+    running = await start_server(SETTINGS, "executor", _Service(executor, draining), draining)
+    try:
+        credentials = grpc.aio.insecure_channel(f"127.0.0.1:{running.port}", interceptors=[_Token()])
+        async with credentials as channel, asyncio.timeout(DEADLINE):
+            yield Caller(executor, jobs_pb2_grpc.JobServiceStub(channel), draining)
+    finally:
+        await executor.stop()
+        await running.stop()
+
+
+class _Token(grpc.aio.UnaryUnaryClientInterceptor):
+    async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        metadata = grpc.aio.Metadata(("authorization", f"Bearer {TOKEN}"))
+        return await continuation(details._replace(metadata=metadata), request)
+
+
+def test_jobs_are_found_by_what_is_known_of_them(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            one = await caller.create(labels={"team": "red"}, priority=5)
+            two = await caller.create("u", labels={"team": "blue", "run": "7"})
+            assert (one.labels["team"], one.priority, one.initiator) == ("red", 5, "token")
+            assert await caller.ids() == [two.job_id, one.job_id]
+            assert await caller.ids(labels={"run": "7"}) == await caller.ids(tables=["u"]) == [two.job_id]
+            assert await caller.ids(states=[State.STATE_RUNNING]) == [one.job_id]
+            assert await caller.ids(create_time_before=two.create_time) == [one.job_id]
+            assert await caller.ids(create_time_from=two.create_time) == [two.job_id]
+            assert await caller.ids(initiator="token", column="y") == [two.job_id, one.job_id]
+            assert await caller.ids(initiator="somebody") == await caller.ids(column="z") == []
+            assert one.HasField("start_time")
+            assert not two.HasField("start_time")
+            assert not one.HasField("end_time")
+
+    asyncio.run(scenario())
+
+
+def test_pages_keep_their_order_and_their_filter_and_tell_how_many_there_are(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            made = [(await caller.create(labels={"n": str(n % 2)})).job_id for n in range(6)]
+            for order, expected in (
+                (jobs_pb2.JOB_ORDER_UNSPECIFIED, made[::-1]),
+                (jobs_pb2.JOB_ORDER_NEWEST_FIRST, made[::-1]),
+                (jobs_pb2.JOB_ORDER_OLDEST_FIRST, made),
+            ):
+                request = jobs_pb2.ListJobsRequest(
+                    database=caller.database, page_size=4, order=order, include_total_size=True
+                )
+                first = await caller.stub.ListJobs(request)
+                request.page_token = first.next_page_token
+                rest = await caller.stub.ListJobs(request)
+                assert [job.job_id for job in (*first.jobs, *rest.jobs)] == expected
+                assert (first.total_size, rest.total_size, rest.next_page_token) == (6, 6, "")
+                request.filter.labels["n"] = "0"
+                assert (await caller.refused(caller.stub.ListJobs(request)))[1] == "BAD_PAGE_TOKEN"
+                request.page_token = ""
+                assert (await caller.stub.ListJobs(request)).total_size == 3
+            plain = await caller.stub.ListJobs(jobs_pb2.ListJobsRequest(database=caller.database))
+            assert not plain.HasField("total_size")
+
+    asyncio.run(scenario())
+
+
+def test_of_jobs_that_wait_those_with_a_higher_priority_are_next(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            running, low, usual, high = [await caller.create(priority=p) for p in (0, -1, 0, 7)]
+            assert not running.HasField("queue_position")
+            places = {}
+            for job in (low, usual, high):
+                got = await caller.stub.GetJob(jobs_pb2.GetJobRequest(database=caller.database, job_id=job.job_id))
+                places[job.job_id] = got.job.queue_position
+            assert places == {high.job_id: 1, usual.job_id: 2, low.job_id: 3}
+            request = jobs_pb2.UpdateJobRequest(
+                database=caller.database, job_id=low.job_id, priority=50, update_mask=FieldMask(paths=["priority"])
+            )
+            changed = (await caller.stub.UpdateJob(request)).job
+            assert (changed.queue_position, changed.priority) == (1, 50)
+            await caller.stub.CancelJob(jobs_pb2.CancelJobRequest(database=caller.database, job_id=running.job_id))
+            async for _, job, _ in caller.executor.jobs.watch(caller.database, low.job_id, 0, 10.0):
+                if job.started_at:
+                    break
+            assert await caller.ids(states=[State.STATE_PENDING]) == [high.job_id, usual.job_id]
+
+    asyncio.run(scenario())
+
+
+def test_an_update_changes_what_its_mask_names_until_the_job_has_ended(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            job = await caller.create(labels={"a": "1"}, priority=3)
+
+            async def update(*paths: str, **fields: Any) -> jobs_pb2.Job:
+                request = jobs_pb2.UpdateJobRequest(
+                    database=caller.database, job_id=job.job_id, update_mask=FieldMask(paths=paths), **fields
+                )
+                return (await caller.stub.UpdateJob(request)).job
+
+            changed = await update("labels", labels={"b": "2"}, priority=99)
+            assert (dict(changed.labels), changed.priority) == ({"b": "2"}, 3)
+            assert await caller.ids(labels={"b": "2"}) == [job.job_id]
+            for paths in ((), ("state",), ("labels", "job_id")):
+                assert await caller.refused(update(*paths)) == ("INVALID_ARGUMENT", "BAD_UPDATE_MASK")
+            await caller.stub.CancelJob(jobs_pb2.CancelJobRequest(database=caller.database, job_id=job.job_id))
+            ended = await caller.stub.WaitJob(jobs_pb2.WaitJobRequest(database=caller.database, job_id=job.job_id))
+            assert (ended.job.state, ended.job.HasField("end_time")) == (State.STATE_CANCELLED, True)
+            assert await caller.refused(update("priority")) == ("FAILED_PRECONDITION", "JOB_ENDED")
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_ends_with_the_job_or_with_its_time_or_with_the_service(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            job = await caller.create()
+            wait = jobs_pb2.WaitJobRequest(
+                database=caller.database, job_id=job.job_id, timeout=Duration(nanos=50_000_000)
+            )
+            assert (await caller.stub.WaitJob(wait)).job.state == State.STATE_RUNNING
+            wait.ClearField("timeout")
+            waiting = asyncio.ensure_future(caller.stub.WaitJob(wait))
+            await asyncio.wait([waiting], timeout=0.1)
+            assert not waiting.done()
+            caller.draining.set()
+            assert await caller.refused(waiting) == ("UNAVAILABLE", "DRAINING")
+            wait.timeout.seconds = -1
+            assert await caller.refused(caller.stub.WaitJob(wait)) == ("INVALID_ARGUMENT", "BAD_NUMBER")
+            wait.job_id = "job-none"
+            wait.ClearField("timeout")
+            assert await caller.refused(caller.stub.WaitJob(wait)) == ("NOT_FOUND", "JOB_NOT_FOUND")
+
+    asyncio.run(scenario())
+
+
+def test_many_jobs_are_cancelled_at_once(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            mine = [(await caller.create(labels={"team": "red"})).job_id for _ in range(3)]
+            other = await caller.create()
+            wanted = jobs_pb2.JobFilter(labels={"team": "red"})
+            request = jobs_pb2.CancelJobsRequest(database=caller.database, filter=wanted)
+            answer = await caller.stub.CancelJobs(request)
+            assert {job.job_id for job in answer.jobs} == set(mine)
+            assert not answer.jobs_elsewhere
+            for job_id in mine:
+                wait = jobs_pb2.WaitJobRequest(database=caller.database, job_id=job_id)
+                assert (await caller.stub.WaitJob(wait)).job.state == State.STATE_CANCELLED
+            assert list((await caller.stub.CancelJobs(request)).jobs) == []
+            unfinished = [State.STATE_PENDING, State.STATE_PLANNING, State.STATE_RUNNING]
+            assert await caller.ids(states=unfinished) == [other.job_id]
+            none = jobs_pb2.CancelJobsRequest(database=caller.database)
+            assert await caller.refused(caller.stub.CancelJobs(none)) == ("INVALID_ARGUMENT", "MISSING_FIELD")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"priority": 101}, "BAD_NUMBER"),
+        ({"priority": -101}, "BAD_NUMBER"),
+        ({"labels": {"": "x"}}, "BAD_LABEL"),
+        ({"labels": {"two words": "x"}}, "BAD_LABEL"),
+        ({"labels": {"k" * 64: "x"}}, "BAD_LABEL"),
+        ({"labels": {"k": "ä" * 128}}, "BAD_LABEL"),
+        ({"labels": {str(n): "" for n in range(33)}}, "BAD_LABEL"),
+    ],
+)
+def test_what_no_job_can_have_is_refused(tmp_path, fields, reason):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            assert await caller.refused(caller.create(**fields)) == ("INVALID_ARGUMENT", reason)
+            assert await caller.ids() == []
+
+    asyncio.run(scenario())
+
+
+def test_a_filter_that_makes_no_sense_is_refused(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            for fields, reason in (
+                ({"states": [99]}, "UNKNOWN_VALUE"),
+                ({"states": [0]}, "UNKNOWN_VALUE"),
+                ({"create_time_from": Timestamp(seconds=1 << 60)}, "BAD_TIME"),
+                ({"create_time_before": Timestamp(nanos=-1)}, "BAD_TIME"),
+            ):
+                assert await caller.refused(caller.ids(**fields)) == ("INVALID_ARGUMENT", reason)
+            request = jobs_pb2.ListJobsRequest(database=caller.database, order=9)
+            assert await caller.refused(caller.stub.ListJobs(request)) == ("INVALID_ARGUMENT", "UNKNOWN_VALUE")
+            empty = jobs_pb2.CreateJobRequest()
+            assert await caller.refused(caller.stub.CreateJob(empty)) == ("INVALID_ARGUMENT", "BAD_REQUEST")
+
+    asyncio.run(scenario())

@@ -149,6 +149,7 @@ class Job(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
+    INITIATOR_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Given by the service."""
     state: Global___Job.State.ValueType
@@ -167,6 +168,8 @@ class Job(_message.Message):
     """
     priority: _builtins.int
     """Among jobs that wait, those with a higher priority have their turn first: −100 to 100."""
+    initiator: _builtins.str
+    """The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous."""
     @_builtins.property
     def backfill(self) -> _planner_pb2.BackfillSpec:
         """Fill a column."""
@@ -260,10 +263,11 @@ class Job(_message.Message):
         priority: _builtins.int = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
+        initiator: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "progress", b"progress", "queue_position", b"queue_position", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "start_time", b"start_time", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "failed_in", b"failed_in", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "failed_in", b"failed_in", "initiator", b"initiator", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_position: _TypeAlias = _typing.Literal["queue_position"]  # noqa: Y015
     _WhichOneofArgType__queue_position: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position"]  # noqa: Y015
@@ -811,8 +815,11 @@ class JobFilter(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
     CREATE_TIME_BEFORE_FIELD_NUMBER: _builtins.int
+    INITIATOR_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """Backfills of this column; empty: any job."""
+    initiator: _builtins.str
+    """Asked for by this caller; empty: by any."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___Job.State.ValueType]:
         """In one of these states; empty: in any."""
@@ -842,10 +849,11 @@ class JobFilter(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         create_time_from: _timestamp_pb2.Timestamp | None = ...,
         create_time_before: _timestamp_pb2.Timestamp | None = ...,
+        initiator: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time_before", b"create_time_before", "create_time_from", b"create_time_from"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "create_time_before", b"create_time_before", "create_time_from", b"create_time_from", "labels", b"labels", "states", b"states", "tables", b"tables"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "create_time_before", b"create_time_before", "create_time_from", b"create_time_from", "initiator", b"initiator", "labels", b"labels", "states", b"states", "tables", b"tables"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
