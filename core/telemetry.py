@@ -25,6 +25,8 @@ from core.config import Settings
 _MASK = "***"
 _URL_PASSWORD = re.compile(r"(?<=://)[^/@\s\"]*:[^/@\s\"]+(?=@)")
 _CHATTY = ("py4j", "asyncio")
+#: gRPC's logger, and what it logs with a traceback when a message could not be sent as its caller was gone.
+_GRPC, _CALLER_GONE = "grpc._cython.cygrpc", "ExecuteBatchError"
 
 
 def configure(settings: Settings, service: str, stream: TextIO | None = None) -> None:
@@ -49,6 +51,7 @@ def configure(settings: Settings, service: str, stream: TextIO | None = None) ->
         logger_factory=structlog.WriteLoggerFactory(file=out),
     )
     logging.basicConfig(level=level, handlers=[_ToStructlog()], force=True)
+    logging.getLogger(_GRPC).addFilter(_no_news)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
@@ -58,6 +61,12 @@ def bound(**values: str) -> Iterator[None]:
     """Add values (such as `job_id`) to every line that is logged in this context."""
     with structlog.contextvars.bound_contextvars(**values):
         yield
+
+
+def _no_news(record: logging.LogRecord) -> bool:
+    """Tell whether a line of gRPC says more than that a caller hung up, which the line of the call says."""
+    error = record.exc_info[1] if record.exc_info else None
+    return type(error).__name__ != _CALLER_GONE
 
 
 def secrets_of(settings: BaseModel) -> list[str]:

@@ -8,6 +8,7 @@ import logging
 
 import pytest
 import structlog
+from grpc._cython import cygrpc
 
 from core import telemetry
 from core.config import Log, Peers, Redis, Server, Settings
@@ -89,3 +90,22 @@ def test_console_form_is_text(lines):
     structlog.get_logger().info("planned", rows=3)
     assert "planned" in stream.getvalue()
     assert "rows=3" in stream.getvalue()
+
+
+def test_a_caller_who_is_gone_when_a_message_is_sent_is_no_error(lines):
+    """gRPC says so at some of them, with a traceback; the line of the call says that it was cancelled."""
+    stream = lines()
+    log = logging.getLogger("grpc._cython.cygrpc")
+    assert log.name in logging.root.manager.loggerDict, "the one that gRPC uses"
+    for error in (cygrpc.ExecuteBatchError("execute_batch", ()), RuntimeError("a bug")):
+        try:
+            raise error
+        except Exception:
+            log.exception("raised by servicer method [%s]", "/leman.v1.JobService/WatchJob")
+    log.error("without an exception")
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [(line["event"], "exception" in line) for line in told] == [
+        ("raised by servicer method [/leman.v1.JobService/WatchJob]", True),
+        ("without an exception", False),
+    ]
+    assert "a bug" in told[0]["exception"]
