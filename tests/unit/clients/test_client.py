@@ -130,6 +130,28 @@ def test_other_calls_survive_when_the_services_have_moved(fake, tmp_path):
     elsewhere.stop()
 
 
+def test_named_addresses_are_called_where_they_answer_and_the_endpoint_for_the_others(fake, tmp_path, monkeypatch):
+    elsewhere = FakeLeman()
+    elsewhere.start()
+    ask = _channel.ask
+
+    def told(address, endpoints, *, timeout):
+        info = ask(address, endpoints, timeout=timeout)
+        info.executor_address, info.commit_coordinator_address = elsewhere.address, "127.0.0.1:1"
+        return info
+
+    monkeypatch.setattr(_channel, "ask", told)
+    with leman.connect(tmp_path, fake.address) as database:
+        found = database._services._endpoints
+        assert (found.planner, found.executor) == (fake.address, elsewhere.address)
+        assert found.commit_coordinator == fake.address, "nobody answers where it is said to be"
+        database.jobs()
+        assert (len(elsewhere.named("ListJobs")), len(fake.named("ListJobs"))) == (1, 0)
+        elsewhere.stop()
+        database.jobs()  # the endpoint answers for it
+        assert len(fake.named("ListJobs")) == 1
+
+
 def test_path_that_is_a_file(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(errors.InvalidArgument, match="cannot be a database"):
