@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import sys
 from pathlib import Path
 
 from core.config import PREFIX
 
+MASK = "***"
+_URL_PASSWORD = re.compile(r"(?<=://)[^/@\s\"]*:[^/@\s\"]+(?=@)")
 #: Read by every process by itself, for tests.
 _KEPT = frozenset({"LEMAN_CRASH"})
 _ENV_START, _ENV_END = 47, 48  # of the fields after the program's name in /proc/self/stat
+
+
+def without_passwords(text: str) -> str:
+    """Return a text without the user and the password of any url in it."""
+    return _URL_PASSWORD.sub(MASK, text) if "@" in text else text
 
 
 def without_settings(environment: dict[str, str]) -> dict[str, str]:

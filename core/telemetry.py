@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
 import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
@@ -21,9 +20,8 @@ from pydantic import BaseModel, SecretStr
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from core.config import Settings
+from core.secrecy import MASK, without_passwords
 
-_MASK = "***"
-_URL_PASSWORD = re.compile(r"(?<=://)[^/@\s\"]*:[^/@\s\"]+(?=@)")
 _CHATTY = ("py4j", "asyncio")
 #: gRPC's logger, and what it logs with a traceback when a message could not be sent as its caller was gone.
 _GRPC, _CALLER_GONE = "grpc._cython.cygrpc", "ExecuteBatchError"
@@ -105,8 +103,8 @@ def _masked(render: Processor, secrets: list[str]) -> Processor:
     def masked(logger: WrappedLogger, method: str, event: EventDict) -> str:
         line = str(render(logger, method, event))
         for secret in secrets:
-            line = line.replace(secret, _MASK)
-        return _URL_PASSWORD.sub(_MASK, line)
+            line = line.replace(secret, MASK)
+        return without_passwords(line)
 
     return masked
 

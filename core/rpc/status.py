@@ -1,8 +1,8 @@
 """The one map between the error tree and gRPC status.
 
-Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest`
-with the field, Unavailable and ResourceExhausted a `RetryInfo`. A status is cut to 6 KB: gRPC turns a call
-whose trailers are too large into RESOURCE_EXHAUSTED, and the reason would be lost.
+Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest` with the
+field, Unavailable and ResourceExhausted a `RetryInfo`. No password in a url that a caller gave comes back. A status is
+cut to 6 KB: gRPC turns a call whose trailers are too large into RESOURCE_EXHAUSTED, and the reason would be lost.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from core import errors
+from core.secrecy import without_passwords
 
 DOMAIN = "leman"
 #: Trailer that carries the serialised google.rpc.Status.
@@ -62,7 +63,7 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
 
     Long facts are shortened first, the longest most; reason and code always survive.
     """
-    facts = {_clip(key, 64): _clip(value, MAX_FACT_BYTES) for key, value in error.facts.items()}
+    facts = {_clip(key, 64): _clip(without_passwords(value), MAX_FACT_BYTES) for key, value in error.facts.items()}
     status = _build(error, facts)
     while status.ByteSize() > MAX_STATUS_BYTES and facts:
         longest = max(facts, key=lambda key: len(facts[key].encode()))
@@ -117,6 +118,7 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
 
 def header_message(message: str) -> str:
     """Return a message short enough for the `grpc-message` trailer; the whole of it stands in the details."""
+    message = without_passwords(message)
     if len(quote(message)) <= MAX_HEADER_BYTES:
         return message
     kept = message[:MAX_HEADER_BYTES]
@@ -126,13 +128,13 @@ def header_message(message: str) -> str:
 
 
 def _build(error: errors.LemanError, facts: dict[str, str]) -> status_pb2.Status:
-    message = _clip(error.message, MAX_MESSAGE_BYTES)
+    message = _clip(without_passwords(error.message), MAX_MESSAGE_BYTES)
     status = status_pb2.Status(code=code_of(error).value[0], message=message)
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=facts)
     status.details.append(_pack(info))
     if isinstance(error, errors.InvalidArgument):
         violation = error_details_pb2.BadRequest.FieldViolation(
-            field=_clip(error.field, 256), description=_clip(error.message, 512), reason=error.reason
+            field=_clip(error.field, 256), description=_clip(message, 512), reason=error.reason
         )
         status.details.append(_pack(error_details_pb2.BadRequest(field_violations=[violation])))
     if isinstance(error, errors.Unavailable | errors.ResourceExhausted):

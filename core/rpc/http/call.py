@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from core.errors import InvalidArgument
+from core.rpc.auth.vouching import FORWARDED_FOR
 from core.rpc.http.codecs import unpadded
 from core.rpc.http.exchange import Exchange
 from core.rpc.http.methods import Method
@@ -71,6 +72,7 @@ def call_of(method: Method, exchange: Exchange) -> Call:
     request_id = given.setdefault(REQUEST_ID, uuid.uuid4().hex)
     exchange.extra.append((REQUEST_ID, request_id if _is_sendable(request_id) else ""))
     metadata = tuple((name, _metadata_value(name, value)) for name, value in given.items())
+    metadata += ((FORWARDED_FOR, exchange.address),)  # else the log would know no other address than this process's
     return Call(method, _timeout(exchange), metadata, request_id)
 
 

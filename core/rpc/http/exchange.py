@@ -32,6 +32,8 @@ class Exchange:
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
+        #: Of the caller's connection, in gRPC's form; empty where it is not known.
+        self.address = "tcp:{}:{}".format(*scope["client"]) if scope.get("client") else ""
         self.headers: Mapping[str, str] = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         self.extra: list[tuple[str, str]] = []
         self._query: bytes = scope["query_string"]

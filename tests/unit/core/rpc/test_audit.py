@@ -18,6 +18,7 @@ from core.errors import NotFound
 from core.rpc import audit
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
 from leman_internal.v1 import submission_pb2
+from tests.unit.core.rpc.http_helpers import CANCEL_JOB, JSON, http
 from tests.unit.core.rpc.test_forwarding import front
 from tests.unit.core.rpc_helpers import client, running
 
@@ -113,6 +114,19 @@ def test_behind_a_front_there_is_one_line_where_the_call_was_answered_with_the_w
     assert (done["code"], done["caller"], done["forwarded_by"]) == ("OK", "runner", "planner")
     assert done["forwarded_for"].startswith("ipv4:127.0.0.1:")
     assert done["forwarded_for"] != done["peer"]
+
+
+def test_over_http_the_line_tells_the_address_of_the_caller_and_not_one_that_the_caller_tells(lines, server):
+    async def scenario():
+        async with http({"tokens_file": server.tokens_file}) as (connect, _, _):
+            caller = await connect()
+            boast = {**JSON, "authorization": f"Bearer {TOKENS['runner']}", "x-leman-forwarded-for": "tcp:1.2.3.4:5"}
+            assert (await caller.ask(CANCEL_JOB, b'{"jobId": "j1"}', boast)).status == 200
+            return caller.writer.get_extra_info("sockname")
+
+    host, port = asyncio.run(scenario())
+    (line,) = lines()
+    assert (line["caller"], line["job_id"], line["forwarded_for"]) == ("runner", "j1", f"tcp:{host}:{port}")
 
 
 def test_a_bug_has_its_traceback_beside_the_line(lines):

@@ -116,3 +116,13 @@ def test_details_of_another_code_or_none_at_all_are_not_believed():
     for raw in (other, b"\xff\xff", b""):
         failed = Failed(grpc.StatusCode.UNAVAILABLE, "lost", ((status.DETAILS_KEY, raw),))
         assert status.error_from_rpc(failed).reason == "UNAVAILABLE"
+
+
+def test_no_password_of_a_url_comes_back():
+    url = "s3://someone:s3cret@bucket/lake"
+    error = errors.InvalidArgument("BAD_DATABASE", f"'{url}' is no place", field="database", uri=url)
+    packed = status.to_status(error)
+    assert b"s3cret" not in packed.SerializeToString()
+    assert packed.message == "'s3://***@bucket/lake' is no place"
+    assert "s3cret" not in status.header_message(error.message)
+    assert status.header_message("a@b") == "a@b"
