@@ -15,7 +15,6 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 
-from core import storage_errors
 from core.database_roots import DatabaseRoots
 from core.errors import Internal, LemanError
 from core.rpc import audit, status
@@ -210,9 +209,6 @@ class _Call:
     def _known(self, error: Exception) -> LemanError:
         if isinstance(error, LemanError):
             return error
-        refused = storage_errors.refusal(error, "")
-        if refused is not None:
-            return refused
         if isinstance(error, grpc.RpcError):
             return status.error_from_rpc(error)
         self._error = error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import io
 import json
 import logging
@@ -334,13 +335,15 @@ def test_the_largest_error_there_can_be_keeps_its_code():
     asyncio.run(scenario())
 
 
-def test_a_bug_is_internal_says_nothing_of_the_inside_and_is_logged_with_its_traceback():
+@pytest.mark.parametrize("error", [KeyError("private detail"), OSError(errno.ENOSPC, "private detail")])
+def test_a_bug_is_internal_says_nothing_of_the_inside_and_is_logged_with_its_traceback(error):
+    """An error of storage above the boundary is a bug like any other: see `core.storage_errors`."""
     stream = io.StringIO()
     telemetry.configure(Settings(log=Log()), "executor", stream)
 
     async def scenario():
         async with running() as (up, service), client(up) as stub:
-            service.error = KeyError("private detail")
+            service.error = error
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stub.GetJob(get("error"), metadata=(("x-request-id", "r9"),))
             assert caught.value.code() == grpc.StatusCode.INTERNAL
@@ -353,7 +356,7 @@ def test_a_bug_is_internal_says_nothing_of_the_inside_and_is_logged_with_its_tra
     assert line["request_id"] == "r9"
     assert line["code"] == "INTERNAL"
     assert line["level"] == "error"
-    assert "KeyError: 'private detail'" in line["exception"]
+    assert f"{type(error).__name__}: {error}" in line["exception"]
 
 
 def test_calls_are_logged_with_duration_plain_reads_only_at_debug_and_changes_always():
