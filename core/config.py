@@ -1,7 +1,7 @@
 """Settings of the services: one typed object, read from the environment.
 
 Every setting is `LEMAN_<SECTION>__<KEY>`, for example `LEMAN_SERVER__HOST` or
-`LEMAN_WRITER__STALL_IDLE_CHECKS=6`. A name that is not one of them is refused, so that a misspelt setting
+`LEMAN_WRITER__STALL_IDLE_CHECKS=6`. A name that begins like one and is none is refused, so that a misspelt setting
 never goes unnoticed. `python -m core.config` lists all of them with value, origin and meaning; secrets are
 masked.
 """
@@ -26,6 +26,8 @@ from core.config_sections import Grant, Jwt, Section, Token, Udf
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
+#: No settings, although they begin like some: `docker-compose.yml` is told so which cluster to use.
+_READ_ELSEWHERE = frozenset({"LEMAN_SPARK_MASTER"})
 _MASK = "**********"
 _SECRET_NAME = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
 
@@ -125,7 +127,8 @@ class Advertise(Section):
 
 
 class Redis(Section):
-    """Live state that workers share: reservations and progress. Losing it costs work, never a value."""
+    """Live state that executors and workers share: leases of jobs, reservations of rows. Losing it costs work, never a
+    value."""
 
     url: SecretStr = SecretStr("")
     """redis://, rediss:// or unix:// url, password included; empty: no sharing between jobs."""
@@ -200,21 +203,22 @@ class Executor(Section):
 
 
 class Writer(Section):
-    """When a column file's writer counts as stalled."""
+    """When something that a job waits for counts as stalled: a unit of work, a commit, a wait for Spark."""
 
     stall_idle_checks: int = Field(default=6, ge=1)
-    """Rounds without a new batch after which a writer is reported with what it waits for."""
+    """Rounds without a sign of progress after which it is reported, with what it waits for."""
     stall_check_seconds: float = Field(default=5.0, gt=0)
-    """Length of such a round in seconds."""
+    """Length of such a round in seconds. Workers that are at work say so once in a round; one that says nothing for all
+    of them counts as silent, and its unit is given to another one."""
 
 
 class Commit(Section):
-    """The commit coordinator's workers."""
+    """The commit coordinator's queues, and the calls that read and write rows."""
 
     version_conflict_max_retries: int = Field(default=10, ge=0)
     """How often a commit that lost against another writer is checked anew and tried again."""
     max_queued_requests: int = Field(default=256, ge=1)
-    """Requests that may wait in the worker of one table; more are refused with RESOURCE_EXHAUSTED."""
+    """Requests that may wait in the commit queue of one table; more are refused with RESOURCE_EXHAUSTED."""
     max_reads: int = Field(default=32, ge=1)
     """Calls of ReadRows that may run at once, each of which holds some 20 MB where its caller reads nothing; more are
     refused with RESOURCE_EXHAUSTED."""
@@ -339,13 +343,18 @@ def _env_name(location: tuple[int | str, ...]) -> str:
 
 
 def _unknown(environ: Mapping[str, str]) -> list[str]:
-    """Return variables that look like settings and are none: pydantic-settings ignores an unknown section silently."""
+    """Return variables that look like settings and are none: pydantic-settings ignores them silently.
+
+    So does whatever has two underscores in a row, and what begins with the name of a section: `LEMAN_SERVER_TOKEN`.
+    """
     known = {
         _env_name((section, name))
         for section, field in Settings.model_fields.items()
         for name in getattr(field.annotation, "model_fields", {})
     }
-    return sorted(n for n in environ if n.upper().startswith(PREFIX) and "__" in n and n.upper() not in known)
+    sections = tuple(f"{_env_name((section,))}_" for section in Settings.model_fields)
+    ours = (name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in _READ_ELSEWHERE)
+    return sorted(n for n in ours if ("__" in n or n.upper().startswith(sections)) and n.upper() not in known)
 
 
 def _no_json(environ: Mapping[str, str]) -> list[str]:

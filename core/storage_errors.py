@@ -2,7 +2,8 @@
 
 The rule of the boundary. An error of Lance, of pyarrow or of the operating system, and a panic of Lance's Rust, becomes
 an error of `core.errors` once: in the packages that touch storage (`core.lance_io`, `core.checkpoints`,
-`commit_coordinator.lance_io`, `executor.refresh.diff`). Above them a failure of storage is a LemanError, and nothing
+`commit_coordinator.lance_io`, `executor.refresh.diff`), and where a worker reads a
+function's bundle (`executor.worker.function_loading`). Above them a failure of storage is a LemanError, and nothing
 catches OSError, ValueError or RuntimeError and means Lance: such an error is a bug there, and stays one.
 
     FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: somebody has to do something (`refusal`)

@@ -16,8 +16,8 @@ import pyarrow.fs as pafs
 
 from core import whole_files
 from core.domain.plan import StagedFile
+from core.filesystems import filesystem_of
 from core.lance_io.column_files import digest_of
-from core.lance_io.opening import filesystem_of
 from core.storage_errors import failed, in_use
 
 FOLDER = "_committed"

@@ -23,7 +23,7 @@ from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.source import blob_sizes
 from core.sql.relative_time import pin
 from core.udf import blobs, storable_types
-from core.views.metadata import QUERY
+from core.views import metadata as view_metadata
 
 #: Rows of a record batch, unless the caller asks for fewer.
 BATCH_ROWS = 1 << 13
@@ -67,7 +67,7 @@ def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
     version = tables.tagged(request.uri, request.tag) if request.tag else request.version
     dataset = tables.dataset(request.uri, version)
     table = snapshot_of(request.uri, dataset, ())
-    is_view = QUERY.encode() in table.metadata  # of a damaged view too
+    is_view = view_metadata.is_view(table.metadata)
     fields = _wanted(table, request.columns, is_view=is_view)
     where = _filter(tables, dataset, request, now)
     if is_view:

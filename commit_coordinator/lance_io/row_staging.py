@@ -20,7 +20,7 @@ from core.lance_io.error_translation import using_storage
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import new_name, remove_staged
 from core.udf import blobs
-from core.views.metadata import QUERY
+from core.views.metadata import is_view
 
 #: Rows of a fragment at the most, where the caller leaves it open: as Lance chooses.
 FRAGMENT_ROWS = 1 << 20
@@ -152,7 +152,7 @@ def _described_blobs(schema: pa.Schema, file_format: tuple[int, int]) -> Sequenc
 
 
 def _check_takes_rows(table: TableSnapshot) -> None:
-    if QUERY.encode() in table.metadata:
+    if is_view(table.metadata):
         raise FailedPrecondition("IS_A_VIEW", f"{table.uri} is a view: its rows come from its source", uri=table.uri)
     if table.file_format < _OLDEST_FORMAT:
         raise FailedPrecondition(

@@ -19,9 +19,10 @@ from core.domain.garbage import UNFINISHED_NAME, StoredFile
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
 from core.errors import LemanError
+from core.filesystems import filesystem_of
 from core.lance_io import column_files
 from core.lance_io.manifest import read_fragments
-from core.lance_io.opening import filesystem_of, open_latest, open_version
+from core.lance_io.opening import open_latest, open_version
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.refresh_folder import REFRESH_FOLDER
 from core.row_states import RowState

@@ -11,13 +11,13 @@ from commit_coordinator.lance_io.row_commits import exists
 from commit_coordinator.lance_io.view_drop import views_on
 from core.crash_points import crash_point
 from core.errors import FailedPrecondition, NotFound
+from core.filesystems import filesystem_of
 from core.lance_io.open_jobs import open_jobs
-from core.lance_io.opening import filesystem_of
 from core.lance_io.tables import LanceTables, open_table
 from core.locations import TABLE_ENDING
 from core.rpc.request_digest import check_body
 from core.storage_errors import failed
-from core.views.metadata import QUERY
+from core.views.metadata import is_view
 
 #: Config of a table: the request that gave it its name, as its id and what tells its body apart.
 RENAMED_BY_KEY = "leman.renamed_by"
@@ -34,7 +34,7 @@ def check(uri: str, *, force: bool) -> None:
     """
     database, _, name = uri.rpartition("/")
     name = name.removesuffix(TABLE_ENDING)
-    if QUERY.encode() in (open_table(uri).schema.metadata or {}):
+    if is_view(open_table(uri).schema.metadata or {}):
         raise FailedPrecondition("IS_A_VIEW", f"'{name}' is a view, and no table", table=name)
     if force:
         return

@@ -6,12 +6,12 @@ import re
 
 from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound
-from core.lance_io.opening import filesystem_of
+from core.filesystems import filesystem_of
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import scratch_table
 from core.locations import table_uri
 from core.storage_errors import failed
-from core.views.metadata import QUERY, from_metadata
+from core.views.metadata import from_metadata, is_view
 
 _SCRATCH_TABLE = SCRATCH_PREFIX + "{}_[0-9a-f]{{16}}"
 
@@ -25,7 +25,7 @@ def check(database: str, name: str, *, force: bool) -> None:
             `force` is not given.
     """
     tables = LanceTables()
-    if QUERY.encode() not in tables.snapshot(table_uri(database, name)).metadata:  # a damaged view is one
+    if not is_view(tables.snapshot(table_uri(database, name)).metadata):
         raise FailedPrecondition(
             "NOT_A_VIEW", f"Table '{name}' is not a materialized view, and is not dropped", table=name
         )

@@ -15,7 +15,7 @@ from core.errors import Aborted, FailedPrecondition
 from core.lance_io import commit_history
 from core.lance_io.commit_history import SCAN_LIMIT
 from core.rpc.request_digest import check_body
-from core.views.metadata import QUERY
+from core.views.metadata import is_view
 
 CREATE, APPEND, DELETE = "CreateTable", "AppendRows", "DeleteRows"
 
@@ -59,7 +59,7 @@ def change(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) -
     done = _done(table, request)
     if done is not None:
         return done
-    if QUERY.encode() in (table.dataset.schema.metadata or {}):
+    if is_view(table.dataset.schema.metadata or {}):
         raise is_a_view(request.uri)
     if isinstance(request, DeleteRowsRequest):
         return _delete(table, request)

@@ -19,9 +19,9 @@ from core import whole_files
 from core.checkpoints import batch_files, sealed_files
 from core.domain.garbage import StoredFile
 from core.errors import DataLoss
+from core.filesystems import filesystem_of
 from core.lance_io import footer
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
-from core.lance_io.opening import filesystem_of
 from core.lance_io.panics import panics_as_errors
 from core.storage_errors import error_number, failed
 

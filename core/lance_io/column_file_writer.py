@@ -12,10 +12,10 @@ from lance.lance import BlobDescriptorArrayBuilder
 
 from core import row_states
 from core.domain.plan import StagedFile
+from core.filesystems import filesystem_of
 from core.lance_io.column_files import DELETIONS_KEY, STATES_KEY, data_path, digest_of
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import using_storage
-from core.lance_io.opening import filesystem_of
 from core.row_states import States
 from core.udf import blobs
 

@@ -12,11 +12,11 @@ from lance.file import LanceFileReader
 
 from core import row_states
 from core.domain.ranges import RowRange
+from core.filesystems import filesystem_of
 from core.lance_io import footer
 from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import reading_file, using_storage
-from core.lance_io.opening import filesystem_of
 from core.row_states import RowState, States, StateSummary
 
 #: Keys of a column file's metadata, under which it names the buffers with row states and with deleted rows.

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 import pyarrow.fs as pafs
 
-from core.lance_io.opening import filesystem_of
+from core.filesystems import filesystem_of
 from core.storage_errors import in_use
 
 _FOLDER = "damaged"

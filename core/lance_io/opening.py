@@ -8,6 +8,7 @@ from pathlib import Path
 import lance
 import pyarrow.fs as pafs
 
+from core.filesystems import filesystem_of
 from core.lance_io.panics import panics_as_errors
 
 _TRIES = 5
@@ -114,11 +115,3 @@ def has_versions(uri: str) -> bool:
     except (OSError, ValueError):
         return False
     return any(Path(entry.path).suffix == ".manifest" for entry in found)
-
-
-def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
-    """Return the file system of a path or uri, and the path in it."""
-    if "://" in uri:
-        filesystem, path = pafs.FileSystem.from_uri(uri)
-        return filesystem, path
-    return pafs.LocalFileSystem(), uri

@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow.fs as pafs
 
 from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound
+from core.filesystems import filesystem_of
 from core.lance_io import manifest
-from core.lance_io.opening import NO_VERSION, OTHER_VERSION, filesystem_of
+from core.lance_io.opening import NO_VERSION, OTHER_VERSION
 from core.lance_io.panics import is_panic
 from core.storage_errors import failed, refusal
 

@@ -14,11 +14,12 @@ import pyarrow.fs as pafs
 from core.database_roots import EVERYWHERE, DatabaseRoots
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
+from core.filesystems import filesystem_of
 from core.lance_io import dialect
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
-from core.lance_io.opening import filesystem_of, open_latest, open_version
+from core.lance_io.opening import open_latest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.locations import TABLE_ENDING, canonical_database

@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from core.domain.table import DataFile, Fragment
+from core.filesystems import filesystem_of
 from core.lance_io import manifest
-from core.lance_io.opening import filesystem_of
 from core.lance_io.protobuf import FRAGMENTS, Layout, message_class
 from core.lance_io.protobuf import Kind as _Kind
 

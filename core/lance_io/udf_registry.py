@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 from core import whole_files
 from core.domain.udf import UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
-from core.lance_io.opening import filesystem_of
+from core.filesystems import filesystem_of
 from core.storage_errors import in_use
 from core.udf import codec
 from core.udf.definition_checks import check_definition, check_identity

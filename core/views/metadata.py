@@ -52,16 +52,22 @@ def read(schema: pa.Schema) -> ViewDefinition | None:
     return from_metadata(schema.metadata or {})
 
 
+def is_view(metadata: Mapping[bytes, bytes]) -> bool:
+    """Tell whether a table is a view by the schema's metadata, a damaged one too."""
+    return QUERY.encode() in metadata or DIGEST.encode() in metadata
+
+
 def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
     """Return what `read` does, from the schema's metadata alone."""
-    if QUERY.encode() not in metadata and DIGEST.encode() not in metadata:
+    if not is_view(metadata):
         return None
     try:
         return _read({key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")})
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataLoss(
             "VIEW_DAMAGED",
-            f"The table's metadata does not say what the view holds ({error!r}): drop the view and create it again",
+            f"The table's metadata does not say what the view holds ({error!r}): restore the version before; where "
+            "there is none, drop the view and create it again",
         ) from None
 
 

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
-import pyarrow.fs as pafs
 
 from core.domain.work import UdfRef
 from core.errors import FailedPrecondition
+from core.filesystems import filesystem_of
+from core.storage_errors import in_use
 from core.udf.python_versions import PYTHON, python_mismatch
 
 _loaded: dict[str, Callable[..., Any]] = {}
@@ -26,7 +27,9 @@ def load(ref: UdfRef) -> Callable[..., Any]:
     Raises:
         FailedPrecondition: UDF_DIGEST_MISMATCH, where the bundle is missing or has another sha256;
             UDF_PYTHON_MISMATCH, where it was made with another version of Python;
-            UDF_NOT_LOADABLE, where unpickling, importing or instantiating raised.
+            UDF_NOT_LOADABLE, where unpickling, importing or instantiating raised; the reasons of
+            `core.storage_errors`, where the bundle may not be read.
+        Unavailable: STORE_UNAVAILABLE, where the bundle cannot be read now.
     """
     key = ref.identity
     if key not in _loaded:
@@ -38,7 +41,7 @@ def load(ref: UdfRef) -> Callable[..., Any]:
 def _from_bundle(ref: UdfRef) -> Any:
     if ref.bundle_python != PYTHON:
         raise python_mismatch(ref.name, ref.version, ref.bundle_python, PYTHON)
-    data = _read(ref.bundle_uri)
+    data = _read(ref)
     digest = None if data is None else hashlib.sha256(data).hexdigest()
     if data is None or digest != ref.bundle_sha256:
         what = "is missing" if data is None else f"has sha256 {digest}, not {ref.bundle_sha256}"
@@ -83,14 +86,12 @@ def _not_loadable(ref: UdfRef, error: Exception) -> FailedPrecondition:
     )
 
 
-def _read(uri: str) -> bytes | None:
-    """Return the bytes of a file; None where there is none."""
-    if "://" in uri:
-        filesystem, path = pafs.FileSystem.from_uri(uri)
-    else:
-        filesystem, path = pafs.LocalFileSystem(), uri
+def _read(ref: UdfRef) -> bytes | None:
+    """Return the bytes of a bundle; None where there is none."""
     try:
-        with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
+        with in_use(f"The bundle of function {ref.name}@{ref.version}", ref.bundle_uri):
+            filesystem, path = filesystem_of(ref.bundle_uri)
+            with filesystem.open_input_stream(path) as stream:
+                return bytes(stream.read())
     except FileNotFoundError:
         return None

@@ -11,7 +11,7 @@ import xxhash
 
 from core.domain.row_address import addresses_of, fragments_of, offsets_of
 from core.errors import DataLoss, NotFound
-from core.lance_io.opening import filesystem_of
+from core.filesystems import filesystem_of
 from core.lance_io.views.refresh_folder import REFRESH_FOLDER, read_beside, write_beside
 from core.views.rows import Ids
 

@@ -16,9 +16,10 @@ from lance.file import LanceFileWriter
 from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
 from core.errors import Aborted, DataLoss
+from core.filesystems import filesystem_of
 from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.error_translation import using_storage
-from core.lance_io.opening import filesystem_of, open_version
+from core.lance_io.opening import open_version
 from core.lance_io.scan import batches_of
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import fields_of

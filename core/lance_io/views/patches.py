@@ -15,9 +15,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from core.filesystems import filesystem_of
 from core.lance_io import footer
 from core.lance_io.column_files import data_path
-from core.lance_io.opening import filesystem_of
 from core.sorted_sets import distinct
 from core.views.rows import NO_IDS, Ids
 

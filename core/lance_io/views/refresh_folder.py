@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core import whole_files
+from core.filesystems import filesystem_of
 from core.lance_io.error_translation import using_storage
-from core.lance_io.opening import filesystem_of
 
 #: The folder of a view that they lie in.
 REFRESH_FOLDER = "_refresh"

@@ -24,11 +24,12 @@ from core import keys, row_states
 from core.crash_points import crash_point
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import Aborted, DataLoss, LemanError, NotFound
+from core.filesystems import filesystem_of
 from core.lance_io import column_files
 from core.lance_io.concatenation import one_batch
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
 from core.lance_io.manifest import read_fragments
-from core.lance_io.opening import filesystem_of, move_to_latest, open_latest
+from core.lance_io.opening import move_to_latest, open_latest
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.lance_io.views.files import storage_version

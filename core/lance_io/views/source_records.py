@@ -18,9 +18,10 @@ import xxhash
 from core.domain.table import Fragment, TableSnapshot
 from core.domain.view import ViewQuery
 from core.errors import NotFound
+from core.filesystems import filesystem_of
 from core.lance_io.error_translation import using_storage
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
-from core.lance_io.opening import filesystem_of, open_version
+from core.lance_io.opening import open_version
 from core.lance_io.protobuf import Kind, Layout, message_class
 from core.lance_io.tables import snapshot_of
 from core.lance_io.views.refresh_folder import REFRESH_FOLDER, bytes_beside, write_beside

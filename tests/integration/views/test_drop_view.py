@@ -111,7 +111,19 @@ def test_a_damaged_view_can_be_dropped(db):
     view = db.create_materialized_view("v", table.search(None))
     view.to_lance().update_schema_metadata({QUERY: "{"})
 
-    with pytest.raises(leman.errors.LemanError, match="drop the view and create it again") as caught:
+    with pytest.raises(leman.errors.LemanError, match="none, drop the view and create it again") as caught:
+        view.refresh(progress=False)
+    assert caught.value.reason == "VIEW_DAMAGED"
+    db.drop_view("v")
+    assert db.table_names() == ["t"]
+
+
+def test_a_view_that_lost_its_query_can_be_dropped(db):
+    table = db.create_table("t", numbers(10))
+    view = db.create_materialized_view("v", table.search(None))
+    view.to_lance().update_schema_metadata({QUERY: None})
+
+    with pytest.raises(leman.errors.LemanError, match="restore the version before") as caught:
         view.refresh(progress=False)
     assert caught.value.reason == "VIEW_DAMAGED"
     db.drop_view("v")

@@ -47,6 +47,9 @@ def test_the_environment_wins(monkeypatch):
     [
         ("LEMAN_WRITER__STALL_IDEL_CHECKS", "3"),
         ("LEMAN_WRITTER__STALL_IDLE_CHECKS", "3"),
+        ("LEMAN_SERVER_TOKEN", "0123456789abcdef"),
+        ("leman_redis_url", "redis://redis:6379/0"),
+        ("LEMAN_SPARK_MASTER_", "local"),
         ("LEMAN_SERVER__PORT", "70000"),
         ("LEMAN_SERVER__PORT", "http"),
         ("LEMAN_LOG__LEVEL", "loud"),
@@ -83,8 +86,9 @@ def test_a_token_that_no_header_carries_is_refused_and_not_told(monkeypatch, var
     assert token == " " or token not in caught.value.message
 
 
-def test_other_variables_of_ours_are_left_alone(monkeypatch):
-    monkeypatch.setenv("LEMAN_CRASH", "point:1")
+@pytest.mark.parametrize("name", ["LEMAN_CRASH", "LEMAN_TOKEN", "LEMAN_DEBUG", "LEMAN_VERSION", "LEMAN_SPARK_MASTER"])
+def test_other_variables_of_ours_are_left_alone(monkeypatch, name):
+    monkeypatch.setenv(name, "point:1")
     config.load()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
 from core.domain.work import UdfRef
-from core.errors import AlreadyExists, DataLoss, FailedPrecondition
+from core.errors import AlreadyExists, DataLoss, FailedPrecondition, Unavailable
 from core.lance_io.udf_registry import UdfRegistry
 from core.udf import codec
 from core.udf.python_versions import PYTHON
@@ -161,6 +161,17 @@ def test_a_bundle_that_is_gone_or_damaged_is_missed_refused_and_put_again(regist
     put(registry, udf)
     assert path.read_bytes() == BUNDLE
     assert not registry.needs_bundle(udf)
+
+
+def test_a_bundle_that_cannot_be_read_now_is_an_error_of_the_storage(registry, tmp_path):
+    udf = bundled()
+    put(registry, udf)
+    path = tmp_path / "_leman" / "udfs" / f"{udf.bundle_sha256}.bundle"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(Unavailable, match="The bundle of function double@unreadable cannot be used now") as caught:
+        function_loading.load(dataclasses.replace(ref(registry, udf), version="unreadable"))
+    assert (caught.value.reason, caught.value.facts["uri"]) == ("STORE_UNAVAILABLE", str(path))
 
 
 def test_a_bundle_of_another_python_is_refused_before_anything_is_stored(registry, tmp_path):
