@@ -87,13 +87,18 @@ def test_a_root_that_is_no_place_is_refused(root):
 
 
 def requests(place, table):
-    """Requests that name a place, each in another way."""
-    job = jobs_pb2.CreateJobRequest()
-    job.backfill.table.database, job.backfill.table.table = place, table
-    view = catalog_pb2.CreateMaterializedViewRequest(database=place, name=table)
-    refresh = jobs_pb2.CreateJobRequest()
-    refresh.refresh.view.database, refresh.refresh.view.table = place, table
-    return [job, view, refresh, commit_pb2.DropViewRequest(database=place, name=table)]
+    """Requests that name a table, each in another way."""
+    named = catalog_pb2.TableRef(database=place, table=table)
+    job, refresh = jobs_pb2.CreateJobRequest(), jobs_pb2.CreateJobRequest()
+    job.backfill.table.CopyFrom(named)
+    refresh.refresh.view.CopyFrom(named)
+    return [
+        job,
+        refresh,
+        catalog_pb2.CreateMaterializedViewRequest(view=named),
+        commit_pb2.DropViewRequest(view=named),
+        catalog_pb2.AlterColumnsRequest(table=named),
+    ]
 
 
 def test_every_place_in_a_request_counts_and_so_does_a_table_beside_it(lake):
@@ -104,7 +109,8 @@ def test_every_place_in_a_request_counts_and_so_does_a_table_beside_it(lake):
         refused(canonicalise, request, roots)
     for uri in (f"{lake}/db/t.lance", f"{lake}/out/u.lance"):
         refused(canonicalise, submission_pb2.SubmitCommitRequest(uri=uri), roots)
-    source = catalog_pb2.CreateMaterializedViewRequest(database=f"{lake}/db", name="v")
+    source = catalog_pb2.CreateMaterializedViewRequest()
+    source.view.database, source.view.table = f"{lake}/db", "v"
     source.query.source.database, source.query.source.table = "/elsewhere", "t"
     refused(canonicalise, source, roots)
     assert refused(canonicalise, catalog_pb2.ListTablesRequest(database="/elsewhere"), roots).startswith("'/elsewhere'")

@@ -16,7 +16,7 @@ from core import telemetry
 from core.config import Log, Server, Settings
 from core.errors import NotFound
 from core.rpc import audit
-from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
+from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, udf_pb2
 from leman_internal.v1 import submission_pb2
 from tests.unit.core.rpc.http_helpers import CANCEL_JOB, JSON, http
 from tests.unit.core.rpc.test_forwarding import front
@@ -148,9 +148,11 @@ def test_a_line_names_what_a_request_is_about_and_none_of_what_it_carries():
     register = catalog_pb2.RegisterUdfRequest(database="/lake", bundle=b"secret")
     register.definition.name, register.definition.version = "f", "1"
     assert audit.subjects(register) == {"database": "/lake", "udf": "f", "udf_version": "1"}
-    drop = commit_pb2.DropViewRequest(database="/lake", name="v")
-    assert audit.subjects(drop) == {"database": "/lake", "name": "v"}
+    drop = commit_pb2.DropViewRequest(view=catalog_pb2.TableRef(database="/lake", table="v"))
+    assert audit.subjects(drop) == {"database": "/lake", "table": "v"}
+    get = catalog_pb2.GetUdfRequest(database="/lake", udf=udf_pb2.UdfRef(name="f", version="1"))
+    assert audit.subjects(get) == {"database": "/lake", "udf": "f", "udf_version": "1"}
     commit = submission_pb2.SubmitCommitRequest(uri="/lake/t.lance", job_id="j1")
     assert audit.subjects(commit) == {"uri": "/lake/t.lance", "job_id": "j1"}
-    long = commit_pb2.DropViewRequest(database="/" + "x" * 1000, name="v\nevent=audit")
+    long = catalog_pb2.ListTablesRequest(database="/" + "x" * 1000)
     assert len(audit.subjects(long)["database"]) == 256
