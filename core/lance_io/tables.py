@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow.fs as pafs
 
 from core.database_roots import EVERYWHERE, DatabaseRoots
 from core.domain.table import Fragment, TableField, TableSnapshot
-from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound
+from core.errors import InvalidArgument, LemanError, NotFound
 from core.filesystems import filesystem_of
 from core.lance_io import dialect
 from core.lance_io.dialect import Dialect
@@ -21,6 +20,7 @@ from core.lance_io.error_translation import using_storage
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import open_latest, open_version
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.sql_messages import expression_error, filter_message
 from core.lance_io.table_errors import table_error
 from core.locations import TABLE_ENDING, canonical_database
 from core.sql import case_expressions, expressions, filters, json_columns
@@ -30,13 +30,7 @@ from core.udf import blobs
 INCARNATION_KEY = "leman.incarnation"
 _VERSIONS = "_versions"
 
-_RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
-_PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
-_NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
-_PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
-_COLUMNS_LISTED = 40
-_NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
-_NO_COLUMN = "Scans must request at least one column"
+_TAGS_LISTED = 40
 #: Types of views: Lance computes with them, and stores none.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
@@ -118,7 +112,7 @@ class LanceTables:
         tags = self._open(uri, 0).tags.list()
         if tag in tags:
             return int(tags[tag]["version"])
-        listed = ", ".join(sorted(tags)[:_COLUMNS_LISTED]) or "none"
+        listed = ", ".join(sorted(tags)[:_TAGS_LISTED]) or "none"
         raise NotFound("TAG_NOT_FOUND", f"Table {uri} has no tag '{tag}'. Its tags: {listed}", uri=uri, tag=tag)
 
     def check_filter(self, uri: str, where: str, version: int = 0) -> None:
@@ -137,7 +131,7 @@ class LanceTables:
         try:
             spoken = Dialect(dataset).lance(where)
         except dialect.ERRORS as error:
-            raise filters.invalid(_filter_message(error, columns)) from None
+            raise filters.invalid(filter_message(error, columns)) from None
         _explain(dataset, spoken, columns)
         try:
             _explain(dataset, f"({spoken})", columns)
@@ -163,7 +157,7 @@ class LanceTables:
         except InvalidArgument as error:
             raise expressions.invalid(error.message.removeprefix("Invalid filter: ")) from None
         except dialect.ERRORS as error:
-            raise _expression_error(error, dataset.schema.names) from None
+            raise expression_error(error, dataset.schema.names) from None
         found = schema.field(0).type
         if pa.types.is_null(found):
             raise expressions.invalid("it is NULL for every row, of no type; write cast(NULL as …)")
@@ -288,46 +282,7 @@ def _explain(dataset: lance.LanceDataset, where: str, columns: list[str]) -> Non
     try:
         dataset.scanner(columns=[], with_row_id=True, filter=where).explain_plan()
     except Exception as error:  # noqa: BLE001 - Lance raises ValueError, OSError and panics alike
-        raise filters.invalid(_filter_message(error, columns)) from None
-
-
-def clean_message(message: str) -> str:
-    """Return Lance's own sentence, without paths of its sources and names of its error classes."""
-    text = _RUST_PATH.sub("", message).strip()
-    text = re.sub(r"LanceError\(\w+\): ", "", text)
-    parser = _PARSER.search(text)
-    if parser:
-        return parser[1]
-    for prefix in _PREFIXES:
-        text = text.replace(prefix, "")
-    return text.split("\n")[0][:500]
-
-
-def _expression_error(error: Exception, columns: list[str]) -> LemanError:
-    text = clean_message(str(error))
-    if _NO_COLUMN in text:
-        return expressions.invalid("it reads no column of the table: every row would get the same value")
-    missing = _unknown_column(text, columns)
-    return FailedPrecondition("INPUT_COLUMN_MISSING", missing) if missing else expressions.invalid(text)
-
-
-def _filter_message(error: Exception, columns: list[str]) -> str:
-    text = clean_message(str(error))
-    if "INTERVAL" in text:
-        return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
-    if _NO_TIME.search(text):
-        return f"{text}; write times like timestamp '2024-06-01' or date '2024-06-01'"
-    return _unknown_column(text, columns) or text
-
-
-def _unknown_column(text: str, columns: list[str]) -> str:
-    """Return what to say about a column that Lance does not find; empty where that is not what it says."""
-    unknown = _NO_FIELD.search(text)
-    if unknown is None:
-        return ""
-    name = unknown["plain"] or unknown["quoted"].replace('""', '"')
-    listed = ", ".join(columns[:_COLUMNS_LISTED]) + (", …" if len(columns) > _COLUMNS_LISTED else "")
-    return f"Column '{name}' not found in table schema. Its columns are: {listed}"
+        raise filters.invalid(filter_message(error, columns)) from None
 
 
 def open_table(uri: str) -> lance.LanceDataset:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from core.errors import FailedPrecondition
 from core.lance_io.error_translation import LANCE_ERRORS
-from core.lance_io.tables import clean_message
+from core.lance_io.sql_messages import clean_message
 from core.views.rows import Ids
 
 _Read = Callable[[Ids], object]
