@@ -1,9 +1,9 @@
 """Read what compaction tracing and checkpoint migration need, and no more.
 
 The history of compactions is read for two purposes. Where a fragment's file has a name that says nothing, it tells
-which of its rows are computed (`row_tracing` decides). Where checkpoints or finished files are stored under a fragment
-that is gone, it tells where their rows went (`checkpoint_migration` decides). The history of a table that has neither
-is not read.
+which of its rows are computed (`compacted_rows` decides). Where checkpoints or finished files are stored under a
+fragment that is gone, it tells where their rows went (`checkpoint_migration` decides). The history of a table that has
+neither is not read.
 
 What an earlier run recorded of a file comes first: then the history is not read for it, which may be cleaned by now.
 """

@@ -204,7 +204,7 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHeader:
-    """Everything that holds for all fragments of a plan. Meanings: `protos/leman/v1/planner.proto`."""
+    """Everything that holds for all fragments of a plan. Meanings: `protos/leman/internal/v1/plan.proto`."""
 
     uri: str
     read_version: int

@@ -1,1 +1,1 @@
-"""What functions are, and what columns say of theirs: definitions, checks, bindings, types."""
+"""What functions and computed columns are: definitions, checks, bindings, storable types."""

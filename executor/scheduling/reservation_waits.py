@@ -1,4 +1,4 @@
-"""The waits for reservations of other jobs: for how long, and which of them nobody renews any more. Pure.
+"""The waits for reservations of other jobs: for how long, and which of them nobody renews any more.
 
 A holder that lives renews what it has, several times in a lifetime. One that is not renewed for a few lifetimes of our
 own clock is dead, whatever the clock of Redis says, or was never a job's: the rows are computed all the same.

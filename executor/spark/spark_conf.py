@@ -1,4 +1,4 @@
-"""The settings of Spark, and what they say about its executors. Pure."""
+"""The settings of Spark, and what they say about its executors. Counts this machine's cores."""
 
 from __future__ import annotations
 

@@ -533,7 +533,7 @@ class MigratedRows(_message.Message):
     another fragment has the first ones.
     """
     before_version: _builtins.int
-    """The version of the table that tells which of them are not deleted; 0: none is."""
+    """The version of the table that tells which of them are deleted; 0: none of them is."""
     @_builtins.property
     def covered(self) -> _planner_pb2.RowRange:
         """What it covers."""

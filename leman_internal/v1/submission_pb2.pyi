@@ -487,8 +487,8 @@ class FragmentOutcome(_message.Message):
     status: Global___FragmentOutcome.Status.ValueType
     """What became of it."""
     reason: _builtins.str
-    """Why it was rejected: FRAGMENT_CHANGED, FRAGMENT_GONE, INPUT_CHANGED, FILE_MISSING, FILE_DAMAGED,
-    ROW_COUNT_MISMATCH, TYPE_MISMATCH, CONFLICT.
+    """Why it was rejected: FRAGMENT_CHANGED, FRAGMENT_GONE, INPUT_CHANGED, VERSION_GONE, FILE_MISSING, FILE_DAMAGED,
+    FILE_LACKS_ROWS, ROW_COUNT_MISMATCH, TYPE_MISMATCH, CONFLICT.
     """
     message: _builtins.str
     """For a person."""

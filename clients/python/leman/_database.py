@@ -302,7 +302,8 @@ class Database:
 
         Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition: the job has not ended
         (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again),
-        keep_others with a function of other inputs (KEPT_INPUTS_DIFFER).
+        it refreshed a view (NOT_A_BACKFILL), keep_others with a function of other inputs (KEPT_INPUTS_DIFFER), or
+        after a job that computed with a function that is not the column's (KEEP_OTHERS_FUNCTION).
         """
         return retry_job(self._services, self._registration, self.uri, job_id, udf, keep_others=keep_others)
 

@@ -54,7 +54,7 @@ class StoredFile:
     removed: bool = False
 
     @property
-    def is_referenced(self) -> bool:
+    def is_needed(self) -> bool:
         """Whether it can still be used."""
         return self.use == "OPEN"
 

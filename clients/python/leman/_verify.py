@@ -72,7 +72,8 @@ class Verification:
     def __str__(self) -> str:
         looked, size = sum(c.looked for c in self.checked), sum(c.bytes for c in self.checked)
         left = sum(c.unverifiable for c in self.checked)
-        what = f"{len(self.findings):,} findings" if self.findings else "sound" if self.complete else "sound so far"
+        found = f"{len(self.findings):,} finding{'' if len(self.findings) == 1 else 's'}"
+        what = found if self.findings else "sound" if self.complete else "sound so far"
         return f"{what}: {looked:,} things ({size:,} bytes) looked at, {left:,} of them not verifiable"
 
 

@@ -1,1 +1,1 @@
-"""Views in Lance: what changed in a source, files of a view, commits to it."""
+"""Views in Lance: files of a view, the rows of its source, and what it records of them."""

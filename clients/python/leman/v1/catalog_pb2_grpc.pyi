@@ -37,8 +37,8 @@ class CatalogServiceStub:
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+      the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -60,7 +60,7 @@ class CatalogServiceStub:
     Errors:
     * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
     * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
-      not know a part of it; mend the field that BadRequest names.
+      not know a part of it; correct the field that BadRequest names.
     * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
     * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
       along.
@@ -116,6 +116,8 @@ class CatalogServiceStub:
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
     """
     AlterColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
@@ -145,19 +147,21 @@ class CatalogServiceStub:
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
       stopping; send the same call again.
     * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
-      restore the table's version before.
+      restore the table's version before; where there is none, drop the column or the view and make it again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
     """
     DescribeTable: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]
     """Schema, version, rows and computed columns of one table.
 
     Errors:
     * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-      before.
+      before; where there is none, drop the column and add it again.
     * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
@@ -179,7 +183,7 @@ class CatalogServiceStub:
     * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
       expression that the message names.
     * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-      that no view can have; mend the field that BadRequest names.
+      that no view can have; correct the field that BadRequest names.
     * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
       view's database; create or register it.
     * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
@@ -200,13 +204,17 @@ class CatalogServiceStub:
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
       stopping; send the same call again.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+    * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
     """
     GetMaterializedView: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]
     """A view: its query, source, recorded source version and counts.
 
     Errors:
     * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-    * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before.
+    * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
+      there is none, drop the view and create it again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
@@ -225,8 +233,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+      the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -245,7 +253,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     Errors:
     * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
     * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
-      not know a part of it; mend the field that BadRequest names.
+      not know a part of it; correct the field that BadRequest names.
     * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
     * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
       along.
@@ -301,6 +309,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
     """
     AlterColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AlterColumnsRequest, _catalog_pb2.AlterColumnsResponse]  # type: ignore[assignment]
     """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
@@ -330,19 +340,21 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
       stopping; send the same call again.
     * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
-      restore the table's version before.
+      restore the table's version before; where there is none, drop the column or the view and make it again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
     """
     DescribeTable: _aio.UnaryUnaryMultiCallable[_catalog_pb2.DescribeTableRequest, _catalog_pb2.DescribeTableResponse]  # type: ignore[assignment]
     """Schema, version, rows and computed columns of one table.
 
     Errors:
     * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-      before.
+      before; where there is none, drop the column and add it again.
     * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
@@ -364,7 +376,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
       expression that the message names.
     * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-      that no view can have; mend the field that BadRequest names.
+      that no view can have; correct the field that BadRequest names.
     * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
       view's database; create or register it.
     * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
@@ -385,13 +397,17 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
       stopping; send the same call again.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+    * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+    * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
     """
     GetMaterializedView: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]  # type: ignore[assignment]
     """A view: its query, source, recorded source version and counts.
 
     Errors:
     * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-    * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before.
+    * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
+      there is none, drop the view and create it again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
@@ -409,8 +425,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+      the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -433,7 +449,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
         * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
-          not know a part of it; mend the field that BadRequest names.
+          not know a part of it; correct the field that BadRequest names.
         * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
         * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
           along.
@@ -507,6 +523,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+        * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
         """
 
     @_abc_1.abstractmethod
@@ -542,12 +560,14 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
           stopping; send the same call again.
         * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
-          restore the table's version before.
+          restore the table's version before; where there is none, drop the column or the view and make it again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
+        * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
         """
 
     @_abc_1.abstractmethod
@@ -560,7 +580,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * `DATA_LOSS` (BINDING_DAMAGED): what a column says of itself is not what was written; restore the table's version
-          before.
+          before; where there is none, drop the column and add it again.
         * `INVALID_ARGUMENT` (RESERVED_NAME): names like this one are Leman's own; name a table of yours.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
@@ -594,7 +614,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
           expression that the message names.
         * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
-          that no view can have; mend the field that BadRequest names.
+          that no view can have; correct the field that BadRequest names.
         * `NOT_FOUND` (TABLE_NOT_FOUND, UDF_NOT_FOUND): the source is not there, or a function is not registered in the
           view's database; create or register it.
         * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
@@ -615,6 +635,9 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
           stopping; send the same call again.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+        * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+        * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -627,7 +650,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; DescribeTable tells of it.
-        * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before.
+        * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
+          there is none, drop the view and create it again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.

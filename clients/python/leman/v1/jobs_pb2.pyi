@@ -184,7 +184,21 @@ class Job(_message.Message):
 
     @_builtins.property
     def error(self) -> _status_pb2.Status:
-        """Why it failed."""
+        """Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
+        * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+          function or the policy. The details tell the row.
+        * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
+          the function's timeout; as for UDF_FAILED, or give the workers more memory.
+        * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
+          imports, or register it again.
+        * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+        * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
+        * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
+          again.
+        * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
+        * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+        * INTERNAL_BUG: a bug; report it.
+        """
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
@@ -1506,7 +1520,9 @@ class RowError(_message.Message):
     column: _builtins.str
     """The column."""
     row_address: _builtins.int
-    """fragment id << 32 | physical offset, in the version that the job read."""
+    """fragment id << 32 | physical offset, in the version that the job read: of the table, for a refresh of the view's
+    source.
+    """
     error_type: _builtins.str
     """Class of the exception, with its module unless that is builtins."""
     error_message: _builtins.str

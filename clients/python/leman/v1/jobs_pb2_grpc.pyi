@@ -38,8 +38,8 @@ class JobServiceStub:
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+      the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -53,12 +53,12 @@ class JobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     CreateJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]
-    """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
-    nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
-    request id it is answered with that one.
+    """Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
+    done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
+    same request id it is answered with that one.
 
     Errors:
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; mend the
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
       field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
@@ -67,7 +67,10 @@ class JobServiceStub:
       there.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-    * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
+    * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+      again after RetryInfo's delay, and do what the message says.
+    * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+      message says.
     * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
       answer.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -83,7 +86,7 @@ class JobServiceStub:
 
     Errors:
     * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
-    * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; mend the field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
     """
@@ -153,7 +156,7 @@ class JobServiceStub:
       again.
     * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
       `keep_others` out.
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; mend the
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
       field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
@@ -162,7 +165,10 @@ class JobServiceStub:
       there.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-    * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
+    * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+      again after RetryInfo's delay, and do what the message says.
+    * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+      message says.
     * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
@@ -188,8 +194,8 @@ class JobServiceAsyncStub(JobServiceStub):
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+      the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -200,12 +206,12 @@ class JobServiceAsyncStub(JobServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]  # type: ignore[assignment]
-    """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
-    nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
-    request id it is answered with that one.
+    """Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
+    done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
+    same request id it is answered with that one.
 
     Errors:
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; mend the
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
       field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
@@ -214,7 +220,10 @@ class JobServiceAsyncStub(JobServiceStub):
       there.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-    * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
+    * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+      again after RetryInfo's delay, and do what the message says.
+    * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+      message says.
     * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
       answer.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -230,7 +239,7 @@ class JobServiceAsyncStub(JobServiceStub):
 
     Errors:
     * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
-    * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; mend the field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
     """
@@ -300,7 +309,7 @@ class JobServiceAsyncStub(JobServiceStub):
       again.
     * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
       `keep_others` out.
-    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; mend the
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
       field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
@@ -309,7 +318,10 @@ class JobServiceAsyncStub(JobServiceStub):
       there.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-    * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
+    * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+      again after RetryInfo's delay, and do what the message says.
+    * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+      message says.
     * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
@@ -334,8 +346,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-      field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+      the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -350,12 +362,12 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.CreateJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.CreateJobResponse, _abc.Awaitable[_jobs_pb2.CreateJobResponse]]:
-        """Accepts a job and returns at once: running, waiting for its turn (PENDING) where as many run as may, or done where
-        nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the same
-        request id it is answered with that one.
+        """Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
+        done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
+        same request id it is answered with that one.
 
         Errors:
-        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; mend the
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
           field that BadRequest names.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
@@ -364,7 +376,10 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           there.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-        * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
+        * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+          again after RetryInfo's delay, and do what the message says.
+        * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+          message says.
         * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
           answer.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -392,7 +407,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
-        * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; mend the field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
         * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
           the first page.
         """
@@ -498,7 +513,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           again.
         * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
           `keep_others` out.
-        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; mend the
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
           field that BadRequest names.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
@@ -507,7 +522,10 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           there.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
-        * `UNAVAILABLE` (SPARK_STARTING, SPARK_FAILED, SPARK_NOT_STARTED): Spark is not up; send the same call again.
+        * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+          again after RetryInfo's delay, and do what the message says.
+        * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+          message says.
         * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """

@@ -162,7 +162,9 @@ class _RefreshReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refresh
     REFRESH_REASON_FUNCTION_CHANGED: _RefreshReason.ValueType  # 4
     """A column is to be computed by another function version."""
     REFRESH_REASON_SOURCE_HISTORY_LOST: _RefreshReason.ValueType  # 5
-    """The version that the view was made from was cleaned away: what changed since cannot be told."""
+    """The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
+    changed since cannot be told.
+    """
     REFRESH_REASON_SOURCE_REPLACED: _RefreshReason.ValueType  # 6
     """The source was dropped and made anew under its name."""
     REFRESH_REASON_FORCED: _RefreshReason.ValueType  # 7
@@ -182,7 +184,9 @@ REFRESH_REASON_SOURCE_CHANGED: RefreshReason.ValueType  # 3
 REFRESH_REASON_FUNCTION_CHANGED: RefreshReason.ValueType  # 4
 """A column is to be computed by another function version."""
 REFRESH_REASON_SOURCE_HISTORY_LOST: RefreshReason.ValueType  # 5
-"""The version that the view was made from was cleaned away: what changed since cannot be told."""
+"""The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
+changed since cannot be told.
+"""
 REFRESH_REASON_SOURCE_REPLACED: RefreshReason.ValueType  # 6
 """The source was dropped and made anew under its name."""
 REFRESH_REASON_FORCED: RefreshReason.ValueType  # 7
@@ -223,7 +227,7 @@ Global___SourceChangeKind: _TypeAlias = SourceChangeKind  # noqa: Y015
 
 @_typing.final
 class BackfillSpec(_message.Message):
-    """What a backfill is asked to do. Names are those of the Python API."""
+    """What a backfill is asked to do. Names are those of the Python API, but for `checkpoint`, `read_tag` and `failed_only`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -283,7 +287,7 @@ class BackfillSpec(_message.Message):
 
     @_builtins.property
     def checkpoint(self) -> _udf_pb2.CheckpointBounds:
-        """Rows and time between checkpoints; overrides what the function asks for."""
+        """Rows between checkpoints; overrides what the function asks for."""
 
     def __init__(
         self,

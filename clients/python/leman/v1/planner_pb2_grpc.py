@@ -37,8 +37,8 @@ class PlannerServiceStub(object):
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-    field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+    the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
     do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -82,8 +82,8 @@ class PlannerServiceServicer(object):
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-    field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+    the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
     do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -97,7 +97,7 @@ class PlannerServiceServicer(object):
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
-        mend the field that BadRequest names.
+        correct the field that BadRequest names.
         * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
         * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
         name another one.
@@ -114,7 +114,7 @@ class PlannerServiceServicer(object):
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
         * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
         * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
-        version before.
+        version before; where there is none, drop the column and add it again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
         Leman.
@@ -130,7 +130,7 @@ class PlannerServiceServicer(object):
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_NUMBER, UNKNOWN_VALUE): a negative number, or a policy that this release does not know;
-        mend the field that BadRequest names.
+        correct the field that BadRequest names.
         * `NOT_FOUND` (VERSION_NOT_FOUND): the source has no such version, or it was cleaned away; name another one.
         * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
         * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; ask for a backfill.
@@ -144,7 +144,7 @@ class PlannerServiceServicer(object):
         * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
         policy FULL.
         * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
-        again, restore the view's version before.
+        again; restore the view's version before, and where there is none, drop the view and create it again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
         Leman.
@@ -168,6 +168,13 @@ class PlannerServiceServicer(object):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
         Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
+        alter the column.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+        * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
+        * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
+        version before; where there is none, drop the column and add it again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -211,8 +218,8 @@ class PlannerService(object):
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): a place is none; mend the
-    field that BadRequest names.
+    * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+    the table name is not valid; correct the field that BadRequest names.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
     do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.

@@ -141,7 +141,7 @@ class UdfDefinition(_message.Message):
 
     @_builtins.property
     def checkpoint(self) -> Global___CheckpointBounds:
-        """Rows and time between checkpoints that its author asked for."""
+        """Rows between checkpoints that its author asked for."""
 
     @_builtins.property
     def error_policy(self) -> Global___ErrorPolicy:
@@ -323,7 +323,7 @@ Global___CheckpointBounds: _TypeAlias = CheckpointBounds  # noqa: Y015
 @_typing.final
 class ErrorPolicy(_message.Message):
     """What to do when the function raises: the first rule that matches the exception holds; without one the job fails.
-    A row that ends its worker process three times counts as raising `WorkerLost`, one that overruns the function's
+    A row that ends its worker process three or four times counts as raising `WorkerLost`, one that overruns the function's
     timeout as raising `UdfTimeout`; rules for all exceptions and for `Exception` match both.
     """
 
