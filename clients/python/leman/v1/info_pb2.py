@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13leman/v1/info.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\"\x10\n\x0eGetInfoRequest\"\xa9\x01\n\x0fGetInfoResponse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x05\x12\x17\n\x0fplanner_address\x18\x04 \x01(\t\x12\x18\n\x10\x65xecutor_address\x18\x05 \x01(\t\x12\"\n\x1a\x63ommit_coordinator_address\x18\x06 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x07 \x01(\t2U\n\x0bInfoService\x12\x46\n\x07GetInfo\x12\x18.leman.v1.GetInfoRequest\x1a\x19.leman.v1.GetInfoResponse\"\x06\xb2\xde\"\x02\x08\x01\x42\x62\n\x0c\x64\x65v.leman.v1B\tInfoProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13leman/v1/info.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\"\x10\n\x0eGetInfoRequest\"\xa9\x01\n\x0fGetInfoResponse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x05\x12\x17\n\x0fplanner_address\x18\x04 \x01(\t\x12\x18\n\x10\x65xecutor_address\x18\x05 \x01(\t\x12\"\n\x1a\x63ommit_coordinator_address\x18\x06 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x07 \x01(\t2X\n\x0bInfoService\x12I\n\x07GetInfo\x12\x18.leman.v1.GetInfoRequest\x1a\x19.leman.v1.GetInfoResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x42\x62\n\x0c\x64\x65v.leman.v1B\tInfoProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,11 +34,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014dev.leman.v1B\tInfoProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1'
   _globals['_INFOSERVICE'].methods_by_name['GetInfo']._loaded_options = None
-  _globals['_INFOSERVICE'].methods_by_name['GetInfo']._serialized_options = b'\262\336\"\002\010\001'
+  _globals['_INFOSERVICE'].methods_by_name['GetInfo']._serialized_options = b'\220\002\001\262\336\"\002\010\001'
   _globals['_GETINFOREQUEST']._serialized_start=61
   _globals['_GETINFOREQUEST']._serialized_end=77
   _globals['_GETINFORESPONSE']._serialized_start=80
   _globals['_GETINFORESPONSE']._serialized_end=249
   _globals['_INFOSERVICE']._serialized_start=251
-  _globals['_INFOSERVICE']._serialized_end=336
+  _globals['_INFOSERVICE']._serialized_end=339
 # @@protoc_insertion_point(module_scope)
