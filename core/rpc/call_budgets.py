@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
@@ -32,6 +33,27 @@ log = structlog.get_logger(__name__)
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error as it is sent."""
+
+    code: grpc.StatusCode
+    message: str
+    details: bytes
+
+    @classmethod
+    def of(cls, error: LemanError) -> Refusal:
+        """Return what is sent of an error."""
+        details = status.to_status(error).SerializeToString()
+        return cls(status.code_of(error), status.header_message(error.message), details)
+
+    async def end(self, context: Context) -> NoReturn:
+        """End a call with it."""
+        metadata: list[tuple[str, str | bytes]] = [(status.DETAILS_KEY, self.details)]
+        metadata += [(key, value) for key, value in context.invocation_metadata() or () if key == REQUEST_ID]
+        await context.abort(self.code, self.message, tuple(metadata))
 
 
 class CallBudget:
@@ -61,6 +83,13 @@ class CallBudget:
         self._since = clock()
         self._refused = 0
         self._told = 0.0
+        error = ResourceExhausted(
+            "TOO_MANY_CALLS",
+            f"as many calls of {method} are at work as may be: send the call again after the delay in RetryInfo",
+            retry_after_seconds=_RETRY_SECONDS,
+        )
+        #: What a call hears that is one too many; made once, as it is to cost as little as can be.
+        self.refusal = Refusal.of(error)
 
     @property
     def full(self) -> bool:
@@ -87,18 +116,13 @@ class CallBudget:
         if self._at_work < self._most_overloaded // 2:
             self._overloaded = False
 
-    def refusal(self) -> LemanError:
-        """Return the error for a call that is one too many; the log tells of all of them once a second."""
+    def note_refusal(self) -> None:
+        """Count a call that is refused; the log tells of all of them once a second."""
         self._refused += 1
         now = self._clock()
         if now - self._told >= _LOOK_SECONDS:
             log.warning("calls are refused", method=self._method, refused=self._refused, at_work=self._at_work)
             self._refused, self._told = 0, now
-        return ResourceExhausted(
-            "TOO_MANY_CALLS",
-            f"{self._at_work} calls of {self._method} are at work: send the call again after the delay in RetryInfo",
-            retry_after_seconds=_RETRY_SECONDS,
-        )
 
 
 class BudgetInterceptor(grpc.aio.ServerInterceptor):
@@ -151,7 +175,7 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
 def _answered(budget: CallBudget, behavior: Callable[[Any, Context], Awaitable[Any]]) -> Any:
     async def call(request: Any, context: Context) -> Any:
         if budget.full:  # others have come since it was let in
-            await _abort(context, budget.refusal())
+            await _refuse(budget, context)
         begun = budget.begin()
         try:
             return await behavior(request, context)
@@ -169,7 +193,7 @@ def _written(budget: CallBudget, behavior: Callable[[Any, Context], Any], stalle
 
     async def call(request: Any, context: Context) -> None:
         if budget.full:
-            await _abort(context, budget.refusal())
+            await _refuse(budget, context)
         begun = budget.begin()
         try:
             async with contextlib.aclosing(behavior(request, context)) as messages:
@@ -177,7 +201,7 @@ def _written(budget: CallBudget, behavior: Callable[[Any, Context], Any], stalle
                     async with asyncio.timeout(stalled_seconds):
                         await context.write(message)
         except TimeoutError:
-            await _abort(context, _stalled(stalled_seconds))
+            await Refusal.of(_stalled(stalled_seconds)).end(context)
         finally:
             budget.end(begun)
 
@@ -186,9 +210,14 @@ def _written(budget: CallBudget, behavior: Callable[[Any, Context], Any], stalle
 
 def _refusing(budget: CallBudget) -> Any:
     async def refuse(_requests: Any, context: Context) -> None:
-        await _abort(context, budget.refusal())
+        await _refuse(budget, context)
 
     return refuse
+
+
+async def _refuse(budget: CallBudget, context: Context) -> NoReturn:
+    budget.note_refusal()
+    await budget.refusal.end(context)
 
 
 def _stalled(seconds: float) -> LemanError:
@@ -196,9 +225,3 @@ def _stalled(seconds: float) -> LemanError:
         "READER_STALLED",
         f"nobody took a message of this stream for {seconds:g} s: send the call again, and read what it answers",
     )
-
-
-async def _abort(context: Context, error: LemanError) -> NoReturn:
-    metadata = [(status.DETAILS_KEY, status.to_status(error).SerializeToString())]
-    metadata += [(key, value) for key, value in context.invocation_metadata() or () if key == REQUEST_ID]
-    await context.abort(status.code_of(error), status.header_message(error.message), tuple(metadata))

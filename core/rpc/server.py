@@ -46,6 +46,8 @@ INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
 _FITNESS_SECONDS = 0.5
+#: Calls of one method that gRPC holds until the event loop takes them.
+_HELD_CALLS = 8192
 
 log = structlog.get_logger(__name__)
 
@@ -292,6 +294,9 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", largest),
         ("grpc.max_receive_message_length", largest),
         ("grpc.so_reuseport", int(settings.server.reuse_port)),
+        # gRPC cancels calls that it holds when they are a thousand, without a word: these are ours to refuse.
+        ("grpc.server.max_pending_requests", _HELD_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 4 * _HELD_CALLS),
         # Peers ping an open call every 20 s (core.rpc.channels); without this a server takes that for abuse.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_time_ms", 30_000),

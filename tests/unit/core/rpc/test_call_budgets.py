@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 
 import grpc
 import pytest
@@ -95,6 +96,25 @@ def test_of_calls_at_once_none_is_lost_and_none_goes_without_a_reason():
             service.may_end.set()
             assert sorted(await asyncio.gather(*outcomes))[:10] == ["OK"] * 10
             assert len(service.ended) == 10
+
+    asyncio.run(scenario())
+
+
+def test_streams_that_come_all_at_once_are_opened_or_refused_and_none_is_dropped():
+    """gRPC itself would cancel some of them, without a word, once it holds a thousand that nobody has taken yet."""
+
+    async def outcome(stream) -> str:
+        try:
+            await stream.read()
+        except grpc.aio.AioRpcError as error:
+            return f"{error.code().name} {reason_of(error)}"
+        return "OK"
+
+    async def scenario():
+        async with running(Server(max_streams=5)) as (up, _), client(up) as stub:
+            streams = [stub.WatchJob(watch()) for _ in range(2500)]
+            seen = Counter(await asyncio.gather(*map(outcome, streams)))
+            assert seen == {"OK": 5, "RESOURCE_EXHAUSTED TOO_MANY_CALLS": 2495}
 
     asyncio.run(scenario())
 
