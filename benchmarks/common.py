@@ -130,12 +130,13 @@ def report(name: str, options: Options, targets: Sequence[Target], **sides: Any)
         **sides,
         "machine": machine(),
     }
-    print(json.dumps(_rounded(document), indent=2), flush=True)
+    print(json.dumps(rounded(document), indent=2), flush=True)
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any) -> Any:
+    """Four digits of each number."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: rounded(item) for key, item in value.items()}
+    return [rounded(item) for item in value] if isinstance(value, list | tuple) else value

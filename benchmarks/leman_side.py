@@ -25,7 +25,7 @@ import leman
 from benchmarks.practical_limit import Workload
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc, planner_pb2
 
-_START_SECONDS = 120.0
+_START_SECONDS = 300.0
 _STOP_SECONDS = 60.0
 _JOB_SECONDS = 3600.0
 TERMINAL = {

@@ -1,0 +1,108 @@
+"""Plots of a document of `benchmarks.load`, as SVG: `python -m benchmarks.load.plots out.json docs/load`.
+
+Needs requirements/bench.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib import pyplot as plt
+
+from benchmarks.common import Document
+
+mpl.use("svg")
+mpl.rcParams.update({"svg.hashsalt": "leman", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("document", type=Path)
+    parser.add_argument("folder", type=Path)
+    options = parser.parse_args()
+    draw(json.loads(options.document.read_text()), options.folder)
+
+
+def draw(document: Document, folder: Path) -> None:
+    """Draw what the document has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if document.get("rpcs"):
+        _peaks(document["rpcs"], folder / "peaks.svg")
+        _overload(document["rpcs"], folder / "overload.svg")
+    if document.get("soak"):
+        _soak(document["soak"]["samples"], folder / "soak.svg")
+
+
+def _peaks(rpcs: Document, path: Path) -> None:
+    figure, axes = plt.subplots(figsize=(7, 0.45 * len(rpcs) + 1))
+    names = list(rpcs)[::-1]
+    for offset, key, label in ((0.2, "bare", "bare grpc.aio, same answers"), (-0.2, "closed_loop", "Leman")):
+        rates = [rpcs[name][key]["answered_per_second"] for name in names]
+        bars = axes.barh([n + offset for n in range(len(names))], rates, 0.38, label=label)
+        axes.bar_label(bars, fmt="%.0f", padding=3)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("answers a second, closed loop")
+    axes.legend(frameon=False)
+    _save(figure, path)
+
+
+def _overload(rpcs: Document, path: Path) -> None:
+    shown = {name: rpc for name, rpc in rpcs.items() if rpc["open_loop"]}
+    figure, grid = plt.subplots(len(shown), 2, figsize=(9, 2.3 * len(shown)), squeeze=False)
+    for (rates, times), (name, rpc) in zip(grid, shown.items(), strict=True):
+        factors = [step["factor"] for step in rpc["open_loop"]]
+        peak = rpc["closed_loop"]["answered_per_second"]
+        rates.plot(factors, [step["answered_per_second"] for step in rpc["open_loop"]], "o-", label="answered")
+        rates.plot(factors, [_others(step) for step in rpc["open_loop"]], "x--", label="refused")
+        rates.axhline(peak, color="grey", linewidth=0.5)
+        rates.set(title=name, xscale="log", ylabel="calls a second")
+        for mark in ("p50", "p99"):
+            times.plot(
+                factors, [step["answered"].get(mark) for step in rpc["open_loop"]], "o-", label=f"answered {mark}"
+            )
+        times.plot(factors, [_refused_p99(step) for step in rpc["open_loop"]], "x--", label="refused p99")
+        probes = [max(p["answered"].get("p99", 0) for p in step["probes"].values()) for step in rpc["open_loop"]]
+        times.plot(factors, probes, "s:", label="health, GetJob, CancelJob p99, the worst")
+        times.set(title=name, xscale="log", yscale="log", ylabel="milliseconds")
+        for axes in (rates, times):
+            axes.set_xticks(factors, [f"{factor:g}×" for factor in factors])
+    grid[0][0].legend(frameon=False)
+    grid[0][1].legend(frameon=False)
+    _save(figure, path)
+
+
+def _soak(samples: dict[str, list[dict[str, float]]], path: Path) -> None:
+    kinds = (("mb", "megabytes"), ("handles", "handles"), ("threads", "threads"))
+    figure, grid = plt.subplots(len(kinds), 1, figsize=(8, 7), sharex=True)
+    for axes, (kind, label) in zip(grid, kinds, strict=True):
+        for name, rows in samples.items():
+            if rows and kind in rows[0]:
+                axes.plot([row["at"] / 60 for row in rows], [row[kind] for row in rows], label=name)
+        axes.set_ylabel(label)
+        axes.set_ylim(bottom=0)
+    grid[0].legend(frameon=False, ncols=3)
+    grid[-1].set_xlabel("minutes")
+    _save(figure, path)
+
+
+def _others(step: Document) -> float:
+    asked: float = step["calls_per_second"] - step["answered_per_second"]
+    return asked
+
+
+def _refused_p99(step: Document) -> float | None:
+    return max((other["p99"] for other in step["others"].values()), default=None)
+
+
+def _save(figure: Any, path: Path) -> None:
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
