@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
@@ -14,6 +15,8 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorSet,
     MethodDescriptorProto,
 )
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
 PACKAGE = "leman.v1"
 #: Numbers of fields in descriptor.proto, of which the paths of comments are made.
@@ -62,6 +65,8 @@ class Method:
     service: str
     proto: MethodDescriptorProto
     comment: str
+    rights: str
+    """What it asks of its caller, such as `editor`; empty: nothing is said."""
 
     @property
     def path(self) -> str:
@@ -102,18 +107,46 @@ class Contract:
 def read(path: Path) -> Contract:
     """Return the contract from a set of descriptors with source info."""
     contract = Contract()
-    for file in FileDescriptorSet.FromString(path.read_bytes()).file:
-        _File(file, contract).read()
+    files = FileDescriptorSet.FromString(path.read_bytes()).file
+    rights = _Rights(files)
+    for file in files:
+        _File(file, contract, rights).read()
     contract.services.sort(key=lambda service: service.name)
     return contract
+
+
+class _Rights:
+    """Reads the option `access` of methods (leman/v1/annotations.proto)."""
+
+    def __init__(self, files: Iterable[FileDescriptorProto]) -> None:
+        pool = DescriptorPool()
+        for file in files:
+            pool.Add(file)
+        self._access = pool.FindExtensionByName(f"{PACKAGE}.access")
+        self._roles = pool.FindEnumTypeByName(f"{PACKAGE}.Role").values_by_number
+        self._options = GetMessageClass(pool.FindMessageTypeByName("google.protobuf.MethodOptions"))
+
+    def of(self, method: MethodDescriptorProto) -> str:
+        """Return the least role, and when the right `code` is asked for, too."""
+        options: Any = self._options.FromString(method.options.SerializeToString())
+        if not options.HasExtension(self._access):
+            return ""
+        access = options.Extensions[self._access]
+        told = f"`{self._roles[access.role].name.removeprefix('ROLE_').lower()}`"
+        if access.code:
+            return f"{told}, and the right `code`"
+        if access.code_where:
+            return f"{told}, and the right `code` where {' or '.join(f'`{p}`' for p in access.code_where)} is set"
+        return told
 
 
 class _File:
     """One file of the set."""
 
-    def __init__(self, file: FileDescriptorProto, contract: Contract) -> None:
+    def __init__(self, file: FileDescriptorProto, contract: Contract, rights: _Rights) -> None:
         self._file = file
         self._contract = contract
+        self._rights = rights
         self._comments = {tuple(at.path): _text(at.leading_comments) for at in file.source_code_info.location}
 
     def read(self) -> None:
@@ -126,7 +159,10 @@ class _File:
 
     def _service(self, n: int) -> Service:
         proto, at = self._file.service[n], (_SERVICES, n)
-        methods = [Method(proto.name, method, self._comment(*at, _METHODS, m)) for m, method in enumerate(proto.method)]
+        methods = [
+            Method(proto.name, method, self._comment(*at, _METHODS, m), self._rights.of(method))
+            for m, method in enumerate(proto.method)
+        ]
         return Service(proto.name, self._comment(*at), methods)
 
     def _message(self, proto: DescriptorProto, above: str, at: tuple[int, ...]) -> None:

@@ -137,7 +137,7 @@ def _operation(method: Method, suffix: str) -> Schema:
         "operationId": f"{method.service}_{method.proto.name}{suffix}",
         "tags": [method.service],
         "summary": summary,
-        "description": method.comment,
+        "description": method.comment + (f"\n\nAsks for the role {method.rights}." if method.rights else ""),
         "responses": {"200": _answer(method), "default": _failure()},
     }
 

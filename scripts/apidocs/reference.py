@@ -50,7 +50,8 @@ def _method(method: Method) -> Iterator[str]:
     proto = method.proto
     takes = ("stream of " if proto.client_streaming else "") + _type(proto.input_type)
     gives = ("stream of " if proto.server_streaming else "") + _type(proto.output_type)
-    yield f"\n### {method.service}.{proto.name}\n\n{takes} → {gives}\n\n{method.comment}"
+    role = f"\n\nAsks for the role {method.rights}." if method.rights else ""
+    yield f"\n### {method.service}.{proto.name}\n\n{takes} → {gives}{role}\n\n{method.comment}"
 
 
 def _message(message: Message, contract: Contract) -> Iterator[str]:

@@ -61,14 +61,15 @@ def outcome(channel: grpc.Channel, method: MethodDescriptor, request: bytes, tok
     call = getattr(channel, "_".join(kind))(path_of(method))
     given = iter([request]) if method.client_streaming else request
     metadata = (("authorization", f"Bearer {token}"), ("x-request-id", "asked-of-all"))
-    messages: list[bytes] = []
+    kind_of_answer = message_factory.GetMessageClass(method.output_type)
+    messages = []  # read, as bytes of maps have no order
     try:
         if method.server_streaming:
             answer = call(given, metadata=metadata, timeout=30)
-            messages.extend(answer)
+            messages.extend(map(kind_of_answer.FromString, answer))
         else:
             message, answer = call.with_call(given, metadata=metadata, timeout=30)
-            messages.append(message)
+            messages.append(kind_of_answer.FromString(message))
     except grpc.RpcError as error:
         answer = error
     return messages, answer.code(), answer.details(), sorted(answer.trailing_metadata())

@@ -46,6 +46,7 @@ def test_it_has_what_is_served_over_http(document):
 def test_comments_of_the_protos_are_in_it(document):
     operation = document["paths"]["/leman.v1.JobService/GetJob"]["post"]
     assert "`NOT_FOUND` (JOB_NOT_FOUND)" in operation["description"]
+    assert operation["description"].endswith("Asks for the role `reader`.")
     undescribed = [
         f"{name}.{field}"
         for name, schema in document["components"]["schemas"].items()
