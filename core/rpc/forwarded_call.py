@@ -19,10 +19,9 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from core.errors import FailedPrecondition, Internal, InvalidArgument, LemanError, Unavailable
+from core.errors import FailedPrecondition, Internal, LemanError, Unavailable
 from core.rpc import audit, status
 from core.rpc.activity import Activity
 from core.rpc.auth import vouching
@@ -32,6 +31,7 @@ from core.rpc.auth.requirements import Requirement
 from core.rpc.auth.vouching import FORWARDED_BY
 from core.rpc.interceptors import REQUEST_ID, Context
 from core.rpc.routes import SERVED_BY, path_of
+from core.rpc.unreadable import Unreadable, reader
 
 #: Keys, and beginnings of keys, that belong to a connection and not to a call.
 _OF_A_CONNECTION = ("user-agent", "content-type", "te", "host", *vouching.KEYS)
@@ -108,11 +108,10 @@ class ForwardedCall:
         return caller
 
     def _read(self, request: bytes) -> Any:
-        kind = self._method.input_type
-        try:
-            return GetMessageClass(kind).FromString(request)
-        except DecodeError:
-            raise InvalidArgument("BAD_MESSAGE", f"this is no {kind.full_name}: generate the client anew") from None
+        read = reader(GetMessageClass(self._method.input_type).FromString)(request)
+        if isinstance(read, Unreadable):
+            raise read.error()
+        return read
 
     @contextlib.contextmanager
     def to(self, channel: grpc.aio.Channel, request: Any, caller: Caller) -> Iterator[Opened]:

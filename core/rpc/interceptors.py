@@ -24,6 +24,7 @@ from core.rpc.auth.caller import CURRENT, Caller
 from core.rpc.auth.requirements import Requirement, requirement_of
 from core.rpc.canonical import canonicalise
 from core.rpc.uninterrupted_calls import Outliving
+from core.rpc.unreadable import Unreadable, reader
 
 REQUEST_ID = "x-request-id"
 #: Services that ask nobody who they are, and are neither logged nor counted.
@@ -76,7 +77,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, method: str, handler: Any) -> Handler:
         codec = {
-            "request_deserializer": handler.request_deserializer,
+            "request_deserializer": reader(handler.request_deserializer),
             "response_serializer": handler.response_serializer,
         }
         if handler.request_streaming and handler.response_streaming:
@@ -138,9 +139,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
-        call.required, call.request = required, request
+        call.required, call.request = required, None if isinstance(request, Unreadable) else request
         call.caller = caller = await self._callers.caller_of(call.metadata, context)
         CURRENT.set(caller)
+        if isinstance(request, Unreadable):
+            raise request.error()
         required.check(caller, request)
         return caller
 
@@ -149,6 +152,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> AsyncGenerator[Any, None]:
         """Pass on the messages that the caller may send."""
         async for request in requests:
+            if isinstance(request, Unreadable):
+                raise request.error()
             required.check(caller, request)
             canonicalise(request, self._roots)
             call.about = call.about or audit.subjects(request)

@@ -29,6 +29,9 @@ class InfoServiceStub(object):
     """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
     other one: every process answers every call of `leman.v1`, those of other services by asking them.
 
+    An error of any call, beside those that stand on it:
+    * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+
     Errors of a call that its own service was not asked for, beside those that it has there:
     * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
     its end what became of the call; send the same call again after RetryInfo's delay.
@@ -54,6 +57,9 @@ class InfoServiceStub(object):
 class InfoServiceServicer(object):
     """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
     other one: every process answers every call of `leman.v1`, those of other services by asking them.
+
+    An error of any call, beside those that stand on it:
+    * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
 
     Errors of a call that its own service was not asked for, beside those that it has there:
     * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
@@ -96,6 +102,9 @@ def add_InfoServiceServicer_to_server(servicer, server):
 class InfoService(object):
     """Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
     other one: every process answers every call of `leman.v1`, those of other services by asking them.
+
+    An error of any call, beside those that stand on it:
+    * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
 
     Errors of a call that its own service was not asked for, beside those that it has there:
     * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to

@@ -381,6 +381,20 @@ def test_calls_are_logged_with_duration_plain_reads_only_at_debug_and_changes_al
     assert [line["event"] for line in logged("error")] == ["audit"], "whatever the level"
 
 
+def test_what_is_no_message_is_refused_with_a_reason():
+    async def scenario():
+        async with running() as (up, service), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            one = channel.unary_unary(f"/{JOB_SERVICE}/GetJob")(b"\xff\xff")
+            for call in (one, channel.unary_stream(f"/{JOB_SERVICE}/WatchJob")(b"\xff\xff").read()):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+                assert error_info(caught.value).reason == "BAD_MESSAGE"
+            assert service.seen == []
+
+    asyncio.run(scenario())
+
+
 def test_a_change_goes_on_when_its_caller_hangs_up_and_a_read_does_not():
     async def scenario():
         async with running() as (up, service), client(up) as stub:
