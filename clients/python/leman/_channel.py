@@ -40,13 +40,18 @@ _TRY_SECONDS = 1.0  # in which a named address must answer to be called instead 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where the services are, as host:port, and what they ask for. `tls_ca`: PEM file; empty: no TLS."""
+    """Where the services are, as host:port, and what they ask for.
+
+    `tls_ca`: PEM file; empty: no TLS. `tls_cert`, `tls_key`: PEM files of a certificate to show; empty: none.
+    """
 
     planner: str
     executor: str
     commit_coordinator: str
     token: str = ""
     tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
 
 
 class Locator(Protocol):
@@ -133,7 +138,7 @@ class Services:
                 raise _closed_error()
             address: str = getattr(self._endpoints, service)
             if address not in self._channels:
-                self._channels[address] = open_channel(address, self._endpoints.tls_ca)
+                self._channels[address] = open_channel(address, self._endpoints)
             return self._channels[address]
 
     def metadata(self) -> Metadata:
@@ -155,12 +160,14 @@ class Remote:
     shorter.
     """
 
-    def __init__(self, endpoint: str, token: str, tls_ca: str) -> None:
+    def __init__(self, endpoint: str, token: str, tls_ca: str, tls_cert: str = "", tls_key: str = "") -> None:
         host, colon, port = endpoint.rpartition(":")
         if not colon or not host or not port.isdigit():
             raise InvalidArgument(f"endpoint={endpoint!r} is not host:port, such as 'leman.internal:7443'")
         self._endpoint = endpoint
-        self._given = Endpoints("", "", "", token=token, tls_ca=tls_ca)
+        if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
+            raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
+        self._given = Endpoints("", "", "", token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
         self._known: Endpoints | None = None
 
     def locate(self) -> Endpoints:
@@ -187,7 +194,7 @@ class Remote:
         with contextlib.ExitStack() as channels:
             asked = {}
             for address in addresses:
-                stub = info_pb2_grpc.InfoServiceStub(channels.enter_context(open_channel(address, self._given.tls_ca)))
+                stub = info_pb2_grpc.InfoServiceStub(channels.enter_context(open_channel(address, self._given)))
                 carried = metadata(self._given.token)
                 asked[address] = stub.GetInfo.future(info_pb2.GetInfoRequest(), timeout=_TRY_SECONDS, metadata=carried)
             return [address for address, answer in asked.items() if answer.exception() is None]
@@ -195,7 +202,7 @@ class Remote:
 
 def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetInfoResponse | grpc.RpcError:
     """GetInfo of the service at `address`, waiting for it up to `timeout` seconds; or the error."""
-    with open_channel(address, endpoints.tls_ca) as channel:
+    with open_channel(address, endpoints) as channel:
         stub = info_pb2_grpc.InfoServiceStub(channel)
         patience = Patience(timeout)
         while True:
@@ -222,7 +229,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def open_channel(address: str, tls_ca: str) -> grpc.Channel:
+def open_channel(address: str, shown: Endpoints) -> grpc.Channel:
     """A channel that notices a peer that hangs, and does not wait long between attempts to reach one."""
     options = [
         ("grpc.max_send_message_length", _MAX_MESSAGE),
@@ -237,10 +244,11 @@ def open_channel(address: str, tls_ca: str) -> grpc.Channel:
     ]
     if is_loopback(address.rpartition(":")[0]):
         options.append(("grpc.enable_http_proxy", 0))  # a proxy reaches its own machine, not this one
-    if not tls_ca:
+    if not shown.tls_ca:
         return grpc.insecure_channel(address, options)
     try:
-        authority = Path(tls_ca).read_bytes()
+        files = (shown.tls_ca, shown.tls_key, shown.tls_cert)
+        authority, key, chain = (Path(file).read_bytes() if file else None for file in files)
     except OSError as error:
-        raise InvalidArgument(f"tls_ca cannot be read: {error}") from None
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(authority), options)
+        raise InvalidArgument(f"tls_ca, tls_cert or tls_key cannot be read: {error}") from None
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, chain), options)

@@ -23,6 +23,8 @@ def connect(
     *,
     token: str | None = None,
     tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
     direct: bool | None = None,
 ) -> Database:
     """Open a database, which is created with its first table.
@@ -32,7 +34,8 @@ def connect(
     With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that
     they can reach. That address is enough: a service answers for the others, and these are called themselves where they
     answer from here. `token`: what they ask for. `tls_ca`: PEM file with the certificates to check theirs
-    with; without it there is no TLS.
+    with; without it there is no TLS. `tls_cert`, `tls_key`: PEM files of a certificate that says who calls, where the
+    services take one.
 
     `direct`: whether this process reads and writes rows itself, as `to_arrow`, `create_table` and `add` do where
     pylance is installed (None); where it is not, or with False, rows go through the services, and nothing but these
@@ -47,13 +50,14 @@ def connect(
     if endpoint is None:
         if "://" in uri:
             raise InvalidArgument(f"{uri} is not a local folder: give endpoint='host:port' of running services")
-        if token is not None or tls_ca is not None:
-            raise InvalidArgument("token and tls_ca are for endpoint=: local services need neither")
+        if any(given is not None for given in (token, tls_ca, tls_cert, tls_key)):
+            raise InvalidArgument("token and tls_… are for endpoint=: local services need none of them")
         make_folder(uri)
         embedded = Embedded(uri)
         embedded.locate_answering()
         return Database(uri, Services(embedded, direct=by_itself))
-    services = Services(Remote(endpoint, token or "", tls_ca or ""), direct=by_itself)
+    remote = Remote(endpoint, token or "", tls_ca or "", tls_cert or "", tls_key or "")
+    services = Services(remote, direct=by_itself)
     services.look_again()
     return Database(uri, services)
 

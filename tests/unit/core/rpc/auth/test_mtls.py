@@ -10,6 +10,7 @@ import grpc
 import pytest
 from cryptography import x509
 
+import leman
 from core.config import Peers, Server, Settings
 from core.errors import InvalidArgument
 from core.rpc import healthcheck
@@ -17,6 +18,7 @@ from core.rpc.auth.certificates import Certificates
 from core.rpc.channels import open_peer
 from core.rpc.server import start_server
 from core.rpc.tls import channel_credentials
+from leman import errors
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.certificates import Authority, Files
 from tests.unit.core.rpc.auth.every_method import error_info
@@ -177,3 +179,25 @@ def test_a_service_shows_a_certificate_with_its_key_and_over_tls_alone(ours, mor
         with pytest.raises(InvalidArgument) as caught:
             open_peer(Settings(peers=Peers(executor="127.0.0.1:1", tls_ca=ca, **more)), "executor")
         assert caught.value.reason == "BAD_SETTING"
+
+
+def test_the_sdk_shows_a_certificate(ours, shown, tmp_path):
+    etl = ours.issue("etl")
+    given = {"tls_ca": ours.ca, "tls_cert": etl.cert, "tls_key": etl.key}
+
+    async def scenario():
+        async with running(server(ours, shown)) as (up, service):
+
+            def call():
+                with leman.connect(tmp_path, f"127.0.0.1:{up.port}", **given) as database:
+                    return database._services.jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j1")).job.job_id
+
+            assert await asyncio.to_thread(call) == "j1"
+            assert {(c.name, c.shown_by) for c in service.callers} == {("etl", "certificate")}
+
+    asyncio.run(scenario())
+    for left_out in given:
+        with pytest.raises(errors.InvalidArgument, match="tls_cert and tls_key go together"):
+            leman.connect(tmp_path, "127.0.0.1:1", **{k: v for k, v in given.items() if k != left_out})
+    with pytest.raises(errors.InvalidArgument, match="cannot be read"):
+        leman.connect(tmp_path, "127.0.0.1:1", **(given | {"tls_key": "/nowhere/key.pem"}))
