@@ -298,7 +298,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.server.max_pending_requests", _HELD_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 4 * _HELD_CALLS),
         # Peers ping an open call every 20 s (core.rpc.channels); without this a server takes that for abuse.
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
     ]

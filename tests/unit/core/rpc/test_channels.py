@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from pathlib import Path
+from unittest import mock
 
 import grpc
 import pytest
 import structlog
+from grpc._cython import cygrpc
 
 from core.config import Server, Settings
 from core.errors import FailedPrecondition, NotFound
-from core.rpc import status
+from core.rpc import channels, server, status
 from core.rpc.addresses import proxy_options
 from core.rpc.channels import RETRIED, open_peer
+from leman import _channel
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.core.rpc_helpers import peers, running
 
 GET = jobs_pb2.GetJobRequest(job_id="j1")
+
+
+def test_every_option_of_grpc_exists():
+    """gRPC ignores options that it does not know: servers cut quiet streams as nobody had told them of pings."""
+    known = Path(cygrpc.__file__).read_bytes()
+    sent = {name for name, _ in [*channels._options(Settings()), *server._options(Settings()), *_channel_options()]}
+    assert len(sent) > 10
+    assert {name for name in sent if name.encode() not in known} == set()
+
+
+def _channel_options() -> list[tuple[str, object]]:
+    """What a channel of the SDK is opened with."""
+    with mock.patch.object(grpc, "insecure_channel") as opened:
+        _channel.open_channel("127.0.0.1:1", "")
+    return opened.call_args.args[1]
 
 
 def test_every_retried_method_exists():
