@@ -79,7 +79,7 @@ def test_create_job_and_watch_it_to_the_end(executor, metadata, tmp_path: Path):
     assert last.state == jobs_pb2.Job.STATE_DONE
     assert last.progress.rows_committed == 500
     assert sequences == sorted(set(sequences))
-    assert events[0].kind == "plan"
+    assert events[0].kind == jobs_pb2.JobEvent.KIND_PLAN
     late = jobs_pb2.WatchJobRequest(database=database, job_id=job.job_id, after_sequence=sequences[-1])
     (only,) = jobs.WatchJob(late, metadata=metadata, timeout=60)
     assert only.job.state == jobs_pb2.Job.STATE_DONE
