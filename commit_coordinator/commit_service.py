@@ -17,7 +17,7 @@ from commit_coordinator.convert_verification import report_to_proto
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lance_io import view_drop
 from commit_coordinator.request_memory import RequestMemory
-from commit_coordinator.verification.report import Place
+from commit_coordinator.verification.report import ResumePoint
 from commit_coordinator.verification.verifier import verify
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import NotFound, Unavailable
@@ -145,9 +145,9 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         return Collection(version=version, decisions=tuple(decisions), removed=tuple(removed), dry_run=dry_run)
 
 
-def _place(key: paging.Key | None) -> Place | None:
+def _place(key: paging.Key | None) -> ResumePoint | None:
     match key:
         case (str(table), int(part), str(name)):
-            return Place(table, part, name)
+            return ResumePoint(table, part, name)
         case _:
             return None

@@ -20,14 +20,14 @@ from executor.coordination.leases import JobLeases
 from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
 from executor.job_manager import JobManager
-from executor.job_manager.databases import JobDatabases
+from executor.job_manager.job_databases import JobDatabases
 from executor.job_manager.job_store import HistoryJobStore
-from executor.job_manager.manager_parts import Shared
 from executor.job_manager.running_jobs import RunningJobs
+from executor.job_manager.shared import Shared
 from executor.job_service import JobServicer
 from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.compaction_watch import CompactionWatch
-from executor.jobs.services import Services
+from executor.jobs.job_environment import JobEnvironment
 from executor.peers import CommitClient, PlannerClient
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
@@ -78,7 +78,7 @@ class Executor:
             self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
         return JobServicer(manager, self._draining, self._spark).add_to(server)
 
-    async def _assemble(self) -> tuple[Services, JobManager]:
+    async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
         """Choose what keeps the ports of `executor.jobs.ports`, and who else a job works with."""
         settings = self._settings
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
@@ -91,7 +91,7 @@ class Executor:
         leases = _leases(settings, redis_url)
         databases, running = JobDatabases(self._pool), RunningJobs()
         store = HistoryJobStore(databases, running, leases, self._pool)
-        services = Services(
+        services = JobEnvironment(
             settings=settings,
             spark=self._spark,
             local=LocalRunner(),

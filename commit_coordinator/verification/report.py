@@ -61,7 +61,7 @@ class Looked:
     findings: tuple[Finding, ...] = ()
 
 
-class Place(NamedTuple):
+class ResumePoint(NamedTuple):
     """How far a verification has come: the last thing that was looked at.
 
     Places compare in the order in which things are looked at.

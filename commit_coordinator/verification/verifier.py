@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from commit_coordinator.verification import functions, histories, tables
-from commit_coordinator.verification.report import Finding, FindingCounts, Flaw, Looked, Place, Subject
+from commit_coordinator.verification.report import Finding, FindingCounts, Flaw, Looked, ResumePoint, Subject
 from core.errors import LemanError, NotFound
 from core.lance_io.tables import LanceTables, database_exists
 from core.locations import OWN_FOLDER, TABLE_ENDING
@@ -27,10 +27,10 @@ class Report:
 
     counts: FindingCounts
     #: None in the last report.
-    place: Place | None
+    place: ResumePoint | None
 
 
-def verify(database: str, after: Place | None, clock: Callable[[], float] = time.monotonic) -> Iterator[Report]:
+def verify(database: str, after: ResumePoint | None, clock: Callable[[], float] = time.monotonic) -> Iterator[Report]:
     """Look at everything in a database, and yield reports until all is looked at.
 
     Args:
@@ -54,7 +54,7 @@ def verify(database: str, after: Place | None, clock: Callable[[], float] = time
     yield Report(counts, None)
 
 
-def _all(database: str, after: Place | None) -> Iterator[tuple[Place, Looked]]:
+def _all(database: str, after: ResumePoint | None) -> Iterator[tuple[ResumePoint, Looked]]:
     yield from _of("", (functions.things, histories.things), database, after)
     for name in LanceTables().list_tables(database):
         table = tables.TableCheck(database, name)
@@ -62,13 +62,13 @@ def _all(database: str, after: Place | None) -> Iterator[tuple[Place, Looked]]:
 
 
 def _parts(table: tables.TableCheck) -> list[Callable[[str, str], Things]]:
-    """Return the parts of a table's verification, in the order of `Place.part`."""
+    """Return the parts of a table's verification, in the order of `ResumePoint.part`."""
     return [table.metadata, table.notes, table.files, table.checkpoints, table.source_records]
 
 
 def _of(
-    table: str, parts: Iterable[Callable[[str, str], Things]], database: str, after: Place | None
-) -> Iterator[tuple[Place, Looked]]:
+    table: str, parts: Iterable[Callable[[str, str], Things]], database: str, after: ResumePoint | None
+) -> Iterator[tuple[ResumePoint, Looked]]:
     for part, things in enumerate(parts):
         here = (table, part)
         if after is not None and here < (after.table, after.part):
@@ -76,9 +76,9 @@ def _of(
         name_after = after.name if after is not None and here == (after.table, after.part) else ""
         try:
             for name, looked in things(database, name_after):
-                yield Place(table, part, name), looked
+                yield ResumePoint(table, part, name), looked
         except LemanError as error:  # a folder, of which nothing else can be said
-            yield Place(table, part, _AFTER_ALL), _unreadable(table, error)
+            yield ResumePoint(table, part, _AFTER_ALL), _unreadable(table, error)
 
 
 def _unreadable(table: str, error: LemanError) -> Looked:

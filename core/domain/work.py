@@ -58,7 +58,7 @@ class WorkContext:
     #: Whether what the function said is stored with them.
     store_messages: bool = True
     redis_url: str = field(repr=False, default="")
-    lease_seconds: float = 6.0
+    reservation_ttl: float = 6.0
     threads: int = 1
     #: Seconds after which a worker at work says again that it lives; 0: it does not.
     heartbeat_seconds: float = 0.0
@@ -276,7 +276,7 @@ class InFlightRows:
     """
 
     fragment_id: int
-    holds: tuple[RowRange, ...] = ()
+    rows: tuple[RowRange, ...] = ()
     #: None: nothing was stored.
     stored: CheckpointRef | None = None
     #: How long a call with these rows took, where it was so long that the worker ends; 0 elsewhere.

@@ -22,7 +22,7 @@ from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.auth.caller import CURRENT, Caller
 from core.rpc.auth.requirements import Requirement, requirement_of
-from core.rpc.canonical import canonicalise
+from core.rpc.places import canonicalise
 from core.rpc.uninterrupted_calls import Outliving
 from core.rpc.unreadable import Unreadable, reader
 

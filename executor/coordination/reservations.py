@@ -1,7 +1,7 @@
 """Reservations of row ranges, so that two jobs do not compute the same rows.
 
-A reservation saves work; correctness does not rest on it. A holder that pauses past its lease makes two owners, and
-both write attempt-unique files that the coordinator checks. What a dead holder had expires after the lease.
+A reservation saves work; correctness does not rest on it. A holder that pauses past its time to live makes two
+owners, and both write attempt-unique files that the coordinator checks. What a dead holder had expires after that time.
 
 A holder is an attempt at a job, `job#attempt`. One of its workers takes over at once what another worker, dead, held
 for it, and also what an earlier attempt holds; the workers of that attempt learn it when they renew.
@@ -33,7 +33,7 @@ local function holder_of(text)
 end
 """
 
-# KEYS: ranges hash, finished set (of holders). ARGV: holder, lease in ms, how many holds are ignored, these, then start
+# KEYS: ranges hash, finished set (of holders). ARGV: holder, ttl in ms, how many holds are ignored, these, then start
 # and end of each wanted range. Fields of the hash: "start-end-holder" → expiry in ms; a hold is "field=expiry". Fields
 # of any other form count for nothing.
 # Answer: {others_finished, overtaken, {now-busy "start-end", ...}, {hold, ...}}.
@@ -42,7 +42,7 @@ _RESERVE = (
     + """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local holder, lease = ARGV[1], tonumber(ARGV[2])
+local holder, ttl = ARGV[1], tonumber(ARGV[2])
 local job, attempt = holder_of(holder)
 local ignored = {}
 for i = 4, 3 + tonumber(ARGV[3]) do ignored[ARGV[i]] = true end
@@ -72,7 +72,7 @@ for i = 4 + tonumber(ARGV[3]), #ARGV, 2 do
   for _, r in ipairs(taken) do
     if r[2] > at and r[1] < stop then
       if r[1] > at then
-        redis.call('HSET', KEYS[1], at .. '-' .. r[1] .. '-' .. holder, now + lease)
+        redis.call('HSET', KEYS[1], at .. '-' .. r[1] .. '-' .. holder, now + ttl)
       end
       busy[#busy + 1] = math.max(at, r[1]) .. '-' .. math.min(stop, r[2])
       holds[#holds + 1] = r[3]
@@ -80,15 +80,15 @@ for i = 4 + tonumber(ARGV[3]), #ARGV, 2 do
     end
   end
   if at < stop then
-    redis.call('HSET', KEYS[1], at .. '-' .. stop .. '-' .. holder, now + lease)
+    redis.call('HSET', KEYS[1], at .. '-' .. stop .. '-' .. holder, now + ttl)
   end
 end
-redis.call('PEXPIRE', KEYS[1], lease * 10)
+redis.call('PEXPIRE', KEYS[1], ttl * 10)
 return {others, overtaken, busy, holds}
 """
 )
 
-# KEYS: ranges hash. ARGV: holder, lease in ms. Answer: whether no later attempt at the job holds anything.
+# KEYS: ranges hash. ARGV: holder, time to live in ms. Answer: whether no later attempt at the job holds anything.
 _RENEW = (
     _HOLDER
     + """
@@ -157,9 +157,9 @@ class GrantAll:
 class RedisReservations:
     """Reservations that all workers share that reach the same Redis; granted in full while it cannot be reached."""
 
-    def __init__(self, url: str, lease_seconds: float, timeout_seconds: float = 0.25) -> None:
+    def __init__(self, url: str, ttl_seconds: float, timeout_seconds: float = 0.25) -> None:
         client = connect(url, timeout_seconds)
-        self._lease_ms = int(lease_seconds * 1000)
+        self._ttl_ms = int(ttl_seconds * 1000)
         self._reserve = client.register_script(_RESERVE)
         self._renew = client.register_script(_RENEW)
         self._release = client.register_script(_RELEASE)
@@ -169,7 +169,7 @@ class RedisReservations:
     def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str, ignored: Collection[str] = ()) -> Grant:
         def ask() -> Grant:
             bounds = [n for r in wanted for n in r]
-            args: list[str | int] = [holder, self._lease_ms, len(ignored), *ignored, *bounds]
+            args: list[str | int] = [holder, self._ttl_ms, len(ignored), *ignored, *bounds]
             others, overtaken, texts, holds = self._reserve(keys=_keys(scope), args=args)
             busy = tuple(RowRange(*map(int, text.split(b"-"))) for text in texts)
             known = tuple(dict.fromkeys(hold.decode(errors="replace") for hold in holds))
@@ -185,7 +185,7 @@ class RedisReservations:
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:
         def ask() -> bool:
-            kept = [self._renew(keys=_keys(scope)[:1], args=[holder, self._lease_ms]) for scope in scopes]
+            kept = [self._renew(keys=_keys(scope)[:1], args=[holder, self._ttl_ms]) for scope in scopes]
             return all(kept)
 
         return self._breaker.call(ask, lambda: True)
@@ -206,12 +206,12 @@ class RedisReservations:
 
 
 @functools.lru_cache(maxsize=4)
-def reservations_at(url: str, lease_seconds: float) -> Reservations:
+def reservations_at(url: str, ttl_seconds: float) -> Reservations:
     """Return the reservations of a Redis, the same for all callers in one process.
 
     So its connection and its breaker outlive a job. Without a URL, everything is granted.
     """
-    return RedisReservations(url, lease_seconds) if url else GrantAll()
+    return RedisReservations(url, ttl_seconds) if url else GrantAll()
 
 
 def _keys(scope: str) -> list[str]:
@@ -231,8 +231,8 @@ def _later(one: str, other: str) -> bool:
 class InProcessReservations:
     """Reservations within one process; the conformance suite checks that they behave as those in Redis."""
 
-    def __init__(self, lease_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lease = lease_seconds
+    def __init__(self, ttl_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ttl = ttl_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[str, list[tuple[RowRange, str, float]]] = {}
@@ -246,7 +246,7 @@ class InProcessReservations:
             taken = [h for h in held if h[1] != holder]
             granted = subtract(wanted, [r for r, _, _ in taken])
             busy = subtract(wanted, granted)
-            held.extend((r, holder, now + self._lease) for r in granted)
+            held.extend((r, holder, now + self._ttl) for r in granted)
             self._held[scope] = held
             others = bool(self._finished.get(scope, set()) - {holder})
             holds = tuple(_hold(*h) for h in taken if any(h[0].intersect(r) for r in busy))
@@ -260,7 +260,7 @@ class InProcessReservations:
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:
         with self._lock:
-            until, ours = self._clock() + self._lease, True
+            until, ours = self._clock() + self._ttl, True
             for scope in scopes:
                 held = self._held.get(scope, [])
                 ours = ours and not any(_later(owner, holder) for _, owner, _ in held)

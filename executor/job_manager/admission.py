@@ -14,10 +14,10 @@ from typing import Any
 from core.domain.job import Job, JobRequest, JobState
 from core.rpc.request_digest import check_body
 from executor.coordination.leases import Answer
-from executor.job_manager.adoption import Adoption
-from executor.job_manager.manager_parts import Shared
 from executor.job_manager.queries import JobQueries
+from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
+from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
 from executor.jobs.request_memory import JobRequests
@@ -66,13 +66,13 @@ class _Asked:
 class Admission:
     """The admission of one executor's jobs, for one event loop."""
 
-    def __init__(self, shared: Shared, supervisor: Supervisor, adoption: Adoption, queries: JobQueries) -> None:
+    def __init__(self, shared: Shared, supervisor: Supervisor, takeovers: Takeovers, queries: JobQueries) -> None:
         self._services = shared.services
         self._databases = shared.databases
         self._running = shared.running
         self._store = shared.store
         self._supervisor = supervisor
-        self._adoption = adoption
+        self._takeovers = takeovers
         self._queries = queries
         self._leases = shared.leases
         self._requests = JobRequests()
@@ -100,7 +100,7 @@ class Admission:
         await self._requests.stop()
 
     async def _once(self, path: str, request_id: str, body: str, make: Callable[[], Coroutine[Any, Any, Job]]) -> Job:
-        database = await self._adoption.open(path)
+        database = await self._takeovers.open(path)
 
         def known() -> Job | None:
             job = database.jobs.of_request(request_id)

@@ -12,7 +12,7 @@ from core.domain.work import RowFailure
 from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
 from executor.coordination.leases import JobLeases
-from executor.job_manager.databases import JobDatabase, JobDatabases
+from executor.job_manager.job_databases import JobDatabase, JobDatabases
 from executor.job_manager.running_jobs import RunningJobs
 from executor.jobs.job_filter import JobFilter
 from executor.jobs.job_record import JobRecord

@@ -11,14 +11,14 @@ import structlog
 from core.domain.job import Job, JobEvent, JobRequest, JobState, StoredRowError
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.job_manager.admission import Admission
-from executor.job_manager.adoption import Adoption
-from executor.job_manager.manager_parts import Shared
 from executor.job_manager.queries import JobQueries
+from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
+from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import USUAL, JobAttributes
 from executor.jobs.job_filter import JobFilter, JobListing
 from executor.jobs.retry import Retry
-from executor.jobs.row_errors import Place
+from executor.jobs.row_errors import PageKey
 
 _log = structlog.get_logger(__name__)
 
@@ -33,9 +33,9 @@ class JobManager:
         self._store = shared.store
         self._leases = shared.leases
         self._supervisor = Supervisor(shared)
-        self._adoption = Adoption(shared, self._supervisor)
-        self._queries = JobQueries(self._adoption, shared.running)
-        self._admission = Admission(shared, self._supervisor, self._adoption, self._queries)
+        self._takeovers = Takeovers(shared, self._supervisor)
+        self._queries = JobQueries(self._takeovers, shared.running)
+        self._admission = Admission(shared, self._supervisor, self._takeovers, self._queries)
 
     def busy(self) -> bool:
         """Tell whether any job runs or waits for its turn."""
@@ -48,7 +48,7 @@ class JobManager:
 
     async def open_database(self, path: str) -> None:
         """Open a database, and take over the jobs that a dead executor left in it."""
-        await self._adoption.open(path)
+        await self._takeovers.open(path)
 
     async def create(
         self, request: JobRequest, request_id: str, *, body: str = "", attributes: JobAttributes = USUAL
@@ -103,8 +103,8 @@ class JobManager:
         return self._queries.watch(database, job_id, after, heartbeat_seconds)
 
     async def errors(
-        self, database: str, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool
-    ) -> tuple[list[StoredRowError], Place | None]:
+        self, database: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
+    ) -> tuple[list[StoredRowError], PageKey | None]:
         """Return a page of a job's failed rows, see `JobQueries.errors`."""
         return await self._queries.errors(database, job_id, column, after, size, all_places=all_places)
 
@@ -117,7 +117,7 @@ class JobManager:
             NotFound: JOB_NOT_FOUND – there is no such job.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
-        await self._adoption.finish(await self.get(database, job_id))
+        await self._takeovers.finish(await self.get(database, job_id))
         job = await self.get(database, job_id)
         if job.state.terminal:
             return job
@@ -190,12 +190,12 @@ class JobManager:
         running = list(self._running.tasks)
         for job_id in running:
             self._services.cancel_workers(job_id)
-        tasks = [*self._adoption.waiting.values(), *self._running.tasks.values(), *self._store.unsaved.values()]
+        tasks = [*self._takeovers.waiting.values(), *self._running.tasks.values(), *self._store.unsaved.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         runs = self._running.runs
-        await asyncio.gather(*(self._adoption.hand_back(runs[job_id].status.job) for job_id in running))
+        await asyncio.gather(*(self._takeovers.hand_back(runs[job_id].status.job) for job_id in running))
         for job_id in list(runs):
             await self._leases.release(job_id)
         await self._leases.close()

@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator
 
 from core.domain.job import Job, JobEvent, StoredRowError
 from core.errors import NotFound
-from executor.job_manager.adoption import Adoption
 from executor.job_manager.running_jobs import RunningJobs
+from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_filter import JobFilter, JobListing
-from executor.jobs.row_errors import Place
+from executor.jobs.row_errors import PageKey
 
 _POLL_SECONDS = 1.0
 #: Jobs that a listing looks at before others have their turn.
@@ -21,8 +21,8 @@ _LOOKS = 2000
 class JobQueries:
     """The queries that one executor answers, for one event loop."""
 
-    def __init__(self, adoption: Adoption, running: RunningJobs) -> None:
-        self._adoption = adoption
+    def __init__(self, takeovers: Takeovers, running: RunningJobs) -> None:
+        self._takeovers = takeovers
         self._running = running
 
     async def get(self, path: str, job_id: str) -> Job:
@@ -31,20 +31,20 @@ class JobQueries:
         Raises:
             NotFound: JOB_NOT_FOUND – there is no such job.
         """
-        database = await self._adoption.open(path)
+        database = await self._takeovers.open(path)
         job = database.jobs.get(job_id)
         if job is None or (self._running.here(job_id) is None and not job.state.terminal):
             await database.reload()
             job = database.jobs.get(job_id)
             if job is not None and not job.state.terminal:
-                self._adoption.adopt_when_free(database, job_id)
+                self._takeovers.take_over_when_free(database, job_id)
         if job is None:
             raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
         return self._running.current(job)
 
     async def list_jobs(self, path: str, listing: JobListing) -> list[Job]:
         """Return the jobs of a listing."""
-        database = await self._adoption.open(path)
+        database = await self._takeovers.open(path)
         await database.reload()
         found: list[Job] = []
         go_on = listing.after
@@ -60,7 +60,7 @@ class JobQueries:
 
     async def count_jobs(self, path: str, wanted: JobFilter) -> int:
         """Count the jobs that a filter lets through, as history had them when a listing asked last."""
-        jobs = (await self._adoption.open(path)).jobs
+        jobs = (await self._takeovers.open(path)).jobs
         if wanted == JobFilter():
             return len(jobs)
         count, go_on = 0, None
@@ -73,7 +73,7 @@ class JobQueries:
 
     async def warnings(self, path: str) -> list[str]:
         """Return what of a database's job history was damaged and set aside."""
-        return await (await self._adoption.open(path)).warnings()
+        return await (await self._takeovers.open(path)).warnings()
 
     async def watch(
         self, path: str, job_id: str, after: int, heartbeat_seconds: float
@@ -98,13 +98,13 @@ class JobQueries:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def errors(
-        self, path: str, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool
-    ) -> tuple[list[StoredRowError], Place | None]:
+        self, path: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
+    ) -> tuple[list[StoredRowError], PageKey | None]:
         """Return a page of a job's failed rows, see `RowErrors.page`.
 
         Raises:
             NotFound: JOB_NOT_FOUND – there is no such job.
         """
         await self.get(path, job_id)
-        database = await self._adoption.open(path)
+        database = await self._takeovers.open(path)
         return await database.failed_rows(job_id, column, after, size, all_places=all_places)

@@ -14,7 +14,7 @@ import structlog
 from core.domain.job import Job, JobError, JobState, same_attempt
 from core.domain.plan import BackfillSpec
 from core.errors import LemanError
-from executor.job_manager.manager_parts import Shared
+from executor.job_manager.shared import Shared
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.cost_estimates import CostEstimates
 from executor.jobs.job_queue import JobQueue

@@ -15,10 +15,10 @@ from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import patiently
+from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
-from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.reservation_waits import ReservationWaits
@@ -31,7 +31,7 @@ _PLANS_OVERTAKEN = 500
 class BackfillRun:
     """A backfill while it runs: see `JobRun`."""
 
-    def __init__(self, job: Job, services: Services, status: JobStatus | None = None) -> None:
+    def __init__(self, job: Job, services: JobEnvironment, status: JobStatus | None = None) -> None:
         #: The job as watchers see it.
         self.status = status or JobStatus(job)
         self._stop = threading.Event()

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from core.domain.job import JobError, JobState
 from core.errors import ATTEMPT_FENCED, LemanError
 from executor.jobs import job_errors
+from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
-from executor.jobs.services import Services
 from executor.scheduling.cancelled import Cancelled
 
 
@@ -70,7 +70,7 @@ class JobRun(EndingRun, Protocol):
         ...
 
 
-async def run_to_completion(run: EndingRun, services: Services, work: Awaitable[bool]) -> None:
+async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awaitable[bool]) -> None:
     """Do a job's work, which says whether rows failed, and end the job by how that went; only bugs are raised."""
     ticking = asyncio.create_task(run.status.tick())
     try:

@@ -28,7 +28,7 @@ class LeftReservations:
 
     async def keep_until(self, done: asyncio.Future[None]) -> None:
         """Renew the reservations, three times in a lifetime, until `done`."""
-        while not (await asyncio.wait((done,), timeout=self._context.lease_seconds / 3))[0]:
+        while not (await asyncio.wait((done,), timeout=self._context.reservation_ttl / 3))[0]:
             if self._scopes:
                 await self._keeping.keep(self._context.holder, list(self._scopes.values()))
 

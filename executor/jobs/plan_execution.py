@@ -11,10 +11,10 @@ from core.domain.work import WorkContext
 from core.errors import LemanError
 from executor.jobs.async_helpers import all_or_first
 from executor.jobs.committer import Committer
+from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
-from executor.jobs.services import Services, slots_of
-from executor.jobs.unit_events import PlanUnits
+from executor.jobs.plan_units import PlanUnits
 from executor.jobs.work_context import work_context
 from executor.jobs.worker_fleet import WorkerFleet
 from executor.scheduling.crash_tracker import CrashTracker
@@ -48,7 +48,7 @@ class PlanExecution:
     """The execution of one plan of a job; `cost`: seconds that a row takes, None where that is not known."""
 
     def __init__(
-        self, status: JobStatus, plan: Plan, services: Services, cost: float | None, waits: ReservationWaits
+        self, status: JobStatus, plan: Plan, services: JobEnvironment, cost: float | None, waits: ReservationWaits
     ) -> None:
         self._status = status
         self._plan = plan

@@ -20,7 +20,7 @@ from core.lance_io.log_snapshot import Snapshot
 from executor.worker.error_store import PLACE_ONLY, errors_uri, open_log
 
 #: (row address, column) of the last row of a page.
-Place = tuple[int, str]
+PageKey = tuple[int, str]
 #: Job, column, whether rows of which only the place is stored count.
 _Key = tuple[str, str, bool]
 _Numbers = npt.NDArray[np.int64]
@@ -45,7 +45,7 @@ class _Listing:
     #: Where each row is stored.
     places: _Numbers
 
-    def first_after(self, after: Place | None) -> int:
+    def first_after(self, after: PageKey | None) -> int:
         if after is None:
             return 0
         address, name = after
@@ -53,7 +53,7 @@ class _Listing:
         beyond = (n for n in range(begin, end) if self.names[self.columns[n]] > name)
         return next(beyond, end)
 
-    def page(self, after: Place | None, size: int) -> tuple[list[StoredRowError], Place | None]:
+    def page(self, after: PageKey | None, size: int) -> tuple[list[StoredRowError], PageKey | None]:
         begin = self.first_after(after)
         end = min(begin + size, len(self.places))
         rows = self.snapshot.rows(self.places[begin:end].tolist())
@@ -77,8 +77,8 @@ class RowErrors:
         self._making = threading.Lock()
 
     def page(
-        self, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool = False
-    ) -> tuple[list[StoredRowError], Place | None]:
+        self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool = False
+    ) -> tuple[list[StoredRowError], PageKey | None]:
         """Return a page of the failed rows of a job, each once, as the last attempt left it.
 
         The first page lists what there is; later ones go on in the same version of the store while that is kept.

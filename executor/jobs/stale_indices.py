@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from core.errors import LemanError
 from core.lance_io import indices
 from executor.jobs.async_helpers import patiently
+from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
-from executor.jobs.services import Services
 
 
-async def see_to(status: JobStatus, services: Services, uri: str, columns: Sequence[str], *, optimize: bool) -> None:
+async def see_to(
+    status: JobStatus, services: JobEnvironment, uri: str, columns: Sequence[str], *, optimize: bool
+) -> None:
     """Update or look at indexes, and note on the status which of them leave rows out.
 
     Args:

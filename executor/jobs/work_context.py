@@ -48,7 +48,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
         errors_uri=errors_uri(spec.database),
         store_messages=udf.error_policy.store_errors,
         redis_url=settings.redis.url.get_secret_value(),
-        lease_seconds=settings.executor.reservation_ttl_seconds,
+        reservation_ttl=settings.executor.reservation_ttl_seconds,
         threads=spec.intra_applier_concurrency or 1,
         heartbeat_seconds=settings.writer.stall_check_seconds / 2,
         failed_only=header.failed_only,

@@ -10,9 +10,9 @@ from core.domain.udf import UdfKind
 from core.domain.work import WorkContext
 from core.errors import Unavailable
 from executor.jobs.async_helpers import may_be_unheard
+from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
-from executor.jobs.services import Services
-from executor.jobs.unit_events import PlanUnits
+from executor.jobs.plan_units import PlanUnits
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import TaskSlots
 
@@ -23,7 +23,7 @@ class WorkerFleet:
     def __init__(
         self,
         status: JobStatus,
-        services: Services,
+        services: JobEnvironment,
         context: WorkContext,
         slots: TaskSlots,
         units: PlanUnits,

@@ -20,7 +20,7 @@ from core.views.rows import NO_IDS
 from executor.jobs.async_helpers import patiently
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import RefreshWork
-from executor.refresh.retries import in_thread
+from executor.refresh.storage_retries import in_thread
 
 #: How many times another refresh that fills the view may be faster.
 _TRIES = 20

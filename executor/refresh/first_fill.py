@@ -20,7 +20,7 @@ from executor.refresh import file_layout
 from executor.refresh.failed_row_upkeep import FirstFailures
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import FileWork, RefreshWork
-from executor.refresh.retries import in_thread
+from executor.refresh.storage_retries import in_thread
 from executor.refresh.view_files import Places, ScratchValues
 
 

@@ -24,7 +24,7 @@ from executor.refresh.diff.view_changes import NOTHING, RowOutcome, every_row, w
 from executor.refresh.failed_row_upkeep import failures_in, noted, noted_anew
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import FileWork, RefreshWork
-from executor.refresh.retries import in_thread
+from executor.refresh.storage_retries import in_thread
 from executor.refresh.value_reuse import ValueReuse
 from executor.refresh.view_files import ScratchValues
 

@@ -16,7 +16,7 @@ from executor.jobs.job_metrics import JobMetrics
 from executor.jobs.job_status import JobStatus
 from executor.jobs.ports import JobStore
 from executor.refresh.refresh_metrics import RefreshMetrics
-from executor.refresh.retries import in_thread
+from executor.refresh.storage_retries import in_thread
 
 _log = structlog.get_logger(__name__)
 

@@ -15,8 +15,8 @@ from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import patiently
+from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion
-from executor.jobs.services import Services, slots_of
 from executor.jobs.takeover import begin_attempt
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.incremental_refresh import Delta
@@ -29,7 +29,7 @@ _MOST_PLANS = 6
 class RefreshRun:
     """A refresh while it runs; see `JobRun`."""
 
-    def __init__(self, job: Job, services: Services) -> None:
+    def __init__(self, job: Job, services: JobEnvironment) -> None:
         self._work = RefreshWork(job, services)
         self.status = self._work.status
         self._planned = False

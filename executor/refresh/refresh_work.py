@@ -20,16 +20,16 @@ from core.lance_io.views import scratch_table as view_scratch
 from core.lance_io.views.scratch_table import ScratchTable
 from core.locations import table_uri
 from executor.jobs.async_helpers import so_many_at_once
+from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
-from executor.jobs.services import Services
 from executor.jobs.takeover import begin_attempt_at
 from executor.refresh import file_layout
 from executor.refresh.diff.view_changes import RowOutcome, row_outcome
 from executor.refresh.file_layout import Ints
 from executor.refresh.journal import Journal
 from executor.refresh.refresh_metrics import RefreshMetrics
-from executor.refresh.retries import in_thread
 from executor.refresh.scratch_backfills import ScratchBackfills, scratch_columns
+from executor.refresh.storage_retries import in_thread
 from executor.refresh.value_reuse import KnownValues, ValueReuse
 from executor.refresh.view_files import ViewWriter
 from executor.scheduling.cancelled import Cancelled
@@ -44,7 +44,7 @@ async def _nothing() -> None:
 class RefreshWork:
     """One running refresh as its steps see it."""
 
-    def __init__(self, job: Job, services: Services) -> None:
+    def __init__(self, job: Job, services: JobEnvironment) -> None:
         self.status = JobStatus(job)
         self.metrics = RefreshMetrics()
         self.status.metrics = self.metrics

@@ -22,9 +22,9 @@ from core.errors import Aborted, LemanError
 from core.udf import binding, blobs, validation
 from executor.jobs import job_errors
 from executor.jobs.backfill_run import BackfillRun
+from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
 from executor.jobs.ports import JobStore
-from executor.jobs.services import Services
 from executor.refresh.journal import Journal
 from executor.refresh.value_reuse import KnownValues
 from executor.scheduling.cancelled import Cancelled
@@ -89,7 +89,7 @@ class _PartStatus(JobStatus):
 class ScratchBackfills:
     """Runs the backfills of one refresh, one after the other; `journal` adds up what they do."""
 
-    def __init__(self, status: JobStatus, journal: Journal, services: Services, concurrency: int) -> None:
+    def __init__(self, status: JobStatus, journal: Journal, services: JobEnvironment, concurrency: int) -> None:
         self._status = status
         self._journal = journal
         self._services = replace(services, jobs=_PartOfRefresh(services.jobs))

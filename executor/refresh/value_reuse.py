@@ -21,7 +21,7 @@ from core.ports import CheckpointStore
 from core.sorted_sets import contains, distinct
 from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, unchanged_rows
 from executor.refresh.file_layout import Ints
-from executor.refresh.retries import in_thread
+from executor.refresh.storage_retries import in_thread
 from executor.worker.computed_rows import Piece, to_checkpoint
 
 _log = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange, merge, subtract
 from core.domain.work import FragmentResult, InFlightRows, WorkUnit
 
-Place = tuple[int, RowRange]
+FragmentRows = tuple[int, RowRange]
 
 #: Deaths over one row, tried by itself, that prove it to be poison; they come after the death that made it suspect.
 _PROOF = 2
@@ -26,7 +26,7 @@ class Crash:
 
     unit: WorkUnit
     #: The rows that the function was called with, as far as they are not stored; empty where that is not known.
-    held: tuple[Place, ...] = ()
+    held: tuple[FragmentRows, ...] = ()
     #: What the worker stored before, by fragment.
     stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
     #: The worker ended itself, as a call took longer than so many seconds; 0: it did not.
@@ -46,7 +46,7 @@ class _Heard:
 
     #: -1 while the function is not being called.
     fragment_id: int = -1
-    holds: tuple[RowRange, ...] = ()
+    rows: tuple[RowRange, ...] = ()
     stored: dict[int, list[CheckpointRef]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     overran_seconds: float = 0.0
@@ -66,7 +66,7 @@ class _Count:
     def __init__(self) -> None:
         self._lost: dict[int, list[RowRange]] = {}
 
-    def add(self, places: Iterable[Place]) -> None:
+    def add(self, places: Iterable[FragmentRows]) -> None:
         for fragment_id, rows in places:
             self._lost.setdefault(fragment_id, []).append(rows)
 
@@ -76,7 +76,7 @@ class _Count:
     def times(self, fragment_id: int, offset: int) -> int:
         return sum(1 for r in self._lost.get(fragment_id, []) if r.start <= offset < r.end)
 
-    def at_least(self, times: int) -> list[Place]:
+    def at_least(self, times: int) -> list[FragmentRows]:
         return [
             (fragment_id, rows)
             for fragment_id, ranges in sorted(self._lost.items())
@@ -108,13 +108,13 @@ class CrashTracker:
         if in_flight.stored is not None:
             known.stored.setdefault(in_flight.fragment_id, []).append(in_flight.stored)
         else:
-            known.fragment_id, known.holds = in_flight.fragment_id, in_flight.holds
+            known.fragment_id, known.rows = in_flight.fragment_id, in_flight.rows
             known.overran_seconds = in_flight.overran_seconds
 
-    def held_by(self, unit: WorkUnit) -> list[Place]:
+    def held_by(self, unit: WorkUnit) -> list[FragmentRows]:
         """Return the rows of a unit that the function was called with last, unless they are known to be done."""
         known = self._heard.get(unit.unit_id, _Heard())
-        return [(known.fragment_id, rows) for rows in known.holds if known.fragment_id >= 0]
+        return [(known.fragment_id, rows) for rows in known.rows if known.fragment_id >= 0]
 
     def stored_by(self, unit: WorkUnit) -> dict[int, tuple[CheckpointRef, ...]]:
         """Return the checkpoints that a unit has stored so far, by fragment."""
@@ -146,7 +146,7 @@ class CrashTracker:
             for part in subtract([rows], [ref.range for ref in known.stored.get(fragment_id, ())])
         ]
         here = [part for fragment_id, part in unsafe if fragment_id == known.fragment_id]
-        held = [(known.fragment_id, r) for hold in known.holds for part in here if (r := hold.intersect(part))]
+        held = [(known.fragment_id, r) for hold in known.rows for part in here if (r := hold.intersect(part))]
         self._count(known, unsafe, held)
         crash = Crash(
             unit=unit,
@@ -158,7 +158,7 @@ class CrashTracker:
             self._alone.add(held)
         return crash
 
-    def _count(self, known: _Heard, unsafe: list[Place], held: list[Place]) -> None:
+    def _count(self, known: _Heard, unsafe: list[FragmentRows], held: list[FragmentRows]) -> None:
         if not held:
             self._unexplained.add(unsafe)
             return
@@ -183,7 +183,7 @@ class CrashTracker:
             return False
         return crash.overran_seconds > 0 or self._alone.times(*crash.row) >= _PROOF
 
-    def over_crash_limit(self) -> tuple[int, list[Place]]:
+    def over_crash_limit(self) -> tuple[int, list[FragmentRows]]:
         """Return how many workers died over which rows, where that reaches the crash limit; (0, []): nowhere."""
         for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
             places = count.at_least(times)
@@ -192,7 +192,7 @@ class CrashTracker:
         return 0, []
 
 
-def rows_in_flight(unit: WorkUnit) -> list[Place]:
+def rows_in_flight(unit: WorkUnit) -> list[FragmentRows]:
     """Return the rows of a unit; all rows of a fragment that is only to be assembled."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(0, w.task.physical_rows),)]
 

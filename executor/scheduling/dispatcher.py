@@ -20,7 +20,7 @@ import structlog
 
 from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkUnit
 from core.errors import Unavailable
-from executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, Running, Signed, WorkerMessage, framed
+from executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, InFlight, Running, WorkerMessage, framed
 
 _log = structlog.get_logger(__name__)
 
@@ -167,7 +167,7 @@ async def _drive(
                 message = await _receive(reader)
                 if isinstance(message, Running):
                     unit_source.on_report(message.report)
-                elif isinstance(message, Signed):
+                elif isinstance(message, InFlight):
                     unit_source.on_in_flight(unit, message.in_flight)
                 elif isinstance(message, Alive):
                     unit_source.on_alive(unit)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from core.domain.udf import ErrorAction, UdfDefinition
 from core.domain.work import RowFailure
 from core.errors import FailedPrecondition
-from executor.scheduling.crash_tracker import Crash, CrashTracker, Place
+from executor.scheduling.crash_tracker import Crash, CrashTracker, FragmentRows
 
 _WORKER_LOST = frozenset({"WorkerLost", "Exception", "BaseException"})
 _TIMEOUT = frozenset({"UdfTimeout", "TimeoutError", "Exception", "BaseException"})
@@ -63,7 +63,7 @@ def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
     return PoisonDecision(pause=rule.pause(times))
 
 
-def describe(places: list[Place] | tuple[Place, ...]) -> str:
+def describe(places: list[FragmentRows] | tuple[FragmentRows, ...]) -> str:
     """Return ranges in words for a person; at most three of them are named."""
     texts = [f"rows {r.start} to {r.end - 1} of fragment {fragment_id}" for fragment_id, r in places]
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more ranges" if len(texts) > 3 else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.domain.ranges import RowRange
 from core.domain.work import WorkUnit
-from executor.scheduling.crash_tracker import Place
+from executor.scheduling.crash_tracker import FragmentRows
 
 
 class ReassignedUnits:
@@ -37,6 +37,6 @@ class ReassignedUnits:
         return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
 
 
-def _places(unit: WorkUnit) -> list[Place]:
+def _places(unit: WorkUnit) -> list[FragmentRows]:
     """Return the rows that a unit is to compute; for a fragment that is only to be assembled, a place of its own."""
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]

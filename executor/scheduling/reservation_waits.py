@@ -37,8 +37,8 @@ class ReservationWaits:
     dead, and the next plan computes the rows all the same.
     """
 
-    def __init__(self, lease_seconds: float, stall_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._patience = _LIFETIMES * lease_seconds
+    def __init__(self, ttl_seconds: float, stall_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience = _LIFETIMES * ttl_seconds
         self._stall = stall_seconds
         self._clock = clock
         self._first: dict[str, float] = {}

@@ -24,8 +24,8 @@ from core.lance_io.scan import Chunk
 from core.row_states import RowState
 from executor.worker.checkpointing import Checkpoints
 from executor.worker.computed_rows import CheckpointLost, KnownRows, Piece
-from executor.worker.current_file import CurrentFile
 from executor.worker.fragment_writer import FragmentWriter, Unwritten
+from executor.worker.installed_file import InstalledFile
 from executor.worker.row_source import RowSource, only, without
 from executor.worker.slice_evaluation import Evaluation
 from executor.worker.unit_runtime import UnitRuntime
@@ -58,7 +58,7 @@ class FragmentPass:
         self._fixed_before = runtime.meter.fixed
         self._writer: FragmentWriter | None = None
         self._left_out = 0
-        self._current = CurrentFile(context, work, runtime.reader, self._field)
+        self._current = InstalledFile(context, work, runtime.reader, self._field)
         self._known = self._known_rows()
         self._rows = RowSource(context, work, runtime, self._current)
         self._checkpoints = Checkpoints(context, work, runtime, self._field)

@@ -36,7 +36,7 @@ class Running(msgspec.Struct, frozen=True, tag="running"):
     report: ProgressReport
 
 
-class Signed(msgspec.Struct, frozen=True, tag="signed"):
+class InFlight(msgspec.Struct, frozen=True, tag="in_flight"):
     """Rows that the worker is about to compute, or has stored."""
 
     in_flight: InFlightRows
@@ -52,7 +52,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     outcome: UnitOutcome
 
 
-WorkerMessage = Hello | Running | Signed | Alive | Done
+WorkerMessage = Hello | Running | InFlight | Alive | Done
 
 
 def framed(message: object) -> bytes:

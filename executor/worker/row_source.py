@@ -18,7 +18,7 @@ from core.domain.work import FragmentWork, WorkContext
 from core.lance_io.scan import CHUNK_ROWS, Chunk
 from core.sorted_sets import among
 from executor.worker.computed_rows import Piece
-from executor.worker.current_file import CurrentFile
+from executor.worker.installed_file import InstalledFile
 from executor.worker.sql_source import SqlSource
 from executor.worker.unit_runtime import UnitRuntime
 
@@ -29,7 +29,7 @@ _BYTES_A_ROW = 64
 class RowSource:
     """Reads the rows that the filter matches, or only those of them that are marked as failed."""
 
-    def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, current: CurrentFile) -> None:
+    def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, current: InstalledFile) -> None:
         self._context = context
         self._work = work
         self._reader = runtime.reader

@@ -32,12 +32,12 @@ from core.lance_io.past_reader import PastReader
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.tables import current_file
 from core.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
-from executor.worker.call_sizes import Slices, SliceSizer
 from executor.worker.evaluator import Evaluator, JobFailing
 from executor.worker.fragment_pass import FragmentPass
 from executor.worker.function_loading import load
 from executor.worker.meter import Meter
-from executor.worker.processes.surroundings import kept
+from executor.worker.processes.process_environment import kept
+from executor.worker.slice_sizes import Slices, SliceSizer
 from executor.worker.source_inputs import SourcedReader
 from executor.worker.sql_source import SqlValues
 from executor.worker.unit_runtime import Evaluates, UnitRuntime
@@ -76,7 +76,7 @@ class UnitRunner:
         self._errors = errors
         self._meter = Meter(unit.unit_id, sink)
         self._clock = clock
-        self._keeper = _LeaseKeeper(reservations, context.holder, context.lease_seconds)
+        self._keeper = _ReservationKeeper(reservations, context.holder, context.reservation_ttl)
         self._asked_to_stop = stopped
         self._began = time.monotonic()
         self._deadline: float | None = None
@@ -95,7 +95,7 @@ class UnitRunner:
         """
         results: list[FragmentResult] = []
         failure = None
-        with self._keeper as leases, self._slices, self._watchdog:
+        with self._keeper as keeper, self._slices, self._watchdog:
             try:
                 with self._meter.opening():
                     reader = self._reader()
@@ -103,7 +103,7 @@ class UnitRunner:
                     if self._out_of_time() and work.ranges:
                         results.append(FragmentResult(work.fragment_id, left=work.ranges))
                     else:
-                        results.append(self._fragment(work, reader, leases))
+                        results.append(self._fragment(work, reader, keeper))
                         self._begin_budget()  # even where no row had to be evaluated
             except JobFailing as error:
                 failure = self._blame(error, reader)
@@ -122,7 +122,7 @@ class UnitRunner:
             return PastReader(context.uri, context.read_version, context.inputs_version)
         return FragmentReader(context.uri, context.read_version)
 
-    def _fragment(self, work: FragmentWork, reader: FragmentReader, leases: _LeaseKeeper) -> FragmentResult:
+    def _fragment(self, work: FragmentWork, reader: FragmentReader, keeper: _ReservationKeeper) -> FragmentResult:
         scope = work.scope
         busy: tuple[RowRange, ...] = ()
         holds: tuple[str, ...] = ()
@@ -132,19 +132,19 @@ class UnitRunner:
                 grant = self._reservations.reserve(
                     scope, work.ranges, self._context.holder, self._context.ignored_holds
                 )
-            leases.add(scope, grant.granted)
+            keeper.add(scope, grant.granted)
             if grant.overtaken:
-                leases.overtaken = True
+                keeper.overtaken = True
                 return FragmentResult(work.fragment_id, left=work.ranges)
             busy, holds = grant.busy, grant.holds
             if grant.others_finished and self._was_replaced(work):
                 # a new plan will know which rows the other file has
-                leases.drop(scope, finished=False)
+                keeper.drop(scope, finished=False)
                 return FragmentResult(work.fragment_id, busy=work.ranges)
             if grant.others_finished or self._unit.look_first:
                 staged = self._staged_meanwhile(work)
                 if staged is not None:
-                    leases.drop(scope, finished=False)
+                    keeper.drop(scope, finished=False)
                     return staged
                 found = self._new_checkpoints(work)
                 left = subtract(work.ranges, [r.range for r in found])
@@ -154,8 +154,8 @@ class UnitRunner:
         self._meter.begin_fragment(work.fragment_id)
         result = FragmentPass(self._context, work, self._runtime(reader)).run()
         if self._context.where and result.staged is not None:
-            leases.leave(scope)
-        leases.drop(scope, finished=True)
+            keeper.leave(scope)
+        keeper.drop(scope, finished=True)
         # the executor has to know of the checkpoints found: another unit may finish the fragment
         result = replace(result, busy=busy, holds=holds, checkpoints=(*found, *result.checkpoints))
         self._meter.report(result)
@@ -268,20 +268,20 @@ class UnitRunner:
         )
 
 
-class _LeaseKeeper:
-    """Renews what a unit has reserved, at a third of the lease, until it is given back."""
+class _ReservationKeeper:
+    """Renews what a unit has reserved, at a third of its time to live, until it is given back."""
 
-    def __init__(self, reservations: Reservations, holder: str, lease_seconds: float) -> None:
+    def __init__(self, reservations: Reservations, holder: str, ttl_seconds: float) -> None:
         self._reservations = reservations
         self._holder = holder
-        self._pause = lease_seconds / 3
+        self._pause = ttl_seconds / 3
         self._held: dict[str, tuple[RowRange, ...]] = {}
         #: Whether a later attempt at the job has the reservations.
         self.overtaken = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> _LeaseKeeper:
+    def __enter__(self) -> _ReservationKeeper:
         return self
 
     def __exit__(
@@ -294,7 +294,7 @@ class _LeaseKeeper:
     def add(self, scope: str, ranges: tuple[RowRange, ...]) -> None:
         self._held[scope] = ranges
         if self._thread is None:
-            self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
+            self._thread = threading.Thread(target=self._renew, name="reservations", daemon=True)
             self._thread.start()
 
     def drop(self, scope: str, *, finished: bool) -> None:

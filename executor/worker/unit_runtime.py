@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from core.lance_io.scan import FragmentReader
 from core.ports import CheckpointStore, ErrorSink
-from executor.worker.call_sizes import Slices, SliceSizer
 from executor.worker.evaluator import Evaluated
 from executor.worker.meter import Meter
+from executor.worker.slice_sizes import Slices, SliceSizer
 
 
 class Evaluates(Protocol):

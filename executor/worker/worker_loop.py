@@ -23,8 +23,8 @@ from executor.worker.messages import (
     Alive,
     Done,
     Hello,
+    InFlight,
     Running,
-    Signed,
     WorkerMessage,
     WorkerTask,
     framed,
@@ -67,7 +67,7 @@ class ExecutorConnection:
 
     def in_flight(self, in_flight: InFlightRows) -> None:
         """Send the rows that are in flight, or were stored."""
-        self.say(Signed(in_flight))
+        self.say(InFlight(in_flight))
 
     def next_unit(self) -> WorkUnit | None:
         """Wait for a unit; return None where the job is done, or the executor is gone."""
@@ -125,7 +125,7 @@ class WorkerState:
     def __init__(self, context: WorkContext) -> None:
         self._context = context
         self._store = LanceCheckpointStore(checkpoint_root(context.uri))
-        self._reservations = reservations_at(context.redis_url, context.lease_seconds)
+        self._reservations = reservations_at(context.redis_url, context.reservation_ttl)
         column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
         self._errors = JobErrors(
             context.errors_uri, context.job_id, column, context.udf.version, store_messages=context.store_messages

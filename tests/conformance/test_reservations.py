@@ -103,7 +103,7 @@ def test_finished_work_of_another_job_is_announced(reservations):
     assert reservations.reserve("s", [RowRange(0, 5)], "b").others_finished
 
 
-def test_a_lease_ends_unless_it_is_renewed(reservations):
+def test_a_reservation_ends_unless_it_is_renewed(reservations):
     whole = RowRange(0, 5)
     reservations.reserve("s", [whole], "a")
     for _ in range(3):

@@ -14,7 +14,7 @@ import msgspec
 from executor.worker.processes import descriptors
 from executor.worker.processes.linux import adopt_orphans, die_with
 from executor.worker.processes.messages import IDLE, Answer, Request, receive, send
-from executor.worker.processes.surroundings import kept
+from executor.worker.processes.process_environment import kept
 
 Run = Callable[[str], int]
 #: Takes over what a caller's process has and this one lacks.

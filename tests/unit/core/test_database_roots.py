@@ -12,7 +12,7 @@ from core.config import Server
 from core.database_roots import EVERYWHERE, DatabaseRoots
 from core.errors import InvalidArgument, PermissionDenied
 from core.locations import canonical_database
-from core.rpc.canonical import canonicalise
+from core.rpc.places import canonicalise
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
 from leman_internal.v1 import submission_pb2
 from tests.unit.core.rpc.auth.every_method import ask, every_service, methods

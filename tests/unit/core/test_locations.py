@@ -13,7 +13,7 @@ from lance.file import LanceFileSession
 from core.database_roots import EVERYWHERE
 from core.errors import InvalidArgument
 from core.locations import STORES, canonical_database, canonical_table, table_uri
-from core.rpc.canonical import Places, canonicalise, places_of
+from core.rpc.places import Places, canonicalise, places_of
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
 from leman_internal.v1 import planning_pb2, submission_pb2
 

@@ -21,11 +21,11 @@ from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
 from executor.coordination.leases import JobLeases
 from executor.job_manager import JobManager
-from executor.job_manager.databases import JobDatabases
+from executor.job_manager.job_databases import JobDatabases
 from executor.job_manager.job_store import HistoryJobStore
-from executor.job_manager.manager_parts import Shared
 from executor.job_manager.running_jobs import RunningJobs
-from executor.jobs.services import Services
+from executor.job_manager.shared import Shared
+from executor.jobs.job_environment import JobEnvironment
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.local_runner import LocalRunner
 
@@ -160,7 +160,7 @@ class Executor:
         self.leases: Any = leases or JobLeases("", "me")
         self.running, databases = RunningJobs(), JobDatabases(self.pool)
         self.store = HistoryJobStore(databases, self.running, self.leases, self.pool)
-        services = Services(
+        services = JobEnvironment(
             settings=settings,
             spark=self.spark,
             local=LocalRunner(),

@@ -14,7 +14,7 @@ from rich.console import Console
 from leman._channel import Services
 from leman._connect import connect, database_uri
 from leman._embedded import Embedded
-from leman._lone import lone_coordinator
+from leman._own_coordinator import own_coordinator
 from leman._verify import Verification
 from leman._verify import verify as verify_database
 from leman.cli._options import DatabaseArgument, EndpointOption, JsonOption, TlsOption, TokenOption
@@ -65,7 +65,7 @@ def _services(db: str, endpoint: str | None, token: str | None, tls_ca: str | No
         if not Path(uri).is_dir():
             raise InvalidArgument(f"there is no database at {uri}")
         if not Embedded(uri).is_running():
-            with lone_coordinator() as services:
+            with own_coordinator() as services:
                 yield services, uri
             return
     with connect(db, endpoint, token=token, tls_ca=tls_ca) as database:

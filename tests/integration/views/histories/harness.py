@@ -34,7 +34,7 @@ from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.rpc.blocking import BlockingPool
 from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
-from executor.jobs.services import Services
+from executor.jobs.job_environment import JobEnvironment
 from executor.refresh.refresh_run import RefreshRun
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
@@ -224,7 +224,7 @@ class System:
         self.spark = ThreadWorkers()
         self._dispatcher = Dispatcher("127.0.0.1")
         self._queues = self._runner.run(self._start())
-        self.services = Services(
+        self.services = JobEnvironment(
             settings=Settings(),
             spark=self.spark,
             local=LocalRunner(),

@@ -20,9 +20,9 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
 from core.errors import PermissionDenied, Unavailable
 from executor.jobs.backfill_run import BackfillRun
+from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution
-from executor.jobs.services import Services, slots_of
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.local_runner import LocalRunner
 from executor.scheduling.reservation_waits import ReservationWaits
@@ -202,7 +202,7 @@ JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0
 
 
 def services_of(spark: Any, commits: object) -> Any:
-    return Services(
+    return JobEnvironment(
         settings=Settings(),
         spark=spark,
         local=LocalRunner(),

@@ -26,7 +26,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def holds(clock) -> ReservationWaits:
-    return ReservationWaits(lease_seconds=6.0, stall_seconds=30.0, clock=clock)
+    return ReservationWaits(ttl_seconds=6.0, stall_seconds=30.0, clock=clock)
 
 
 def busy(mark: object, holder: str = "job-1#1", fragment_id: int = 7) -> FragmentResult:

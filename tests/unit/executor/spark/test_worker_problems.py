@@ -13,7 +13,7 @@ from core.config import Spark
 from core.domain.udf import UdfKind
 from core.errors import FailedPrecondition, Unavailable
 from executor.job_service import JobServicer
-from executor.jobs import services as job_services
+from executor.jobs import job_environment as job_services
 from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.spark import address, readiness, spark_conf, spark_runner, worker_problems
 from executor.spark.address import CallbackAddress, callback_address

@@ -460,7 +460,7 @@ def test_a_unit_of_an_attempt_that_was_overtaken_stops(tmp_path):
 
     lab = Lab(tmp_path, rows=2000, per_fragment=2000)
     lab.reservations = OvertakenReservations(0.03)
-    context = lab.context(lab.udf(slow), lease_seconds=0.03)
+    context = lab.context(lab.udf(slow), reservation_ttl=0.03)
     work = lab.work(context, 0, [(0, 2000)])
     result = lab.run(context, work).results[0]
     assert 0 < result.rows_evaluated < 2000

@@ -17,9 +17,9 @@ from core.domain.ranges import RowRange, subtract, total
 from core.domain.udf import CheckpointBounds, UdfKind
 from core.domain.work import WorkUnit
 from executor.worker import checkpointing
-from executor.worker.call_sizes import SliceSizer
 from executor.worker.checkpointing import Checkpoints
 from executor.worker.computed_rows import Piece
+from executor.worker.slice_sizes import SliceSizer
 from executor.worker.unit_runner import UnitRunner
 from executor.worker.unit_runtime import UnitRuntime
 from tests.unit.executor.executor_helpers import Lab

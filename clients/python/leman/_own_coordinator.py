@@ -29,7 +29,7 @@ class _Here:
 
 
 @contextlib.contextmanager
-def lone_coordinator() -> Iterator[Services]:
+def own_coordinator() -> Iterator[Services]:
     """Run one as a child of this process, on loopback, under a token that nobody else knows. It keeps no files.
 
     Raises StartFailed.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ProcessEnvironment:
     """Working directory, environment and umask as they were at one moment."""
 
     folder: str
@@ -16,7 +16,7 @@ class Surroundings:
     umask: int
 
     @classmethod
-    def here(cls) -> Surroundings:
+    def here(cls) -> ProcessEnvironment:
         """Return those of this process."""
         umask = os.umask(0o022)
         os.umask(umask)
@@ -37,24 +37,24 @@ class Surroundings:
 
 
 class Kept:
-    """The surroundings that a function process goes back to before each job."""
+    """The environment that a function process goes back to before each job."""
 
     def __init__(self) -> None:
-        self._kept: Surroundings | None = None
+        self._kept: ProcessEnvironment | None = None
         self._loaded = False
 
     def begin(self) -> None:
         """Begin a job: undo what the last one changed."""
         if self._kept is None:
-            self._kept = Surroundings.here()
+            self._kept = ProcessEnvironment.here()
         else:
             self._kept.restore()
 
     def loaded(self) -> None:
         """Keep what the function set up while it was loaded, as it belongs to it; only the first time counts."""
         if self._kept is not None and not self._loaded:
-            self._kept, self._loaded = Surroundings.here(), True
+            self._kept, self._loaded = ProcessEnvironment.here(), True
 
 
-#: The surroundings of this process; without `begin` nothing is kept or restored.
+#: The environment of this process; without `begin` nothing is kept or restored.
 kept = Kept()

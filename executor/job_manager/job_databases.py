@@ -11,7 +11,7 @@ from executor.jobs.async_helpers import SharedLook
 from executor.jobs.history_writer import HistoryWriter
 from executor.jobs.job_history import JobHistory
 from executor.jobs.known_jobs import KnownJobs
-from executor.jobs.row_errors import Place, RowErrors
+from executor.jobs.row_errors import PageKey, RowErrors
 
 #: Databases whose history is written at once.
 _WRITERS = 4
@@ -80,8 +80,8 @@ class JobDatabase:
         return await self._warnings()
 
     async def failed_rows(
-        self, job_id: str, column: str, after: Place | None, size: int, *, all_places: bool
-    ) -> tuple[list[StoredRowError], Place | None]:
+        self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
+    ) -> tuple[list[StoredRowError], PageKey | None]:
         """Return a page of failed rows, see `RowErrors.page`."""
         return await self._pool.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
 

@@ -11,8 +11,8 @@ import structlog
 from core.domain.job import OPEN, Job, JobError, JobState, same_attempt
 from core.errors import LemanError
 from executor.coordination.leases import Answer
-from executor.job_manager.databases import JobDatabase
-from executor.job_manager.manager_parts import Shared
+from executor.job_manager.job_databases import JobDatabase
+from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
 from executor.jobs.job_filter import JobFilter
 from executor.jobs.takeover import begin_attempt
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 _LEARNT = 1000
 
 
-class Adoption:
+class Takeovers:
     """The takeovers of one executor, for one event loop.
 
     `waiting`: jobs of other executors whose lease is waited for, by id.
@@ -56,13 +56,13 @@ class Adoption:
         database.loaded = True
         open_jobs, _ = database.jobs.listed(JobFilter(states=OPEN))
         for job in reversed(open_jobs):
-            self.adopt_when_free(database, job.job_id)
+            self.take_over_when_free(database, job.job_id)
         for count, job in enumerate(database.jobs):
             self._supervisor.costs.learn(job, job.seconds_per_row)
             if not count % _LEARNT:
                 await asyncio.sleep(0)
 
-    def adopt_when_free(self, database: JobDatabase, job_id: str) -> None:
+    def take_over_when_free(self, database: JobDatabase, job_id: str) -> None:
         """Take over a job that another executor runs or ran, as soon as that one's lease is free."""
         if job_id in self.waiting or job_id in self._running.runs:
             return

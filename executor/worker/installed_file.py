@@ -26,7 +26,7 @@ Offsets = npt.NDArray[np.int64]
 _GAP_ROWS = 4096
 
 
-class CurrentFile:
+class InstalledFile:
     """The rows of one fragment in the column's current file, as the function's version sees them.
 
     A row is settled if it needs no evaluation. A row that failed under an earlier version is not settled: this version

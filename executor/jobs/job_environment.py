@@ -15,7 +15,7 @@ from executor.spark.spark_runner import SparkRunner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class JobEnvironment:
     """The services of one executor; all its jobs share them."""
 
     settings: Settings
@@ -50,7 +50,7 @@ class Services:
         self.local.forget(job_id)
 
 
-def slots_of(udf: UdfDefinition, concurrency: int, services: Services) -> TaskSlots:
+def slots_of(udf: UdfDefinition, concurrency: int, services: JobEnvironment) -> TaskSlots:
     """Return what a job gets that asks for `concurrency` workers (0: as many as there are task slots).
 
     Raises:
