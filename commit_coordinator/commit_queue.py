@@ -30,7 +30,8 @@ from commit_coordinator.requests import (
     ReplaceRequest,
 )
 from commit_coordinator.tables import changes as tables
-from commit_coordinator.tables.requests import AppendRowsRequest, CreateTableRequest, DeleteRowsRequest, TableRequest
+from commit_coordinator.tables import columns
+from commit_coordinator.tables.requests import ChangeColumnsRequest, CreateTableRequest, TableRequest
 from commit_coordinator.views import commits as views
 from commit_coordinator.views.preparation import Prepared, ViewChecks
 from commit_coordinator.views.requests import ApplyDeltaRequest, CreatePlaceholdersRequest, FillPlaceholdersRequest
@@ -158,7 +159,7 @@ class CommitQueue:
                 await self._do(ticket, self._change_schema("BeginAttempt", group_commit.begin_attempt, ticket.request))
             elif isinstance(ticket.request, BindColumnsRequest):
                 await self._do(ticket, self._change_schema("BindColumns", group_commit.bind_columns, ticket.request))
-            elif isinstance(ticket.request, CreateTableRequest | AppendRowsRequest | DeleteRowsRequest):
+            elif isinstance(ticket.request, TableRequest):
                 await self._do(ticket, self._change_table(ticket.request))
             elif ticket.prepared is not None:
                 await self._do(ticket, self._change_view(ticket.prepared))
@@ -210,6 +211,8 @@ class CommitQueue:
     async def _change_table(self, request: TableRequest) -> CommitResult:
         if isinstance(request, CreateTableRequest):
             return await self._repeated(lambda: _without_panics(tables.create, request))
+        if isinstance(request, ChangeColumnsRequest):
+            return await self._retrying(columns.change, request)
         return await self._retrying(tables.change, request)
 
     async def _retrying(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:

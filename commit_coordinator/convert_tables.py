@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
 
 from commit_coordinator.convert_commits import required
 from commit_coordinator.tables import new_table
-from commit_coordinator.tables.requests import CreateTableRequest, ReadRequest
+from commit_coordinator.tables.requests import AlteredColumn, ChangeColumnsRequest, CreateTableRequest, ReadRequest
 from core.domain.view import SCRATCH_PREFIX
 from core.errors import InvalidArgument
 from core.locations import table_uri
 from core.rpc.convert import schema_from_bytes
-from core.rpc.convert_types import schema_from_json
+from core.rpc.convert_types import schema_from_json, type_from_json
 from core.rpc.request_digest import body_digest
+from core.udf.validation import check_column_name
 from leman.v1 import catalog_pb2, tables_pb2
 
 
@@ -70,11 +74,7 @@ def create_from_proto(message: tables_pb2.CreateTableRequest) -> CreateTableRequ
     """
     new_table.check_name(message.table.table, "table.table")
     uri, request_id = uri_of(message.table), required(message.request_id, "request_id")
-    given = required(message.WhichOneof("columns") or "", "schema")
-    if given == "schema":
-        schema = schema_from_bytes(message.schema, given)
-    else:
-        schema = schema_from_json(message.json_schema, given)
+    schema = _schema(message)
     stable = message.stable_row_ids if message.HasField("stable_row_ids") else True
     return CreateTableRequest(uri, request_id, body_digest(message), new_table.checked_schema(schema), stable)
 
@@ -91,6 +91,75 @@ def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
     rows = not_negative(header.max_rows_per_fragment, "header.max_rows_per_fragment")
     request_id = required(header.request_id, "header.request_id")
     return Upload(uri_of(header.table, "header.table"), request_id, body_digest(header), rows)
+
+
+def added_from_proto(message: tables_pb2.AddPlainColumnsRequest) -> ChangeColumnsRequest:
+    """Return what an AddPlainColumns asks for.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, and what `uri_of` raises.
+    """
+    schema = new_table.checked_names(_schema(message), "columns")
+    for field in schema:
+        if not field.nullable:
+            raise InvalidArgument("BAD_COLUMN", f"'{field.name}' begins with NULLs, and may be NULL", field="columns")
+    return ChangeColumnsRequest(**_changing(message), added=tuple(schema))
+
+
+def dropped_from_proto(message: tables_pb2.DropColumnsRequest) -> ChangeColumnsRequest:
+    """Return what a DropColumns asks for.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_COLUMN, and what `uri_of` raises.
+    """
+    _check_names(list(message.columns))
+    return ChangeColumnsRequest(**_changing(message), dropped=tuple(message.columns), force=message.force)
+
+
+def altered_from_proto(message: tables_pb2.AlterPlainColumnsRequest) -> ChangeColumnsRequest:
+    """Return what an AlterPlainColumns asks for.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, and what `uri_of` raises.
+    """
+    _check_names([column.name for column in message.columns])
+    altered = tuple(_altered(column) for column in message.columns)
+    return ChangeColumnsRequest(**_changing(message), altered=altered, force=message.force)
+
+
+def _altered(column: tables_pb2.PlainColumnAlteration) -> AlteredColumn:
+    found = AlteredColumn(
+        column.name,
+        column.new_name if column.HasField("new_name") else None,
+        type_from_json(column.type, "columns.type") if column.HasField("type") else None,
+        column.nullable if column.HasField("nullable") else None,
+    )
+    if found == AlteredColumn(column.name):
+        raise InvalidArgument("BAD_COLUMN", f"Nothing is to happen to '{column.name}'", field="columns")
+    if found.new_name is not None:
+        check_column_name(found.new_name)
+    return found
+
+
+def _check_names(names: list[str]) -> None:
+    required("".join(names), "columns")
+    if len(set(names)) < len(names) or not all(names):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice, or has no name", field="columns")
+
+
+def _changing(message: Any) -> dict[str, Any]:
+    return {
+        "uri": uri_of(message.table),
+        "request_id": required(message.request_id, "request_id"),
+        "body": body_digest(message),
+    }
+
+
+def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsRequest) -> pa.Schema:
+    given = required(message.WhichOneof("columns") or "", "schema")
+    if given == "schema":
+        return schema_from_bytes(message.schema, given)
+    return schema_from_json(message.json_schema, given)
 
 
 def bytes_of(message: tables_pb2.AppendRowsRequest) -> bytes:

@@ -19,7 +19,7 @@ from commit_coordinator.request_memory import RequestMemory
 from commit_coordinator.tables import arrow_stream
 from commit_coordinator.tables.names import Names
 from commit_coordinator.tables.places import Places
-from commit_coordinator.tables.requests import DeleteRowsRequest
+from commit_coordinator.tables.requests import ChangeColumnsRequest, DeleteRowsRequest
 from commit_coordinator.tables.uploads import Uploads
 from core.config import Commit
 from core.errors import Unavailable
@@ -98,6 +98,27 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         wanted = DeleteRowsRequest(uri, request_id, body_digest(request), checked)
         result = await self._memory.once((uri, request_id), wanted.body, lambda: self._queues.submit(wanted))
         return tables_pb2.DeleteRowsResponse(version=result.version, rows_deleted=result.rows)
+
+    async def AddPlainColumns(
+        self, request: tables_pb2.AddPlainColumnsRequest, _context: Context
+    ) -> tables_pb2.AddPlainColumnsResponse:
+        return tables_pb2.AddPlainColumnsResponse(version=await self._change(convert_tables.added_from_proto(request)))
+
+    async def DropColumns(
+        self, request: tables_pb2.DropColumnsRequest, _context: Context
+    ) -> tables_pb2.DropColumnsResponse:
+        return tables_pb2.DropColumnsResponse(version=await self._change(convert_tables.dropped_from_proto(request)))
+
+    async def AlterPlainColumns(
+        self, request: tables_pb2.AlterPlainColumnsRequest, _context: Context
+    ) -> tables_pb2.AlterPlainColumnsResponse:
+        wanted = convert_tables.altered_from_proto(request)
+        return tables_pb2.AlterPlainColumnsResponse(version=await self._change(wanted))
+
+    async def _change(self, wanted: ChangeColumnsRequest) -> int:
+        self._check_draining()
+        key = wanted.uri, wanted.request_id
+        return (await self._memory.once(key, wanted.body, lambda: self._queues.submit(wanted))).version
 
     async def DropTable(self, request: tables_pb2.DropTableRequest, _context: Context) -> tables_pb2.DropTableResponse:
         self._check_draining()

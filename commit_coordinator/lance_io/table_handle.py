@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import lance
 import pyarrow as pa
@@ -100,6 +101,42 @@ class TableHandle:
         transaction = lance.Transaction(version, operation, str(uuid.uuid4()), dict(properties))
         with commit_outcomes(self._uri):
             self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+        return int(self._dataset.version)
+
+    def drop_columns(self, names: Sequence[str]) -> int:
+        """Drop columns of the version that the handle is at, and return the version of the table without them.
+
+        Raises:
+            CommitConflict: Another writer came between.
+            CommitUnclear: The commit may have been made.
+            FailedPrecondition: as `commit_outcomes`.
+        """
+        with commit_outcomes(self._uri):
+            self._dataset.drop_columns(list(names))
+        return int(self._dataset.version)
+
+    def alter_columns(self, alterations: Sequence[dict[str, Any]]) -> int:
+        """Alter columns of the version that the handle is at, as `LanceDataset.alter_columns` takes it.
+
+        Raises:
+            CommitConflict: Another writer came between.
+            CommitUnclear: The commit may have been made.
+            FailedPrecondition: as `commit_outcomes`.
+        """
+        with commit_outcomes(self._uri):
+            self._dataset.alter_columns(*alterations)  # type: ignore[arg-type]  # its annotation is of another form
+        return int(self._dataset.version)
+
+    def add_plain_columns(self, fields: Sequence[pa.Field]) -> int:
+        """Add columns without values to the version that the handle is at.
+
+        Raises:
+            CommitConflict: Another writer came between.
+            CommitUnclear: The commit may have been made.
+            FailedPrecondition: as `commit_outcomes`.
+        """
+        with commit_outcomes(self._uri):
+            self._dataset.add_columns(pa.schema(list(fields)))
         return int(self._dataset.version)
 
     def current(self, fragment_ids: Collection[int]) -> TableSnapshot:

@@ -37,14 +37,28 @@ def checked_schema(schema: pa.Schema) -> pa.Schema:
         InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – one that stands there twice; BAD_COLUMN_NAME.
         FailedPrecondition: TYPE_NOT_STORABLE.
     """
-    if not schema.names:
-        raise InvalidArgument("BAD_SCHEMA", "A table has at least one column", field="schema")
-    if len(set(schema.names)) < len(schema.names):
-        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="schema")
+    checked = checked_names(schema, "schema")
     for field in schema:
-        check_column_name(field.name)
         storable_types.check(field.name, field.type, _LATEST_FORMAT)
-    fields = [field.with_metadata(_others(field.metadata)) for field in schema]
+    return checked
+
+
+def checked_names(schema: pa.Schema, field: str) -> pa.Schema:
+    """Return new columns, without what Leman noted of those that they were read from.
+
+    Args:
+        field: names the request's field in the error.
+
+    Raises:
+        InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – one that stands there twice; BAD_COLUMN_NAME.
+    """
+    if not schema.names:
+        raise InvalidArgument("BAD_SCHEMA", "There is no column", field=field)
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field=field)
+    for name in schema.names:
+        check_column_name(name)
+    fields = [column.with_metadata(_others(column.metadata)) for column in schema]
     return pa.schema(fields, _others(schema.metadata))
 
 

@@ -68,4 +68,30 @@ class DeleteRowsRequest:
     where: str
 
 
-TableRequest = CreateTableRequest | AppendRowsRequest | DeleteRowsRequest
+@dataclass(frozen=True, slots=True)
+class AlteredColumn:
+    """What is to become of a column. None: it stays as it is."""
+
+    name: str
+    new_name: str | None = None
+    kind: pa.DataType | None = None
+    nullable: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeColumnsRequest:
+    """Add columns without values, drop or alter columns: one of the three."""
+
+    uri: str
+    request_id: str
+    body: str
+    added: tuple[pa.Field, ...] = ()
+    dropped: tuple[str, ...] = ()
+    altered: tuple[AlteredColumn, ...] = ()
+    #: Although others read them.
+    force: bool = False
+    #: What columns a try began with: one that failed unclearly may have done its work.
+    before: list[tuple[str, ...]] = field(default_factory=list, compare=False, repr=False)
+
+
+TableRequest = CreateTableRequest | AppendRowsRequest | DeleteRowsRequest | ChangeColumnsRequest

@@ -71,6 +71,19 @@ def schema_from_json(message: types_pb2.JsonArrowSchema, field: str) -> pa.Schem
         raise InvalidArgument("BAD_SCHEMA", f"{field} describes no Arrow schema: {error}", field=field) from None
 
 
+def type_from_json(message: types_pb2.JsonArrowDataType, field: str) -> pa.DataType:
+    """Return the type that a message describes.
+
+    Args:
+        field: names the request's field in the error.
+
+    Raises:
+        InvalidArgument: BAD_SCHEMA – it describes none.
+    """
+    column = types_pb2.JsonArrowField(name="x", type=message)
+    return schema_from_json(types_pb2.JsonArrowSchema(fields=[column]), field).field(0).type
+
+
 def schema_from_either(raw: bytes, described: types_pb2.JsonArrowSchema | None, field: str) -> pa.Schema:
     """Return the schema that a request gives as an IPC schema message, as such a message, or as both.
 

@@ -115,6 +115,45 @@ class Table(Relation):
         return self._services.catalog.AlterColumns(request).version
 
     @boundary
+    def add_plain_columns(self, schema: pa.Schema) -> int:
+        """Add columns that no function computes: all NULL, without writing data; all of them or none. Returns the
+        table version in which they exist.
+
+        Raises ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is TYPE_NOT_STORABLE.
+        """
+        request = tables_pb2.AddPlainColumnsRequest(
+            table=self.ref(), schema=schema.serialize().to_pybytes(), request_id=uuid.uuid4().hex
+        )
+        return self._services.tables.AddPlainColumns(request).version
+
+    @boundary
+    def drop_columns(self, columns: Sequence[str], *, force: bool = False) -> int:
+        """Drop columns, computed ones too: all of them or none. Returns the table version in which they are gone.
+
+        `force`: although computed columns or views of this database read them, which then keep their values and cannot
+        be computed any more, or jobs compute them, which then fail.
+
+        Raises ColumnNotFound, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE or LAST_COLUMN.
+        """
+        request = tables_pb2.DropColumnsRequest(
+            table=self.ref(), columns=check_columns(columns, "columns"), force=force, request_id=uuid.uuid4().hex
+        )
+        return self._services.tables.DropColumns(request).version
+
+    @boundary
+    def rename_column(self, name: str, new_name: str, *, force: bool = False) -> int:
+        """Give a column another name. Computed columns that read it follow; views know columns by name, and need
+        `force`: they then keep their rows and cannot be refreshed any more. Returns the table version with the name.
+
+        Raises ColumnNotFound, ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE.
+        """
+        column = tables_pb2.PlainColumnAlteration(name=check_name(name, "column"), new_name=new_name)
+        request = tables_pb2.AlterPlainColumnsRequest(
+            table=self.ref(), columns=[column], force=force, request_id=uuid.uuid4().hex
+        )
+        return self._services.tables.AlterPlainColumns(request).version
+
+    @boundary
     def backfill(
         self,
         column: str,

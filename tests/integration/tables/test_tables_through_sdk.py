@@ -41,6 +41,24 @@ def test_a_table_is_made_filled_read_emptied_renamed_and_dropped(far):
     assert far.table_names() == []
 
 
+def test_columns_that_no_function_computes_come_go_and_get_other_names(far):
+    table = far.create_table("t", {"id": [1, 2], "s": ["a", "b"]})
+    table.add_columns({"up": "upper(s)"})
+    table.add_plain_columns(pa.schema([("n", pa.int8())]))
+    with pytest.raises(leman.errors.LemanError) as caught:
+        table.add_plain_columns(pa.schema([("n", pa.int8())]))
+    assert caught.value.reason == "COLUMN_EXISTS"
+    with pytest.raises(leman.errors.FailedPrecondition) as caught:
+        table.drop_columns(["s"])
+    assert (caught.value.reason, caught.value.facts["columns"]) == ("COLUMN_IN_USE", "up")
+    table.rename_column("s", "text")
+    table.add([{"id": 3, "text": "c"}])
+    with pytest.raises(leman.errors.ColumnNotFound):
+        table.drop_columns(["nope"])
+    table.drop_columns(["up", "n"])
+    assert table.to_arrow().to_pydict() == {"id": [1, 2, 3], "text": ["a", "b", "c"]}
+
+
 def test_what_is_wrong_has_the_errors_that_it_has_with_pylance(far):
     table = far.create_table("t", {"id": [1]})
     with pytest.raises(leman.errors.TableExists):

@@ -358,6 +358,235 @@ class RenameTableResponse(_message.Message):
 Global___RenameTableResponse: _TypeAlias = RenameTableResponse  # noqa: Y015
 
 @_typing.final
+class AddPlainColumnsRequest(_message.Message):
+    """See TableService.AddPlainColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    schema: _builtins.bytes
+    """An Arrow IPC schema message; as for CreateTable."""
+    request_id: _builtins.str
+    """Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
+    first time; another one under the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table."""
+
+    @_builtins.property
+    def json_schema(self) -> _types_pb2.JsonArrowSchema:
+        """The same without Arrow."""
+
+    def __init__(
+        self,
+        *,
+        table: _catalog_pb2.TableRef | None = ...,
+        schema: _builtins.bytes = ...,
+        json_schema: _types_pb2.JsonArrowSchema | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "json_schema", b"json_schema", "schema", b"schema", "table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "json_schema", b"json_schema", "request_id", b"request_id", "schema", b"schema", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_columns: _TypeAlias = _typing.Literal["schema", "json_schema"]  # noqa: Y015
+    _WhichOneofArgType_columns: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_columns) -> _WhichOneofReturnType_columns | None: ...
+
+Global___AddPlainColumnsRequest: _TypeAlias = AddPlainColumnsRequest  # noqa: Y015
+
+@_typing.final
+class AddPlainColumnsResponse(_message.Message):
+    """See TableService.AddPlainColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The table version in which the columns exist."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddPlainColumnsResponse: _TypeAlias = AddPlainColumnsResponse  # noqa: Y015
+
+@_typing.final
+class DropColumnsRequest(_message.Message):
+    """See TableService.DropColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    force: _builtins.bool
+    """Although others read them, or jobs compute them."""
+    request_id: _builtins.str
+    """As for AddPlainColumns."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Their names."""
+
+    def __init__(
+        self,
+        *,
+        table: _catalog_pb2.TableRef | None = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        force: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "force", b"force", "request_id", b"request_id", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropColumnsRequest: _TypeAlias = DropColumnsRequest  # noqa: Y015
+
+@_typing.final
+class DropColumnsResponse(_message.Message):
+    """See TableService.DropColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The table version in which they are gone."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DropColumnsResponse: _TypeAlias = DropColumnsResponse  # noqa: Y015
+
+@_typing.final
+class AlterPlainColumnsRequest(_message.Message):
+    """See TableService.AlterPlainColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    force: _builtins.bool
+    """Although others read them, or jobs compute them."""
+    request_id: _builtins.str
+    """As for AddPlainColumns."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table."""
+
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlainColumnAlteration]:
+        """What is to become of which column."""
+
+    def __init__(
+        self,
+        *,
+        table: _catalog_pb2.TableRef | None = ...,
+        columns: _abc.Iterable[Global___PlainColumnAlteration] | None = ...,
+        force: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "force", b"force", "request_id", b"request_id", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterPlainColumnsRequest: _TypeAlias = AlterPlainColumnsRequest  # noqa: Y015
+
+@_typing.final
+class PlainColumnAlteration(_message.Message):
+    """What is to become of a column."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NEW_NAME_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    NULLABLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    new_name: _builtins.str
+    """Its new name; unset: it keeps its name."""
+    nullable: _builtins.bool
+    """Whether it may be NULL; unset: as before. A column that has NULLs cannot be told that it has none (COMMIT_REFUSED)."""
+    @_builtins.property
+    def type(self) -> _types_pb2.JsonArrowDataType:
+        """Its new type; unset: it keeps its type. Lance converts among integers, among floats, and between text, bytes or lists
+        and their large forms. A value that does not fit refuses the call (COMMIT_REFUSED).
+        """
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        new_name: _builtins.str | None = ...,
+        type: _types_pb2.JsonArrowDataType | None = ...,
+        nullable: _builtins.bool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_new_name", b"_new_name", "_nullable", b"_nullable", "new_name", b"new_name", "nullable", b"nullable", "type", b"type"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_new_name", b"_new_name", "_nullable", b"_nullable", "name", b"name", "new_name", b"new_name", "nullable", b"nullable", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__new_name: _TypeAlias = _typing.Literal["new_name"]  # noqa: Y015
+    _WhichOneofArgType__new_name: _TypeAlias = _typing.Literal["_new_name", b"_new_name"]  # noqa: Y015
+    _WhichOneofReturnType__nullable: _TypeAlias = _typing.Literal["nullable"]  # noqa: Y015
+    _WhichOneofArgType__nullable: _TypeAlias = _typing.Literal["_nullable", b"_nullable"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__new_name) -> _WhichOneofReturnType__new_name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nullable) -> _WhichOneofReturnType__nullable | None: ...
+
+Global___PlainColumnAlteration: _TypeAlias = PlainColumnAlteration  # noqa: Y015
+
+@_typing.final
+class AlterPlainColumnsResponse(_message.Message):
+    """See TableService.AlterPlainColumns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The table version in which they are so."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterPlainColumnsResponse: _TypeAlias = AlterPlainColumnsResponse  # noqa: Y015
+
+@_typing.final
 class ReadRowsRequest(_message.Message):
     """See TableService.ReadRows."""
 

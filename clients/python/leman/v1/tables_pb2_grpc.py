@@ -82,6 +82,21 @@ class TableServiceStub(object):
                 request_serializer=leman_dot_v1_dot_tables__pb2.RenameTableRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_tables__pb2.RenameTableResponse.FromString,
                 _registered_method=True)
+        self.AddPlainColumns = channel.unary_unary(
+                '/leman.v1.TableService/AddPlainColumns',
+                request_serializer=leman_dot_v1_dot_tables__pb2.AddPlainColumnsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_tables__pb2.AddPlainColumnsResponse.FromString,
+                _registered_method=True)
+        self.DropColumns = channel.unary_unary(
+                '/leman.v1.TableService/DropColumns',
+                request_serializer=leman_dot_v1_dot_tables__pb2.DropColumnsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_tables__pb2.DropColumnsResponse.FromString,
+                _registered_method=True)
+        self.AlterPlainColumns = channel.unary_unary(
+                '/leman.v1.TableService/AlterPlainColumns',
+                request_serializer=leman_dot_v1_dot_tables__pb2.AlterPlainColumnsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_tables__pb2.AlterPlainColumnsResponse.FromString,
+                _registered_method=True)
 
 
 class TableServiceServicer(object):
@@ -269,6 +284,92 @@ class TableServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddPlainColumns(self, request, context):
+        """Adds columns that no function computes: all NULL, without writing data; all of them or none. CatalogService.AddColumns
+        adds computed ones.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
+        may not be NULL.
+        * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+        message says.
+        * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropColumns(self, request, context):
+        """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
+        computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
+        refreshed any more, and jobs that compute one fail.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+        names.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
+        * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
+        * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
+        column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterPlainColumns(self, request, context):
+        """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
+        columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+        that the column has, while other commits of the table wait; a computed column keeps its type.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
+        to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
+        * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
+        * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
+        * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
+        column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TableServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -301,6 +402,21 @@ def add_TableServiceServicer_to_server(servicer, server):
                     servicer.RenameTable,
                     request_deserializer=leman_dot_v1_dot_tables__pb2.RenameTableRequest.FromString,
                     response_serializer=leman_dot_v1_dot_tables__pb2.RenameTableResponse.SerializeToString,
+            ),
+            'AddPlainColumns': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddPlainColumns,
+                    request_deserializer=leman_dot_v1_dot_tables__pb2.AddPlainColumnsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_tables__pb2.AddPlainColumnsResponse.SerializeToString,
+            ),
+            'DropColumns': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropColumns,
+                    request_deserializer=leman_dot_v1_dot_tables__pb2.DropColumnsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_tables__pb2.DropColumnsResponse.SerializeToString,
+            ),
+            'AlterPlainColumns': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterPlainColumns,
+                    request_deserializer=leman_dot_v1_dot_tables__pb2.AlterPlainColumnsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_tables__pb2.AlterPlainColumnsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -483,6 +599,87 @@ class TableService(object):
             '/leman.v1.TableService/RenameTable',
             leman_dot_v1_dot_tables__pb2.RenameTableRequest.SerializeToString,
             leman_dot_v1_dot_tables__pb2.RenameTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddPlainColumns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.TableService/AddPlainColumns',
+            leman_dot_v1_dot_tables__pb2.AddPlainColumnsRequest.SerializeToString,
+            leman_dot_v1_dot_tables__pb2.AddPlainColumnsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropColumns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.TableService/DropColumns',
+            leman_dot_v1_dot_tables__pb2.DropColumnsRequest.SerializeToString,
+            leman_dot_v1_dot_tables__pb2.DropColumnsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterPlainColumns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.TableService/AlterPlainColumns',
+            leman_dot_v1_dot_tables__pb2.AlterPlainColumnsRequest.SerializeToString,
+            leman_dot_v1_dot_tables__pb2.AlterPlainColumnsResponse.FromString,
             options,
             channel_credentials,
             insecure,

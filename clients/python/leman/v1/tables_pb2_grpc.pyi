@@ -191,6 +191,80 @@ class TableServiceStub:
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
+    AddPlainColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AddPlainColumnsRequest, _tables_pb2.AddPlainColumnsResponse]
+    """Adds columns that no function computes: all NULL, without writing data; all of them or none. CatalogService.AddColumns
+    adds computed ones.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
+      may not be NULL.
+    * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+      message says.
+    * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
+    DropColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropColumnsRequest, _tables_pb2.DropColumnsResponse]
+    """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
+    computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
+    refreshed any more, and jobs that compute one fail.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+      names.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
+    * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
+    * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
+      column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
+    AlterPlainColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterPlainColumnsRequest, _tables_pb2.AlterPlainColumnsResponse]
+    """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
+    columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+    that the column has, while other commits of the table wait; a computed column keeps its type.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
+      to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
+    * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
+    * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
+    * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
+      column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
 
 @_typing.type_check_only
 class TableServiceAsyncStub(TableServiceStub):
@@ -345,6 +419,80 @@ class TableServiceAsyncStub(TableServiceStub):
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
       send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
+    AddPlainColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.AddPlainColumnsRequest, _tables_pb2.AddPlainColumnsResponse]  # type: ignore[assignment]
+    """Adds columns that no function computes: all NULL, without writing data; all of them or none. CatalogService.AddColumns
+    adds computed ones.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
+      may not be NULL.
+    * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+      message says.
+    * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
+    DropColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropColumnsRequest, _tables_pb2.DropColumnsResponse]  # type: ignore[assignment]
+    """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
+    computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
+    refreshed any more, and jobs that compute one fail.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+      names.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
+    * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
+    * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
+      column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
+    AlterPlainColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterPlainColumnsRequest, _tables_pb2.AlterPlainColumnsResponse]  # type: ignore[assignment]
+    """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
+    columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+    that the column has, while other commits of the table wait; a computed column keeps its type.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
+      to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
+    * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
+    * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
+    * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
+      column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
       RetryInfo's delay.
@@ -542,6 +690,98 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
           send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+          RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+          stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+
+    @_abc_1.abstractmethod
+    def AddPlainColumns(
+        self,
+        request: _tables_pb2.AddPlainColumnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tables_pb2.AddPlainColumnsResponse, _abc.Awaitable[_tables_pb2.AddPlainColumnsResponse]]:
+        """Adds columns that no function computes: all NULL, without writing data; all of them or none. CatalogService.AddColumns
+        adds computed ones.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): as for CreateTable; also a column that
+          may not be NULL.
+        * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold a column's type; do what the
+          message says.
+        * `FAILED_PRECONDITION` (COLUMN_EXISTS): the table has a column of that name; take another one.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+          RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+          stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+
+    @_abc_1.abstractmethod
+    def DropColumns(
+        self,
+        request: _tables_pb2.DropColumnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tables_pb2.DropColumnsResponse, _abc.Awaitable[_tables_pb2.DropColumnsResponse]]:
+        """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
+        computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
+        refreshed any more, and jobs that compute one fail.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+          names.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
+        * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
+        * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
+          column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+          RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+          stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+
+    @_abc_1.abstractmethod
+    def AlterPlainColumns(
+        self,
+        request: _tables_pb2.AlterPlainColumnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tables_pb2.AlterPlainColumnsResponse, _abc.Awaitable[_tables_pb2.AlterPlainColumnsResponse]]:
+        """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
+        columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+        that the column has, while other commits of the table wait; a computed column keeps its type.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
+          to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
+        * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
+        * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
+        * `FAILED_PRECONDITION` (COLUMN_IN_USE): computed columns or jobs of the table, or views of this database, read a
+          column or compute it, as the facts `columns`, `jobs` and `views` say; change these first, or set `force`.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT): others committed at the same time, again and again; send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
           RetryInfo's delay.
