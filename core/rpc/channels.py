@@ -67,10 +67,10 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
 def open_for_forwarding(settings: Settings, name: str) -> grpc.aio.Channel:
     """Return a channel for calls that are passed on to a peer whose address is set.
 
-    They carry what their callers gave them and nothing of ours, and are sent once: whether to try again is for the
-    caller to say.
+    They carry what their callers gave them. One that has reached the peer is not sent again: that is for its caller to
+    say.
     """
-    return _open(settings, getattr(settings.peers, name), [("grpc.enable_retries", 0)])
+    return _open(settings, getattr(settings.peers, name), [])
 
 
 def _open(
