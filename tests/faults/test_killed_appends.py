@@ -13,6 +13,7 @@ import grpc
 import lance
 import pyarrow as pa
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from leman.v1 import commit_pb2
 from tests.conftest import ROOT
@@ -102,10 +103,10 @@ def test_an_append_that_was_killed_is_whole_or_not_there(tmp_path, armed, use, e
 
     async def again(up):
         if not armed:  # who sent half may also give up: what is left is garbage
-            await up.CollectGarbage(commit_pb2.CollectGarbageRequest(uri=uri, older_than_seconds=0))
+            await up.CollectGarbage(commit_pb2.CollectGarbageRequest(table=up.ref("t"), older_than=Duration()))
             assert data_files(uri) == referenced(uri)
         answer = await up.append(ROWS, request_id="mine", max_rows_per_fragment=50)
-        await up.CollectGarbage(commit_pb2.CollectGarbageRequest(uri=uri, older_than_seconds=0))
+        await up.CollectGarbage(commit_pb2.CollectGarbageRequest(table=up.ref("t"), older_than=Duration()))
         return answer
 
     process = Process(tmp_path / "crash")

@@ -278,7 +278,7 @@ def test_rows_that_are_sent_again_are_added_once_also_after_a_restart(table):
         async with coordinator(table.parent) as up:
             restarted = await up.append(rows(5, 1), request_id="mine")
             other = await refusal(up.append(rows(5, 1), request_id="mine", max_rows_per_fragment=2))
-            known = await up.GetCommit(commit_pb2.GetCommitRequest(uri=str(table), request_id="mine"))
+            known = await up.GetCommit(commit_pb2.GetCommitRequest(table=up.ref("t"), request_id="mine"))
         return first, again, restarted, other[1], known.commit
 
     first, again, restarted, other, known = run(scenario)
