@@ -35,7 +35,7 @@ def test_every_option_of_grpc_exists():
 def _channel_options() -> list[tuple[str, object]]:
     """What a channel of the SDK is opened with."""
     with mock.patch.object(grpc, "insecure_channel") as opened:
-        _channel.open_channel("127.0.0.1:1", "")
+        _channel.open_channel("127.0.0.1:1", _channel.Endpoints("", "", ""))
     return opened.call_args.args[1]
 
 
