@@ -51,7 +51,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._manager = manager
         self._spark = spark
         self._draining = draining
-        self._ended = _EndedJobs()
+        self._known = _KnownAnswers()
 
     def add_to(self, server: grpc.aio.Server) -> list[str]:
         """Answer on this server; the full name of what is answered."""
@@ -73,7 +73,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             raise trouble.with_traceback(None)  # the same one for everybody
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
-        return self._ended.answer(await self._manager.get(request.database, request.job_id))
+        return self._known.answer(await self._manager.get(request.database, request.job_id))
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
         wanted, oldest_first = convert_jobs.filter_from_proto(request.filter), _oldest_first(request.order)
@@ -84,7 +84,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         jobs = await self._manager.list_jobs(request.database, listing)
         items = jobs[: page.size]
         return jobs_pb2.ListJobsResponse(
-            jobs=[self._ended.answer(j).job for j in items],
+            jobs=[self._known.answer(j).job for j in items],
             next_page_token=page.token(age(items[-1])) if len(jobs) > page.size else "",
             warnings=await self._manager.warnings(request.database),
             total_size=await self._manager.count_jobs(request.database, wanted) if request.include_total_size else None,
@@ -97,7 +97,9 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         async with contextlib.aclosing(watch) as messages:
             async for sequence, job, events in messages:
                 yield jobs_pb2.WatchJobResponse(
-                    sequence=sequence, job=_job(job), events=[convert_jobs.event_to_proto(e) for e in events]
+                    sequence=sequence,
+                    job=self._known.answer(job).job,
+                    events=[convert_jobs.event_to_proto(e) for e in events],
                 )
 
     async def WaitJob(self, request: jobs_pb2.WaitJobRequest, _context: object) -> jobs_pb2.WaitJobResponse:
@@ -184,22 +186,24 @@ async def _ended_with_it(work: Awaitable[_Result]) -> AsyncIterator[asyncio.Futu
         await asyncio.gather(task, return_exceptions=True)
 
 
-class _EndedJobs:
-    """Answers about ended jobs, which stay what they are: making one takes longer than all else in a call."""
+class _KnownAnswers:
+    """Answers about jobs: making one takes longer than all else in a call, and many ask about one job.
+
+    An ended job stays what it is, and all watchers of a running one are given the same object until there is news.
+    """
 
     def __init__(self) -> None:
         self._answers: OrderedDict[str, tuple[Job, jobs_pb2.GetJobResponse]] = OrderedDict()
 
     def answer(self, job: Job) -> jobs_pb2.GetJobResponse:
-        """The same message again for the same ended job."""
+        """The same message again for the same object."""
         known = self._answers.get(job.job_id)
         if known is not None and known[0] is job:
             return known[1]
         answer = jobs_pb2.GetJobResponse(job=_job(job))
-        if job.state.terminal:
-            self._answers[job.job_id] = (job, answer)
-            if len(self._answers) > _ANSWERS_KEPT:
-                self._answers.popitem(last=False)
+        self._answers[job.job_id] = (job, answer)
+        if len(self._answers) > _ANSWERS_KEPT:
+            self._answers.popitem(last=False)
         return answer
 
 

@@ -48,6 +48,7 @@ _LINGER_SECONDS = 2.0
 _FITNESS_SECONDS = 0.5
 #: Calls of one method that gRPC holds until the event loop takes them.
 _HELD_CALLS = 8192
+_HELD_SECONDS = 300
 
 log = structlog.get_logger(__name__)
 
@@ -294,9 +295,11 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", largest),
         ("grpc.max_receive_message_length", largest),
         ("grpc.so_reuseport", int(settings.server.reuse_port)),
-        # gRPC cancels calls that it holds when they are a thousand, without a word: these are ours to refuse.
+        # gRPC cancels calls that it holds when they are a thousand, or for half a minute, without a word: it is for us
+        # to refuse them.
         ("grpc.server.max_pending_requests", _HELD_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", 4 * _HELD_CALLS),
+        ("grpc.server_max_unrequested_time_in_server", _HELD_SECONDS),
         # Peers ping an open call every 20 s (core.rpc.channels); without this a server takes that for abuse.
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.keepalive_time_ms", 30_000),

@@ -20,6 +20,7 @@ _log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 0.25
 _EVENTS_KEPT = 1000
+_VIEWED_SECONDS = 1.0
 
 
 class JobStatus:
@@ -35,6 +36,7 @@ class JobStatus:
         self.sequence = job.attempt << 32
         self._events: list[JobEvent] = []
         self._changed = asyncio.Condition()
+        self._viewed: tuple[int, float, Job] | None = None
 
     @property
     def lost(self) -> bool:
@@ -123,7 +125,7 @@ class JobStatus:
         """
         seen = after
         while not self.lost:
-            sequence, job = self.sequence, self.snapshot()
+            sequence, job = self.sequence, self._view()
             yield sequence, job, [e for e in self._events if e.sequence > seen]
             if job.state.terminal:
                 return
@@ -131,6 +133,13 @@ class JobStatus:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(heartbeat_seconds), self._changed:
                     await self._changed.wait_for(lambda: self.sequence > seen)  # noqa: B023 called before it changes
+
+    def _view(self) -> Job:
+        """Return the job as it stands: one object for all watchers until there is news, or for a second."""
+        now = time.monotonic()
+        if self._viewed is None or self._viewed[0] != self.sequence or now - self._viewed[1] >= _VIEWED_SECONDS:
+            self._viewed = self.sequence, now, self.snapshot()
+        return self._viewed[2]
 
     async def tick(self) -> None:
         """Tell the watchers what changed, a few times a second, until cancelled."""

@@ -15,6 +15,7 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.rpc.server import RunningServer, start_server
 from executor.job_service import JobServicer
+from executor.jobs.job_status import JobStatus
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
 from tests.unit.executor.manager_helpers import FIT
@@ -105,5 +106,26 @@ def test_a_caller_that_stays_sees_the_end(ends):
             await up.activity.quiet()
             await collect()
             assert (manager.watched, logged) == (0, [])
+
+    asyncio.run(run())
+
+
+def test_all_watchers_are_given_one_object_until_there_is_news():
+    async def run() -> None:
+        status = JobStatus(JOB)
+        watchers = [status.follow(0, 10) for _ in range(3)]
+
+        async def told() -> set[int]:
+            return {id(job) for _, job, _ in await asyncio.gather(*(anext(watcher) for watcher in watchers))}
+
+        before = await told()
+        waiting = asyncio.ensure_future(told())
+        await asyncio.sleep(0)
+        await status.move(JobState.CANCELLING)
+        after = await waiting
+        assert len(before) == len(after) == 1
+        assert (await anext(status.follow(0, 10)))[1].state is JobState.CANCELLING
+        for watcher in watchers:
+            await watcher.aclose()
 
     asyncio.run(run())
