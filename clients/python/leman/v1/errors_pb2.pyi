@@ -138,249 +138,255 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
     before the call.
     """
-    COLUMN_NOT_DEFINED: _ErrorReason.ValueType  # 51
+    COLUMN_IN_USE: _ErrorReason.ValueType  # 51
+    """Computed columns or views read the column, as the facts say; drop or alter these first, or set `force`."""
+    COLUMN_IS_COMPUTED: _ErrorReason.ValueType  # 52
+    """The column is computed by a function; use the calls for computed columns."""
+    COLUMN_NOT_DEFINED: _ErrorReason.ValueType  # 53
     """The column is no computed one; add it."""
-    COLUMN_NOT_FOUND: _ErrorReason.ValueType  # 52
+    COLUMN_NOT_FOUND: _ErrorReason.ValueType  # 54
     """The table has no such column; name one that it has."""
-    COLUMN_REQUIRED: _ErrorReason.ValueType  # 53
+    COLUMN_REQUIRED: _ErrorReason.ValueType  # 55
     """The rows lack a column that may not be NULL; send it."""
-    COMMIT_REFUSED: _ErrorReason.ValueType  # 54
+    COMMIT_REFUSED: _ErrorReason.ValueType  # 56
     """Lance refuses the commit, and would again; do what the message says."""
-    EXPRESSION_FAILED: _ErrorReason.ValueType  # 55
+    EXPRESSION_FAILED: _ErrorReason.ValueType  # 57
     """SQL that is right fails on a value; correct it, or exclude such rows."""
-    EXTERNAL_WRITES: _ErrorReason.ValueType  # 56
+    EXTERNAL_WRITES: _ErrorReason.ValueType  # 58
     """Somebody else wrote to the view; restore the version before, or refresh with policy FULL."""
-    FILE_FORMAT_NOT_SUPPORTED: _ErrorReason.ValueType  # 57
+    FILE_FORMAT_NOT_SUPPORTED: _ErrorReason.ValueType  # 59
     """The table is in Lance's first file format; write it anew."""
-    FILE_LACKS_ROWS: _ErrorReason.ValueType  # 58
+    FILE_LACKS_ROWS: _ErrorReason.ValueType  # 60
     """A staged file has not all rows that the fragment has by now; the job plans again."""
-    FILTER_FAILED: _ErrorReason.ValueType  # 59
+    FILTER_FAILED: _ErrorReason.ValueType  # 61
     """The filter fails on a value; correct it."""
-    FRAGMENT_CHANGED: _ErrorReason.ValueType  # 60
+    FRAGMENT_CHANGED: _ErrorReason.ValueType  # 62
     """Somebody else filled the fragment meanwhile; the job plans again."""
-    FRAGMENT_GONE: _ErrorReason.ValueType  # 61
+    FRAGMENT_GONE: _ErrorReason.ValueType  # 63
     """The fragment is not in the table any more; the job plans again."""
-    FULL_REFRESH_NEEDED: _ErrorReason.ValueType  # 62
+    FULL_REFRESH_NEEDED: _ErrorReason.ValueType  # 64
     """What changed cannot be told, and the policy forbids to compute all; refresh with policy AUTO or FULL."""
-    INPUT_CHANGED: _ErrorReason.ValueType  # 63
+    INPUT_CHANGED: _ErrorReason.ValueType  # 65
     """Columns that were read changed since the plan; the job plans again."""
-    INPUT_COLUMN_MISSING: _ErrorReason.ValueType  # 64
+    INPUT_COLUMN_MISSING: _ErrorReason.ValueType  # 66
     """The table lacks a column that the function reads; name others in `input_columns`."""
-    INPUT_COUNT_MISMATCH: _ErrorReason.ValueType  # 65
+    INPUT_COUNT_MISMATCH: _ErrorReason.ValueType  # 67
     """The function reads another number of columns; name as many as it has parameters."""
-    INPUT_IS_OUTPUT: _ErrorReason.ValueType  # 66
+    INPUT_IS_OUTPUT: _ErrorReason.ValueType  # 68
     """A column cannot be computed from itself; name other columns in `input_columns`."""
-    IS_A_VIEW: _ErrorReason.ValueType  # 67
+    IS_A_VIEW: _ErrorReason.ValueType  # 69
     """A view gets its rows and columns from its query; refresh it, or make another view."""
-    JOB_ENDED: _ErrorReason.ValueType  # 68
+    JOB_ENDED: _ErrorReason.ValueType  # 70
     """The job has ended, and stays as it is."""
-    JOB_RUNNING: _ErrorReason.ValueType  # 69
+    JOB_RUNNING: _ErrorReason.ValueType  # 71
     """The job has not ended; wait for it, or cancel it."""
-    KEEP_OTHERS_FUNCTION: _ErrorReason.ValueType  # 70
+    KEEP_OTHERS_FUNCTION: _ErrorReason.ValueType  # 72
     """The job computed with a function that is not the column's; leave `keep_others` out."""
-    KEPT_INPUTS_DIFFER: _ErrorReason.ValueType  # 71
+    KEPT_INPUTS_DIFFER: _ErrorReason.ValueType  # 73
     """Values cannot be kept, as the function reads other columns; leave `keep_values` out."""
-    NOTHING_TO_RETRY: _ErrorReason.ValueType  # 72
+    LAST_COLUMN: _ErrorReason.ValueType  # 74
+    """A table keeps one column at the least; drop the table."""
+    NOTHING_TO_RETRY: _ErrorReason.ValueType  # 75
     """The job ended early, and no row is marked as failed; run the backfill again."""
-    NOT_A_BACKFILL: _ErrorReason.ValueType  # 73
+    NOT_A_BACKFILL: _ErrorReason.ValueType  # 76
     """The job refreshed a view; do what the message says."""
-    NOT_A_VIEW: _ErrorReason.ValueType  # 74
+    NOT_A_VIEW: _ErrorReason.ValueType  # 77
     """The table has no query; `DescribeTable` tells of it."""
-    NULL_VALUE: _ErrorReason.ValueType  # 75
+    NULL_VALUE: _ErrorReason.ValueType  # 78
     """A column that may not be NULL would be; correct the rows."""
-    PEER_NOT_SET: _ErrorReason.ValueType  # 76
+    PEER_NOT_SET: _ErrorReason.ValueType  # 79
     """The service does not know the address of another one; set it where the message says."""
-    READ_VERSION_INPUT_MISSING: _ErrorReason.ValueType  # 77
+    READ_VERSION_INPUT_MISSING: _ErrorReason.ValueType  # 80
     """The version to be read does not have an input column; read a later one."""
-    READ_VERSION_ROWS_MOVED: _ErrorReason.ValueType  # 78
+    READ_VERSION_ROWS_MOVED: _ErrorReason.ValueType  # 81
     """Rows of the version to be read cannot be told among those of now; read the latest."""
-    RENAME_NOT_SUPPORTED: _ErrorReason.ValueType  # 79
+    RENAME_NOT_SUPPORTED: _ErrorReason.ValueType  # 82
     """An object store can only copy; make a table of the new name, and append the rows of this one."""
-    RESOURCES_NOT_AVAILABLE: _ErrorReason.ValueType  # 80
+    RESOURCES_NOT_AVAILABLE: _ErrorReason.ValueType  # 83
     """Workers cannot have what the function asks for; ask for less, or add workers."""
-    ROW_COUNT_MISMATCH: _ErrorReason.ValueType  # 81
+    ROW_COUNT_MISMATCH: _ErrorReason.ValueType  # 84
     """A file has not the rows of its fragment; the job plans again."""
-    SOURCE_COLUMN_MISSING: _ErrorReason.ValueType  # 82
+    SOURCE_COLUMN_MISSING: _ErrorReason.ValueType  # 85
     """The view's source lacks a column that the view reads; put it back, or make another view."""
-    STABLE_ROW_IDS_REQUIRED: _ErrorReason.ValueType  # 83
+    STABLE_ROW_IDS_REQUIRED: _ErrorReason.ValueType  # 86
     """Rows of the source have no stable ids; make the view again for another version."""
-    STORAGE_DENIED: _ErrorReason.ValueType  # 84
+    STORAGE_DENIED: _ErrorReason.ValueType  # 87
     """The storage refuses access; grant it to the services, then send the call again."""
-    STORAGE_FULL: _ErrorReason.ValueType  # 85
+    STORAGE_FULL: _ErrorReason.ValueType  # 88
     """The storage is full; make room, then send the call again."""
-    STORAGE_READ_ONLY: _ErrorReason.ValueType  # 86
+    STORAGE_READ_ONLY: _ErrorReason.ValueType  # 89
     """The storage cannot be written to; allow it, then send the call again."""
-    TABLE_IN_USE: _ErrorReason.ValueType  # 87
+    TABLE_IN_USE: _ErrorReason.ValueType  # 90
     """Views or jobs rest on the table; drop or end them first, or set `force`."""
-    TABLE_NOT_SUPPORTED: _ErrorReason.ValueType  # 88
+    TABLE_NOT_SUPPORTED: _ErrorReason.ValueType  # 91
     """A later release of Lance wrote the table; use a later release of Leman."""
-    TOO_MANY_ERRORS: _ErrorReason.ValueType  # 89
+    TOO_MANY_ERRORS: _ErrorReason.ValueType  # 92
     """More rows failed than the error policy allows; see `ListJobErrors`."""
-    TOO_MANY_KEPT: _ErrorReason.ValueType  # 90
+    TOO_MANY_KEPT: _ErrorReason.ValueType  # 93
     """The column keeps values of too many versions; leave `keep_values` out."""
-    TYPE_MISMATCH: _ErrorReason.ValueType  # 91
+    TYPE_MISMATCH: _ErrorReason.ValueType  # 94
     """A column has another type than is needed; change the function or the query."""
-    TYPE_NOT_STORABLE: _ErrorReason.ValueType  # 92
+    TYPE_NOT_STORABLE: _ErrorReason.ValueType  # 95
     """The table cannot hold the type; change the function."""
-    UDF_BROKE_DESCRIPTORS: _ErrorReason.ValueType  # 93
+    UDF_BROKE_DESCRIPTORS: _ErrorReason.ValueType  # 96
     """The function closed what its process needs; change the function."""
-    UDF_BUNDLE_MISSING: _ErrorReason.ValueType  # 94
+    UDF_BUNDLE_MISSING: _ErrorReason.ValueType  # 97
     """The bundle is not stored, or damaged; send it along."""
-    UDF_DIGEST_MISMATCH: _ErrorReason.ValueType  # 95
+    UDF_DIGEST_MISMATCH: _ErrorReason.ValueType  # 98
     """The bundle's bytes do not have the stated digest and size; send those that do."""
-    UDF_FAILED: _ErrorReason.ValueType  # 96
+    UDF_FAILED: _ErrorReason.ValueType  # 99
     """The function raised, and the error policy says that the job fails; see `ListJobErrors`."""
-    UDF_NOT_LOADABLE: _ErrorReason.ValueType  # 97
+    UDF_NOT_LOADABLE: _ErrorReason.ValueType  # 100
     """Workers cannot load the function; do what the message says, or run the job again with another one."""
-    UDF_PYTHON_MISMATCH: _ErrorReason.ValueType  # 98
+    UDF_PYTHON_MISMATCH: _ErrorReason.ValueType  # 101
     """Workers run another Python than the bundle's; make the bundle with theirs."""
-    UDF_TIMEOUT: _ErrorReason.ValueType  # 99
+    UDF_TIMEOUT: _ErrorReason.ValueType  # 102
     """A call took longer than the function's timeout; raise `call_timeout`, or see `ListJobErrors`."""
-    VERSION_GONE: _ErrorReason.ValueType  # 100
+    VERSION_GONE: _ErrorReason.ValueType  # 103
     """The version that was read was cleaned away; the job plans again."""
-    VIEW_IN_USE: _ErrorReason.ValueType  # 101
+    VIEW_IN_USE: _ErrorReason.ValueType  # 104
     """Views of the database rest on it; drop these first, or set `force`."""
-    WORKER_LOST: _ErrorReason.ValueType  # 102
+    WORKER_LOST: _ErrorReason.ValueType  # 105
     """A row ended the worker process again and again; see `ListJobErrors`, or skip such rows by the error policy."""
-    WORKER_PYTHON_UNUSABLE: _ErrorReason.ValueType  # 103
+    WORKER_PYTHON_UNUSABLE: _ErrorReason.ValueType  # 106
     """A worker's Python cannot run functions; do what the message says."""
-    WRONG_PEER: _ErrorReason.ValueType  # 104
+    WRONG_PEER: _ErrorReason.ValueType  # 107
     """The address that is set is another service's; set it as the message says."""
-    CONFLICT: _ErrorReason.ValueType  # 105
+    CONFLICT: _ErrorReason.ValueType  # 108
     """Somebody else was faster. ABORTED: send the call again.
 
     Others committed at the same time, again and again.
     """
-    FILES_GONE: _ErrorReason.ValueType  # 106
+    FILES_GONE: _ErrorReason.ValueType  # 109
     """What was sent was removed before all was sent; send the rows again."""
-    NO_PROGRESS: _ErrorReason.ValueType  # 107
+    NO_PROGRESS: _ErrorReason.ValueType  # 110
     """The table changes faster than the job can commit; what was finished is kept. Run the job again."""
-    SCHEMA_CHANGED: _ErrorReason.ValueType  # 108
+    SCHEMA_CHANGED: _ErrorReason.ValueType  # 111
     """A column was changed meanwhile; look at the table, and send the rows again."""
-    SCRATCH_TABLE_TAKEN: _ErrorReason.ValueType  # 109
+    SCRATCH_TABLE_TAKEN: _ErrorReason.ValueType  # 112
     """Another refresh of the view was faster; refresh again."""
-    SOURCE_CHANGED: _ErrorReason.ValueType  # 110
+    SOURCE_CHANGED: _ErrorReason.ValueType  # 113
     """Files of the view's source went while they were read."""
-    SOURCE_ROW_GONE: _ErrorReason.ValueType  # 111
+    SOURCE_ROW_GONE: _ErrorReason.ValueType  # 114
     """Rows of the view's source went while they were read; refresh again."""
-    STORAGE_ERROR: _ErrorReason.ValueType  # 112
+    STORAGE_ERROR: _ErrorReason.ValueType  # 115
     """The storage failed while a view was refreshed; refresh again."""
-    TABLE_REPLACED: _ErrorReason.ValueType  # 113
+    TABLE_REPLACED: _ErrorReason.ValueType  # 116
     """The table was dropped and created again."""
-    UPLOAD_ENDED: _ErrorReason.ValueType  # 114
+    UPLOAD_ENDED: _ErrorReason.ValueType  # 117
     """The call ended before all was sent; send the rows again."""
-    UPLOAD_STALLED: _ErrorReason.ValueType  # 115
+    UPLOAD_STALLED: _ErrorReason.ValueType  # 118
     """Nothing came for a while; send the rows again."""
-    VIEW_CHANGED: _ErrorReason.ValueType  # 116
+    VIEW_CHANGED: _ErrorReason.ValueType  # 119
     """The view was changed meanwhile."""
-    VIEW_IS_SET: _ErrorReason.ValueType  # 117
+    VIEW_IS_SET: _ErrorReason.ValueType  # 120
     """The view's rows have values already; only services see this."""
-    COMMIT_UNKNOWN: _ErrorReason.ValueType  # 118
+    COMMIT_UNKNOWN: _ErrorReason.ValueType  # 121
     """A store or a service cannot be reached now. UNAVAILABLE: send the call again, after RetryInfo's delay where there
     is one.
 
     Whether the commit was made is not known; send the same call again.
     """
-    DRAINING: _ErrorReason.ValueType  # 119
+    DRAINING: _ErrorReason.ValueType  # 122
     """The service is stopping."""
-    EXECUTOR_LOST: _ErrorReason.ValueType  # 120
+    EXECUTOR_LOST: _ErrorReason.ValueType  # 123
     """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
-    JOB_ELSEWHERE: _ErrorReason.ValueType  # 121
+    JOB_ELSEWHERE: _ErrorReason.ValueType  # 124
     """Another executor runs the job; ask that one, or send the call again."""
-    KEYS_UNAVAILABLE: _ErrorReason.ValueType  # 122
+    KEYS_UNAVAILABLE: _ErrorReason.ValueType  # 125
     """The issuer of JWTs does not tell its public keys."""
-    PEER_UNAVAILABLE: _ErrorReason.ValueType  # 123
+    PEER_UNAVAILABLE: _ErrorReason.ValueType  # 126
     """The service that serves the call cannot be reached from here."""
-    READER_STALLED: _ErrorReason.ValueType  # 124
+    READER_STALLED: _ErrorReason.ValueType  # 127
     """Nobody took a message of the stream for a while; open it again."""
-    SPARK_FAILED: _ErrorReason.ValueType  # 125
+    SPARK_FAILED: _ErrorReason.ValueType  # 128
     """Spark could not be started; the executor's log says why."""
-    SPARK_NOT_STARTED: _ErrorReason.ValueType  # 126
+    SPARK_NOT_STARTED: _ErrorReason.ValueType  # 129
     """Spark has not been started yet."""
-    SPARK_STARTING: _ErrorReason.ValueType  # 127
+    SPARK_STARTING: _ErrorReason.ValueType  # 130
     """Spark is being started."""
-    STORE_UNAVAILABLE: _ErrorReason.ValueType  # 128
+    STORE_UNAVAILABLE: _ErrorReason.ValueType  # 131
     """The storage cannot be reached."""
-    WORKERS_CANNOT_REACH_DRIVER: _ErrorReason.ValueType  # 129
+    WORKERS_CANNOT_REACH_DRIVER: _ErrorReason.ValueType  # 132
     """Spark's workers cannot call the executor back; set the addresses that the message names."""
-    CLUSTER_BUSY: _ErrorReason.ValueType  # 130
+    CLUSTER_BUSY: _ErrorReason.ValueType  # 133
     """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay.
 
     Others have the cluster's cores.
     """
-    COMMIT_QUEUE_FULL: _ErrorReason.ValueType  # 131
+    COMMIT_QUEUE_FULL: _ErrorReason.ValueType  # 134
     """Too many requests wait for the table."""
-    MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 132
+    MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 135
     """The message is larger than the service takes; send it in parts. Sending it again does not help."""
-    QUEUE_FULL: _ErrorReason.ValueType  # 133
+    QUEUE_FULL: _ErrorReason.ValueType  # 136
     """The service has too much to do."""
-    TOO_MANY_CALLS: _ErrorReason.ValueType  # 134
+    TOO_MANY_CALLS: _ErrorReason.ValueType  # 137
     """Too many calls of this method are at work."""
-    TOO_MANY_JOBS: _ErrorReason.ValueType  # 135
+    TOO_MANY_JOBS: _ErrorReason.ValueType  # 138
     """As many jobs run and wait as may."""
-    TOO_MANY_READS: _ErrorReason.ValueType  # 136
+    TOO_MANY_READS: _ErrorReason.ValueType  # 139
     """Too many calls read rows at once."""
-    TOO_MANY_UPLOADS: _ErrorReason.ValueType  # 137
+    TOO_MANY_UPLOADS: _ErrorReason.ValueType  # 140
     """Too many calls add rows at once."""
-    BINDING_DAMAGED: _ErrorReason.ValueType  # 138
+    BINDING_DAMAGED: _ErrorReason.ValueType  # 141
     """What is stored is not what was written. DATA_LOSS.
 
     What a column says of its function is damaged; restore the table's version before.
     """
-    CHECKPOINT_DAMAGED: _ErrorReason.ValueType  # 139
+    CHECKPOINT_DAMAGED: _ErrorReason.ValueType  # 142
     """A checkpoint is damaged; what it held is computed again."""
-    FILE_DAMAGED: _ErrorReason.ValueType  # 140
+    FILE_DAMAGED: _ErrorReason.ValueType  # 143
     """A file is damaged; `VerifyDatabase` tells what else is."""
-    HISTORY_LOST: _ErrorReason.ValueType  # 141
+    HISTORY_LOST: _ErrorReason.ValueType  # 144
     """Versions of the table that would tell what compaction moved were cleaned away."""
-    RECORD_DAMAGED: _ErrorReason.ValueType  # 142
+    RECORD_DAMAGED: _ErrorReason.ValueType  # 145
     """A record is damaged; what it pointed at is computed again."""
-    TABLE_DAMAGED: _ErrorReason.ValueType  # 143
+    TABLE_DAMAGED: _ErrorReason.ValueType  # 146
     """The table's manifest cannot be decoded; restore the file that the message names."""
-    UDF_DAMAGED: _ErrorReason.ValueType  # 144
+    UDF_DAMAGED: _ErrorReason.ValueType  # 147
     """The stored function is damaged; register it again, which heals it."""
-    VIEW_DAMAGED: _ErrorReason.ValueType  # 145
+    VIEW_DAMAGED: _ErrorReason.ValueType  # 148
     """What a view says of itself is damaged; restore its version before."""
-    DATABASE_NOT_ALLOWED: _ErrorReason.ValueType  # 146
+    DATABASE_NOT_ALLOWED: _ErrorReason.ValueType  # 149
     """Who calls, and what they may do. UNAUTHENTICATED for tokens, PERMISSION_DENIED for the others.
 
     The place does not lie where the services may work; name another one.
     """
-    HOST_NOT_LOCAL: _ErrorReason.ValueType  # 147
+    HOST_NOT_LOCAL: _ErrorReason.ValueType  # 150
     """An HTTP call without a token names another host than this machine; call it by its own name."""
-    ORIGIN_NOT_ALLOWED: _ErrorReason.ValueType  # 148
+    ORIGIN_NOT_ALLOWED: _ErrorReason.ValueType  # 151
     """Web pages of this origin may not call; add it to the service's settings."""
-    ROLE_REQUIRED: _ErrorReason.ValueType  # 149
+    ROLE_REQUIRED: _ErrorReason.ValueType  # 152
     """The caller lacks the role that the message names; ask for it."""
-    TOKEN_EXPIRED: _ErrorReason.ValueType  # 150
+    TOKEN_EXPIRED: _ErrorReason.ValueType  # 153
     """The token has expired; send a new one."""
-    TOKEN_INVALID: _ErrorReason.ValueType  # 151
+    TOKEN_INVALID: _ErrorReason.ValueType  # 154
     """The token is not one that holds; send one that does."""
-    TOKEN_REQUIRED: _ErrorReason.ValueType  # 152
+    TOKEN_REQUIRED: _ErrorReason.ValueType  # 155
     """The call carries no token; send `authorization: Bearer <token>`."""
-    UDF_NOT_ALLOWED: _ErrorReason.ValueType  # 153
+    UDF_NOT_ALLOWED: _ErrorReason.ValueType  # 156
     """The services run no functions of this kind, or not this one; use another one."""
-    CLIENT_STREAM: _ErrorReason.ValueType  # 154
+    CLIENT_STREAM: _ErrorReason.ValueType  # 157
     """Not built, or not here. UNIMPLEMENTED.
 
     Streams of requests are spoken over gRPC only.
     """
-    COMPRESSED: _ErrorReason.ValueType  # 155
+    COMPRESSED: _ErrorReason.ValueType  # 158
     """Compressed messages are not taken over HTTP; send them as they are."""
-    NOT_SERVED_HERE: _ErrorReason.ValueType  # 156
+    NOT_SERVED_HERE: _ErrorReason.ValueType  # 159
     """The address of the service that serves the call is not set here; ask that service."""
-    INTERNAL_BUG: _ErrorReason.ValueType  # 157
+    INTERNAL_BUG: _ErrorReason.ValueType  # 160
     """A bug. INTERNAL: report it with the request id that the message names.
 
     A bug in a service; its log says more under the request id.
     """
-    PLAN_WITHOUT_DEFINITION: _ErrorReason.ValueType  # 158
+    PLAN_WITHOUT_DEFINITION: _ErrorReason.ValueType  # 161
     """A plan came without a view's definition."""
-    PLAN_WITHOUT_HEADER: _ErrorReason.ValueType  # 159
+    PLAN_WITHOUT_HEADER: _ErrorReason.ValueType  # 162
     """A plan came without its header."""
-    RANGE_LOST: _ErrorReason.ValueType  # 160
+    RANGE_LOST: _ErrorReason.ValueType  # 163
     """Nobody computed a range of rows; run the job again."""
-    SCRATCH_TABLE_INCOMPLETE: _ErrorReason.ValueType  # 161
+    SCRATCH_TABLE_INCOMPLETE: _ErrorReason.ValueType  # 164
     """A refresh did not compute all rows; run it again."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
@@ -505,248 +511,254 @@ COLUMN_EXISTS: ErrorReason.ValueType  # 50
 """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
 before the call.
 """
-COLUMN_NOT_DEFINED: ErrorReason.ValueType  # 51
+COLUMN_IN_USE: ErrorReason.ValueType  # 51
+"""Computed columns or views read the column, as the facts say; drop or alter these first, or set `force`."""
+COLUMN_IS_COMPUTED: ErrorReason.ValueType  # 52
+"""The column is computed by a function; use the calls for computed columns."""
+COLUMN_NOT_DEFINED: ErrorReason.ValueType  # 53
 """The column is no computed one; add it."""
-COLUMN_NOT_FOUND: ErrorReason.ValueType  # 52
+COLUMN_NOT_FOUND: ErrorReason.ValueType  # 54
 """The table has no such column; name one that it has."""
-COLUMN_REQUIRED: ErrorReason.ValueType  # 53
+COLUMN_REQUIRED: ErrorReason.ValueType  # 55
 """The rows lack a column that may not be NULL; send it."""
-COMMIT_REFUSED: ErrorReason.ValueType  # 54
+COMMIT_REFUSED: ErrorReason.ValueType  # 56
 """Lance refuses the commit, and would again; do what the message says."""
-EXPRESSION_FAILED: ErrorReason.ValueType  # 55
+EXPRESSION_FAILED: ErrorReason.ValueType  # 57
 """SQL that is right fails on a value; correct it, or exclude such rows."""
-EXTERNAL_WRITES: ErrorReason.ValueType  # 56
+EXTERNAL_WRITES: ErrorReason.ValueType  # 58
 """Somebody else wrote to the view; restore the version before, or refresh with policy FULL."""
-FILE_FORMAT_NOT_SUPPORTED: ErrorReason.ValueType  # 57
+FILE_FORMAT_NOT_SUPPORTED: ErrorReason.ValueType  # 59
 """The table is in Lance's first file format; write it anew."""
-FILE_LACKS_ROWS: ErrorReason.ValueType  # 58
+FILE_LACKS_ROWS: ErrorReason.ValueType  # 60
 """A staged file has not all rows that the fragment has by now; the job plans again."""
-FILTER_FAILED: ErrorReason.ValueType  # 59
+FILTER_FAILED: ErrorReason.ValueType  # 61
 """The filter fails on a value; correct it."""
-FRAGMENT_CHANGED: ErrorReason.ValueType  # 60
+FRAGMENT_CHANGED: ErrorReason.ValueType  # 62
 """Somebody else filled the fragment meanwhile; the job plans again."""
-FRAGMENT_GONE: ErrorReason.ValueType  # 61
+FRAGMENT_GONE: ErrorReason.ValueType  # 63
 """The fragment is not in the table any more; the job plans again."""
-FULL_REFRESH_NEEDED: ErrorReason.ValueType  # 62
+FULL_REFRESH_NEEDED: ErrorReason.ValueType  # 64
 """What changed cannot be told, and the policy forbids to compute all; refresh with policy AUTO or FULL."""
-INPUT_CHANGED: ErrorReason.ValueType  # 63
+INPUT_CHANGED: ErrorReason.ValueType  # 65
 """Columns that were read changed since the plan; the job plans again."""
-INPUT_COLUMN_MISSING: ErrorReason.ValueType  # 64
+INPUT_COLUMN_MISSING: ErrorReason.ValueType  # 66
 """The table lacks a column that the function reads; name others in `input_columns`."""
-INPUT_COUNT_MISMATCH: ErrorReason.ValueType  # 65
+INPUT_COUNT_MISMATCH: ErrorReason.ValueType  # 67
 """The function reads another number of columns; name as many as it has parameters."""
-INPUT_IS_OUTPUT: ErrorReason.ValueType  # 66
+INPUT_IS_OUTPUT: ErrorReason.ValueType  # 68
 """A column cannot be computed from itself; name other columns in `input_columns`."""
-IS_A_VIEW: ErrorReason.ValueType  # 67
+IS_A_VIEW: ErrorReason.ValueType  # 69
 """A view gets its rows and columns from its query; refresh it, or make another view."""
-JOB_ENDED: ErrorReason.ValueType  # 68
+JOB_ENDED: ErrorReason.ValueType  # 70
 """The job has ended, and stays as it is."""
-JOB_RUNNING: ErrorReason.ValueType  # 69
+JOB_RUNNING: ErrorReason.ValueType  # 71
 """The job has not ended; wait for it, or cancel it."""
-KEEP_OTHERS_FUNCTION: ErrorReason.ValueType  # 70
+KEEP_OTHERS_FUNCTION: ErrorReason.ValueType  # 72
 """The job computed with a function that is not the column's; leave `keep_others` out."""
-KEPT_INPUTS_DIFFER: ErrorReason.ValueType  # 71
+KEPT_INPUTS_DIFFER: ErrorReason.ValueType  # 73
 """Values cannot be kept, as the function reads other columns; leave `keep_values` out."""
-NOTHING_TO_RETRY: ErrorReason.ValueType  # 72
+LAST_COLUMN: ErrorReason.ValueType  # 74
+"""A table keeps one column at the least; drop the table."""
+NOTHING_TO_RETRY: ErrorReason.ValueType  # 75
 """The job ended early, and no row is marked as failed; run the backfill again."""
-NOT_A_BACKFILL: ErrorReason.ValueType  # 73
+NOT_A_BACKFILL: ErrorReason.ValueType  # 76
 """The job refreshed a view; do what the message says."""
-NOT_A_VIEW: ErrorReason.ValueType  # 74
+NOT_A_VIEW: ErrorReason.ValueType  # 77
 """The table has no query; `DescribeTable` tells of it."""
-NULL_VALUE: ErrorReason.ValueType  # 75
+NULL_VALUE: ErrorReason.ValueType  # 78
 """A column that may not be NULL would be; correct the rows."""
-PEER_NOT_SET: ErrorReason.ValueType  # 76
+PEER_NOT_SET: ErrorReason.ValueType  # 79
 """The service does not know the address of another one; set it where the message says."""
-READ_VERSION_INPUT_MISSING: ErrorReason.ValueType  # 77
+READ_VERSION_INPUT_MISSING: ErrorReason.ValueType  # 80
 """The version to be read does not have an input column; read a later one."""
-READ_VERSION_ROWS_MOVED: ErrorReason.ValueType  # 78
+READ_VERSION_ROWS_MOVED: ErrorReason.ValueType  # 81
 """Rows of the version to be read cannot be told among those of now; read the latest."""
-RENAME_NOT_SUPPORTED: ErrorReason.ValueType  # 79
+RENAME_NOT_SUPPORTED: ErrorReason.ValueType  # 82
 """An object store can only copy; make a table of the new name, and append the rows of this one."""
-RESOURCES_NOT_AVAILABLE: ErrorReason.ValueType  # 80
+RESOURCES_NOT_AVAILABLE: ErrorReason.ValueType  # 83
 """Workers cannot have what the function asks for; ask for less, or add workers."""
-ROW_COUNT_MISMATCH: ErrorReason.ValueType  # 81
+ROW_COUNT_MISMATCH: ErrorReason.ValueType  # 84
 """A file has not the rows of its fragment; the job plans again."""
-SOURCE_COLUMN_MISSING: ErrorReason.ValueType  # 82
+SOURCE_COLUMN_MISSING: ErrorReason.ValueType  # 85
 """The view's source lacks a column that the view reads; put it back, or make another view."""
-STABLE_ROW_IDS_REQUIRED: ErrorReason.ValueType  # 83
+STABLE_ROW_IDS_REQUIRED: ErrorReason.ValueType  # 86
 """Rows of the source have no stable ids; make the view again for another version."""
-STORAGE_DENIED: ErrorReason.ValueType  # 84
+STORAGE_DENIED: ErrorReason.ValueType  # 87
 """The storage refuses access; grant it to the services, then send the call again."""
-STORAGE_FULL: ErrorReason.ValueType  # 85
+STORAGE_FULL: ErrorReason.ValueType  # 88
 """The storage is full; make room, then send the call again."""
-STORAGE_READ_ONLY: ErrorReason.ValueType  # 86
+STORAGE_READ_ONLY: ErrorReason.ValueType  # 89
 """The storage cannot be written to; allow it, then send the call again."""
-TABLE_IN_USE: ErrorReason.ValueType  # 87
+TABLE_IN_USE: ErrorReason.ValueType  # 90
 """Views or jobs rest on the table; drop or end them first, or set `force`."""
-TABLE_NOT_SUPPORTED: ErrorReason.ValueType  # 88
+TABLE_NOT_SUPPORTED: ErrorReason.ValueType  # 91
 """A later release of Lance wrote the table; use a later release of Leman."""
-TOO_MANY_ERRORS: ErrorReason.ValueType  # 89
+TOO_MANY_ERRORS: ErrorReason.ValueType  # 92
 """More rows failed than the error policy allows; see `ListJobErrors`."""
-TOO_MANY_KEPT: ErrorReason.ValueType  # 90
+TOO_MANY_KEPT: ErrorReason.ValueType  # 93
 """The column keeps values of too many versions; leave `keep_values` out."""
-TYPE_MISMATCH: ErrorReason.ValueType  # 91
+TYPE_MISMATCH: ErrorReason.ValueType  # 94
 """A column has another type than is needed; change the function or the query."""
-TYPE_NOT_STORABLE: ErrorReason.ValueType  # 92
+TYPE_NOT_STORABLE: ErrorReason.ValueType  # 95
 """The table cannot hold the type; change the function."""
-UDF_BROKE_DESCRIPTORS: ErrorReason.ValueType  # 93
+UDF_BROKE_DESCRIPTORS: ErrorReason.ValueType  # 96
 """The function closed what its process needs; change the function."""
-UDF_BUNDLE_MISSING: ErrorReason.ValueType  # 94
+UDF_BUNDLE_MISSING: ErrorReason.ValueType  # 97
 """The bundle is not stored, or damaged; send it along."""
-UDF_DIGEST_MISMATCH: ErrorReason.ValueType  # 95
+UDF_DIGEST_MISMATCH: ErrorReason.ValueType  # 98
 """The bundle's bytes do not have the stated digest and size; send those that do."""
-UDF_FAILED: ErrorReason.ValueType  # 96
+UDF_FAILED: ErrorReason.ValueType  # 99
 """The function raised, and the error policy says that the job fails; see `ListJobErrors`."""
-UDF_NOT_LOADABLE: ErrorReason.ValueType  # 97
+UDF_NOT_LOADABLE: ErrorReason.ValueType  # 100
 """Workers cannot load the function; do what the message says, or run the job again with another one."""
-UDF_PYTHON_MISMATCH: ErrorReason.ValueType  # 98
+UDF_PYTHON_MISMATCH: ErrorReason.ValueType  # 101
 """Workers run another Python than the bundle's; make the bundle with theirs."""
-UDF_TIMEOUT: ErrorReason.ValueType  # 99
+UDF_TIMEOUT: ErrorReason.ValueType  # 102
 """A call took longer than the function's timeout; raise `call_timeout`, or see `ListJobErrors`."""
-VERSION_GONE: ErrorReason.ValueType  # 100
+VERSION_GONE: ErrorReason.ValueType  # 103
 """The version that was read was cleaned away; the job plans again."""
-VIEW_IN_USE: ErrorReason.ValueType  # 101
+VIEW_IN_USE: ErrorReason.ValueType  # 104
 """Views of the database rest on it; drop these first, or set `force`."""
-WORKER_LOST: ErrorReason.ValueType  # 102
+WORKER_LOST: ErrorReason.ValueType  # 105
 """A row ended the worker process again and again; see `ListJobErrors`, or skip such rows by the error policy."""
-WORKER_PYTHON_UNUSABLE: ErrorReason.ValueType  # 103
+WORKER_PYTHON_UNUSABLE: ErrorReason.ValueType  # 106
 """A worker's Python cannot run functions; do what the message says."""
-WRONG_PEER: ErrorReason.ValueType  # 104
+WRONG_PEER: ErrorReason.ValueType  # 107
 """The address that is set is another service's; set it as the message says."""
-CONFLICT: ErrorReason.ValueType  # 105
+CONFLICT: ErrorReason.ValueType  # 108
 """Somebody else was faster. ABORTED: send the call again.
 
 Others committed at the same time, again and again.
 """
-FILES_GONE: ErrorReason.ValueType  # 106
+FILES_GONE: ErrorReason.ValueType  # 109
 """What was sent was removed before all was sent; send the rows again."""
-NO_PROGRESS: ErrorReason.ValueType  # 107
+NO_PROGRESS: ErrorReason.ValueType  # 110
 """The table changes faster than the job can commit; what was finished is kept. Run the job again."""
-SCHEMA_CHANGED: ErrorReason.ValueType  # 108
+SCHEMA_CHANGED: ErrorReason.ValueType  # 111
 """A column was changed meanwhile; look at the table, and send the rows again."""
-SCRATCH_TABLE_TAKEN: ErrorReason.ValueType  # 109
+SCRATCH_TABLE_TAKEN: ErrorReason.ValueType  # 112
 """Another refresh of the view was faster; refresh again."""
-SOURCE_CHANGED: ErrorReason.ValueType  # 110
+SOURCE_CHANGED: ErrorReason.ValueType  # 113
 """Files of the view's source went while they were read."""
-SOURCE_ROW_GONE: ErrorReason.ValueType  # 111
+SOURCE_ROW_GONE: ErrorReason.ValueType  # 114
 """Rows of the view's source went while they were read; refresh again."""
-STORAGE_ERROR: ErrorReason.ValueType  # 112
+STORAGE_ERROR: ErrorReason.ValueType  # 115
 """The storage failed while a view was refreshed; refresh again."""
-TABLE_REPLACED: ErrorReason.ValueType  # 113
+TABLE_REPLACED: ErrorReason.ValueType  # 116
 """The table was dropped and created again."""
-UPLOAD_ENDED: ErrorReason.ValueType  # 114
+UPLOAD_ENDED: ErrorReason.ValueType  # 117
 """The call ended before all was sent; send the rows again."""
-UPLOAD_STALLED: ErrorReason.ValueType  # 115
+UPLOAD_STALLED: ErrorReason.ValueType  # 118
 """Nothing came for a while; send the rows again."""
-VIEW_CHANGED: ErrorReason.ValueType  # 116
+VIEW_CHANGED: ErrorReason.ValueType  # 119
 """The view was changed meanwhile."""
-VIEW_IS_SET: ErrorReason.ValueType  # 117
+VIEW_IS_SET: ErrorReason.ValueType  # 120
 """The view's rows have values already; only services see this."""
-COMMIT_UNKNOWN: ErrorReason.ValueType  # 118
+COMMIT_UNKNOWN: ErrorReason.ValueType  # 121
 """A store or a service cannot be reached now. UNAVAILABLE: send the call again, after RetryInfo's delay where there
 is one.
 
 Whether the commit was made is not known; send the same call again.
 """
-DRAINING: ErrorReason.ValueType  # 119
+DRAINING: ErrorReason.ValueType  # 122
 """The service is stopping."""
-EXECUTOR_LOST: ErrorReason.ValueType  # 120
+EXECUTOR_LOST: ErrorReason.ValueType  # 123
 """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
-JOB_ELSEWHERE: ErrorReason.ValueType  # 121
+JOB_ELSEWHERE: ErrorReason.ValueType  # 124
 """Another executor runs the job; ask that one, or send the call again."""
-KEYS_UNAVAILABLE: ErrorReason.ValueType  # 122
+KEYS_UNAVAILABLE: ErrorReason.ValueType  # 125
 """The issuer of JWTs does not tell its public keys."""
-PEER_UNAVAILABLE: ErrorReason.ValueType  # 123
+PEER_UNAVAILABLE: ErrorReason.ValueType  # 126
 """The service that serves the call cannot be reached from here."""
-READER_STALLED: ErrorReason.ValueType  # 124
+READER_STALLED: ErrorReason.ValueType  # 127
 """Nobody took a message of the stream for a while; open it again."""
-SPARK_FAILED: ErrorReason.ValueType  # 125
+SPARK_FAILED: ErrorReason.ValueType  # 128
 """Spark could not be started; the executor's log says why."""
-SPARK_NOT_STARTED: ErrorReason.ValueType  # 126
+SPARK_NOT_STARTED: ErrorReason.ValueType  # 129
 """Spark has not been started yet."""
-SPARK_STARTING: ErrorReason.ValueType  # 127
+SPARK_STARTING: ErrorReason.ValueType  # 130
 """Spark is being started."""
-STORE_UNAVAILABLE: ErrorReason.ValueType  # 128
+STORE_UNAVAILABLE: ErrorReason.ValueType  # 131
 """The storage cannot be reached."""
-WORKERS_CANNOT_REACH_DRIVER: ErrorReason.ValueType  # 129
+WORKERS_CANNOT_REACH_DRIVER: ErrorReason.ValueType  # 132
 """Spark's workers cannot call the executor back; set the addresses that the message names."""
-CLUSTER_BUSY: ErrorReason.ValueType  # 130
+CLUSTER_BUSY: ErrorReason.ValueType  # 133
 """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay.
 
 Others have the cluster's cores.
 """
-COMMIT_QUEUE_FULL: ErrorReason.ValueType  # 131
+COMMIT_QUEUE_FULL: ErrorReason.ValueType  # 134
 """Too many requests wait for the table."""
-MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 132
+MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 135
 """The message is larger than the service takes; send it in parts. Sending it again does not help."""
-QUEUE_FULL: ErrorReason.ValueType  # 133
+QUEUE_FULL: ErrorReason.ValueType  # 136
 """The service has too much to do."""
-TOO_MANY_CALLS: ErrorReason.ValueType  # 134
+TOO_MANY_CALLS: ErrorReason.ValueType  # 137
 """Too many calls of this method are at work."""
-TOO_MANY_JOBS: ErrorReason.ValueType  # 135
+TOO_MANY_JOBS: ErrorReason.ValueType  # 138
 """As many jobs run and wait as may."""
-TOO_MANY_READS: ErrorReason.ValueType  # 136
+TOO_MANY_READS: ErrorReason.ValueType  # 139
 """Too many calls read rows at once."""
-TOO_MANY_UPLOADS: ErrorReason.ValueType  # 137
+TOO_MANY_UPLOADS: ErrorReason.ValueType  # 140
 """Too many calls add rows at once."""
-BINDING_DAMAGED: ErrorReason.ValueType  # 138
+BINDING_DAMAGED: ErrorReason.ValueType  # 141
 """What is stored is not what was written. DATA_LOSS.
 
 What a column says of its function is damaged; restore the table's version before.
 """
-CHECKPOINT_DAMAGED: ErrorReason.ValueType  # 139
+CHECKPOINT_DAMAGED: ErrorReason.ValueType  # 142
 """A checkpoint is damaged; what it held is computed again."""
-FILE_DAMAGED: ErrorReason.ValueType  # 140
+FILE_DAMAGED: ErrorReason.ValueType  # 143
 """A file is damaged; `VerifyDatabase` tells what else is."""
-HISTORY_LOST: ErrorReason.ValueType  # 141
+HISTORY_LOST: ErrorReason.ValueType  # 144
 """Versions of the table that would tell what compaction moved were cleaned away."""
-RECORD_DAMAGED: ErrorReason.ValueType  # 142
+RECORD_DAMAGED: ErrorReason.ValueType  # 145
 """A record is damaged; what it pointed at is computed again."""
-TABLE_DAMAGED: ErrorReason.ValueType  # 143
+TABLE_DAMAGED: ErrorReason.ValueType  # 146
 """The table's manifest cannot be decoded; restore the file that the message names."""
-UDF_DAMAGED: ErrorReason.ValueType  # 144
+UDF_DAMAGED: ErrorReason.ValueType  # 147
 """The stored function is damaged; register it again, which heals it."""
-VIEW_DAMAGED: ErrorReason.ValueType  # 145
+VIEW_DAMAGED: ErrorReason.ValueType  # 148
 """What a view says of itself is damaged; restore its version before."""
-DATABASE_NOT_ALLOWED: ErrorReason.ValueType  # 146
+DATABASE_NOT_ALLOWED: ErrorReason.ValueType  # 149
 """Who calls, and what they may do. UNAUTHENTICATED for tokens, PERMISSION_DENIED for the others.
 
 The place does not lie where the services may work; name another one.
 """
-HOST_NOT_LOCAL: ErrorReason.ValueType  # 147
+HOST_NOT_LOCAL: ErrorReason.ValueType  # 150
 """An HTTP call without a token names another host than this machine; call it by its own name."""
-ORIGIN_NOT_ALLOWED: ErrorReason.ValueType  # 148
+ORIGIN_NOT_ALLOWED: ErrorReason.ValueType  # 151
 """Web pages of this origin may not call; add it to the service's settings."""
-ROLE_REQUIRED: ErrorReason.ValueType  # 149
+ROLE_REQUIRED: ErrorReason.ValueType  # 152
 """The caller lacks the role that the message names; ask for it."""
-TOKEN_EXPIRED: ErrorReason.ValueType  # 150
+TOKEN_EXPIRED: ErrorReason.ValueType  # 153
 """The token has expired; send a new one."""
-TOKEN_INVALID: ErrorReason.ValueType  # 151
+TOKEN_INVALID: ErrorReason.ValueType  # 154
 """The token is not one that holds; send one that does."""
-TOKEN_REQUIRED: ErrorReason.ValueType  # 152
+TOKEN_REQUIRED: ErrorReason.ValueType  # 155
 """The call carries no token; send `authorization: Bearer <token>`."""
-UDF_NOT_ALLOWED: ErrorReason.ValueType  # 153
+UDF_NOT_ALLOWED: ErrorReason.ValueType  # 156
 """The services run no functions of this kind, or not this one; use another one."""
-CLIENT_STREAM: ErrorReason.ValueType  # 154
+CLIENT_STREAM: ErrorReason.ValueType  # 157
 """Not built, or not here. UNIMPLEMENTED.
 
 Streams of requests are spoken over gRPC only.
 """
-COMPRESSED: ErrorReason.ValueType  # 155
+COMPRESSED: ErrorReason.ValueType  # 158
 """Compressed messages are not taken over HTTP; send them as they are."""
-NOT_SERVED_HERE: ErrorReason.ValueType  # 156
+NOT_SERVED_HERE: ErrorReason.ValueType  # 159
 """The address of the service that serves the call is not set here; ask that service."""
-INTERNAL_BUG: ErrorReason.ValueType  # 157
+INTERNAL_BUG: ErrorReason.ValueType  # 160
 """A bug. INTERNAL: report it with the request id that the message names.
 
 A bug in a service; its log says more under the request id.
 """
-PLAN_WITHOUT_DEFINITION: ErrorReason.ValueType  # 158
+PLAN_WITHOUT_DEFINITION: ErrorReason.ValueType  # 161
 """A plan came without a view's definition."""
-PLAN_WITHOUT_HEADER: ErrorReason.ValueType  # 159
+PLAN_WITHOUT_HEADER: ErrorReason.ValueType  # 162
 """A plan came without its header."""
-RANGE_LOST: ErrorReason.ValueType  # 160
+RANGE_LOST: ErrorReason.ValueType  # 163
 """Nobody computed a range of rows; run the job again."""
-SCRATCH_TABLE_INCOMPLETE: ErrorReason.ValueType  # 161
+SCRATCH_TABLE_INCOMPLETE: ErrorReason.ValueType  # 164
 """A refresh did not compute all rows; run it again."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015
