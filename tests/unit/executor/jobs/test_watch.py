@@ -113,7 +113,7 @@ def test_a_caller_that_stays_sees_the_end(ends):
 def test_all_watchers_are_given_one_object_until_there_is_news():
     async def run() -> None:
         status = JobStatus(JOB)
-        watchers = [status.follow(0, 10) for _ in range(3)]
+        watchers = [status.watch(0, 10) for _ in range(3)]
 
         async def told() -> set[int]:
             return {id(job) for _, job, _ in await asyncio.gather(*(anext(watcher) for watcher in watchers))}
@@ -124,7 +124,7 @@ def test_all_watchers_are_given_one_object_until_there_is_news():
         await status.move(JobState.CANCELLING)
         after = await waiting
         assert len(before) == len(after) == 1
-        assert (await anext(status.follow(0, 10)))[1].state is JobState.CANCELLING
+        assert (await anext(status.watch(0, 10)))[1].state is JobState.CANCELLING
         for watcher in watchers:
             await watcher.aclose()
 
