@@ -14,7 +14,7 @@ from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.spark import capacity_watch, readiness, spark_runner, standalone_capacity, worker_problems
 from executor.spark.capacity_watch import CapacityWatch
 from executor.spark.standalone_capacity import Capacity, capacity_of, masters
-from leman.v1 import jobs_pb2
+from leman.v1 import jobs_pb2, planner_pb2
 from tests.unit.executor.spark.test_worker_problems import CLUSTER, Workers, until
 
 FULL, FREE, TAKEN = (
@@ -172,8 +172,9 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
     until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)
     assert full.runner.trouble is None
     servicer = JobServicer(None, asyncio.Event(), full.runner)
+    asked = jobs_pb2.CreateJobRequest(backfill=planner_pb2.BackfillSpec())
     with pytest.raises(AttributeError):  # there is no manager here: it was asked
-        asyncio.run(servicer.CreateJob(jobs_pb2.CreateJobRequest(), None))
+        asyncio.run(servicer.CreateJob(asked, None))
     full.capacity = FREE
     until(lambda: full.runner.trouble is not None)
     assert full.runner.trouble.reason == "WORKERS_CANNOT_REACH_DRIVER"

@@ -7,10 +7,12 @@ import socket
 import threading
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from core.config import Spark
-from core.domain.udf import UdfKind
+from core.config_sections import Udf
+from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, Unavailable
 from executor.job_service import JobServicer
 from executor.jobs import job_environment as job_services
@@ -217,9 +219,10 @@ def test_workers_follow_the_cores_of_the_cluster_unless_the_settings_say(monkeyp
     monkeypatch.setattr(job_services, "slots_for", lambda _udf, count, _find: wanted.append(count))
     spark = SimpleNamespace(slots=lambda _here: 12)
     for kind, concurrency, slots in (("scalar", 0, 0), ("scalar", 3, 0), ("scalar", 0, 2), ("sql", 0, 0)):
-        settings = SimpleNamespace(executor=SimpleNamespace(slots=slots))
+        settings = SimpleNamespace(executor=SimpleNamespace(slots=slots), udf=Udf())
         services = SimpleNamespace(slots=slots or 2, settings=settings, spark=spark, cluster=None)
-        job_services.slots_of(SimpleNamespace(kind=UdfKind(kind)), concurrency, services)
+        udf = UdfDefinition("f", "1", UdfKind(kind), (), pa.int64(), entrypoint="" if kind == "sql" else "m:f")
+        job_services.slots_of(udf, concurrency, services)
     assert wanted == [12, 3, 2, 2]
 
 
