@@ -331,7 +331,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     BINDING_DAMAGED: _ErrorReason.ValueType  # 141
     """What is stored is not what was written. DATA_LOSS.
 
-    What a column says of its function is damaged; restore the table's version before.
+    What a column says of its function is damaged; restore the table's version before, or where there is none, drop the
+    column and add it again.
     """
     CHECKPOINT_DAMAGED: _ErrorReason.ValueType  # 142
     """A checkpoint is damaged; what it held is computed again."""
@@ -346,7 +347,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     UDF_DAMAGED: _ErrorReason.ValueType  # 147
     """The stored function is damaged; register it again, which heals it."""
     VIEW_DAMAGED: _ErrorReason.ValueType  # 148
-    """What a view says of itself is damaged; restore its version before."""
+    """What a view says of itself is damaged; restore its version before, or where there is none, drop the view and make it
+    again.
+    """
     DATABASE_NOT_ALLOWED: _ErrorReason.ValueType  # 149
     """Who calls, and what they may do. UNAUTHENTICATED for tokens, PERMISSION_DENIED for the others.
 
@@ -704,7 +707,8 @@ TOO_MANY_UPLOADS: ErrorReason.ValueType  # 140
 BINDING_DAMAGED: ErrorReason.ValueType  # 141
 """What is stored is not what was written. DATA_LOSS.
 
-What a column says of its function is damaged; restore the table's version before.
+What a column says of its function is damaged; restore the table's version before, or where there is none, drop the
+column and add it again.
 """
 CHECKPOINT_DAMAGED: ErrorReason.ValueType  # 142
 """A checkpoint is damaged; what it held is computed again."""
@@ -719,7 +723,9 @@ TABLE_DAMAGED: ErrorReason.ValueType  # 146
 UDF_DAMAGED: ErrorReason.ValueType  # 147
 """The stored function is damaged; register it again, which heals it."""
 VIEW_DAMAGED: ErrorReason.ValueType  # 148
-"""What a view says of itself is damaged; restore its version before."""
+"""What a view says of itself is damaged; restore its version before, or where there is none, drop the view and make it
+again.
+"""
 DATABASE_NOT_ALLOWED: ErrorReason.ValueType  # 149
 """Who calls, and what they may do. UNAUTHENTICATED for tokens, PERMISSION_DENIED for the others.
 
