@@ -17,8 +17,14 @@ from core.domain.work import UdfRef, WorkContext
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.spark.spark_runner import SparkRunner
 
-udf = UdfRef("f", "1", UdfKind.SCALAR, ("x",), "", "", "", "m:f", False, 0, ErrorPolicy())
-context = WorkContext("job", "t", 1, b"", (1,), "c", ("x",), udf, "", CheckpointBounds(), 1.0, 1)
+udf = UdfRef(
+    name="f", version="1", kind=UdfKind.SCALAR, input_columns=("x",), bundle_uri="", bundle_sha256="", bundle_python="",
+    entrypoint="m:f", stateful=False, batch_size=0, error_policy=ErrorPolicy(),
+)
+context = WorkContext(
+    job_id="job", uri="t", read_version=1, output_schema=b"", output_field_ids=(1,), column_id="c",
+    input_columns=("x",), udf=udf, where="", checkpoint=CheckpointBounds(), checkpoint_seconds=1.0, checkpoint_max_bytes=1,
+)
 runner = SparkRunner(Spark())
 runner.start()
 print("started", flush=True)
