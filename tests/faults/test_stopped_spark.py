@@ -23,7 +23,8 @@ udf = UdfRef(
 )
 context = WorkContext(
     job_id="job", uri="t", read_version=1, output_schema=b"", output_field_ids=(1,), column_id="c",
-    input_columns=("x",), udf=udf, where="", checkpoint=CheckpointBounds(), checkpoint_seconds=1.0, checkpoint_max_bytes=1,
+    input_columns=("x",), udf=udf, where="",
+    checkpoint=CheckpointBounds(), checkpoint_seconds=1.0, checkpoint_max_bytes=1,
 )
 runner = SparkRunner(Spark())
 runner.start()
