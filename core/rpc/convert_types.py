@@ -90,14 +90,20 @@ def schema_from_either(raw: bytes, described: types_pb2.JsonArrowSchema | None, 
     Raises:
         InvalidArgument: BAD_SCHEMA – one is none, or they contradict each other.
     """
+    json_field = f"json_{field}"
     if described is None:
         return schema_from_bytes(raw, field)
-    json_field = f"json_{field}"
-    schema = schema_from_json(described, json_field)
-    if raw and [(f.name, f.type) for f in schema_from_bytes(raw, field)] != [(f.name, f.type) for f in schema]:
+    if not raw:
+        return schema_from_json(described, json_field)
+    schema = schema_from_bytes(raw, field)  # it says all; the readable form has one name for types that are alike
+    if schema_to_json(schema) != described and _plain(schema_from_json(described, json_field)) != _plain(schema):
         message = f"{field} and {json_field} contradict each other: give one of them"
         raise InvalidArgument("BAD_SCHEMA", message, field=json_field)
     return schema
+
+
+def _plain(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+    return [(field.name, field.type) for field in schema]
 
 
 def _field_to_json(field: pa.Field) -> types_pb2.JsonArrowField:
