@@ -276,7 +276,7 @@ def test_without_stable_row_ids_a_compaction_ends_refreshes_but_not_reading(db):
         table = people(db, enable_stable_row_ids=False)
     with pytest.warns(UserWarning, match="does not have stable row IDs"):
         view = db.create_materialized_view("adults", table.search(None).where("age >= 18"))
-    assert view.describe().format == 1
+    assert view.describe().row_reference == "address"
     view.refresh(progress=False)
     ids = view.to_lance().to_table(["__source_row_id"])["__source_row_id"].to_pylist()
     assert ids == [1, 1 << 32], "fragment and offset"
