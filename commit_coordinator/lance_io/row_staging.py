@@ -13,7 +13,7 @@ from commit_coordinator.tables.incoming import Incoming, batches
 from core import keys
 from core.domain.plan import StagedFile
 from core.domain.table import TableField, TableSnapshot
-from core.errors import FailedPrecondition
+from core.errors import FailedPrecondition, NotFound
 from core.lance_io.column_file_writer import blob_descriptors, holds_structs
 from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.error_translation import using_storage
@@ -77,6 +77,14 @@ class StagedRows:
         self._close_file()
         if self.files:
             committed_files.note(self._table.uri, self.files)
+
+    def is_outlived(self) -> bool:
+        """Tell whether the table was dropped, or another one is in its place."""
+        try:
+            now = snapshot_of(self._table.uri, LanceTables().dataset(self._table.uri), ())
+        except NotFound:
+            return True
+        return now.incarnation != self._table.incarnation
 
     def discard(self) -> None:
         """Remove the files. What cannot be removed stays, until garbage is collected."""

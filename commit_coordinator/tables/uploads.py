@@ -15,7 +15,7 @@ from commit_coordinator.tables.incoming import Incoming
 from commit_coordinator.tables.places import Places
 from commit_coordinator.tables.requests import AppendRowsRequest
 from core.config import Commit
-from core.errors import Aborted, Internal, LemanError
+from core.errors import Aborted, Internal, LemanError, Unavailable
 from core.rpc.blocking import BlockingPool
 
 
@@ -137,6 +137,11 @@ def _stage(uri: str, rows: int, incoming: Incoming) -> StagedRows:
     staged = StagedRows(uri, rows)
     try:
         staged.write(incoming)
+    except Unavailable:
+        staged.discard()
+        if staged.is_outlived():  # its folder went while files were written
+            raise Aborted("TABLE_REPLACED", f"Table {uri} was dropped, or created again: send the rows again") from None
+        raise
     except BaseException:
         staged.discard()
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -73,7 +74,7 @@ def try_everything(service: dict[str, object], issuer: Issuer) -> list[str]:
         "commit_coordinator": (
             commit_pb2_grpc.CommitServiceStub,
             "DropView",
-            commit_pb2.DropViewRequest(database=place, name="v"),
+            commit_pb2.DropViewRequest(view=catalog_pb2.TableRef(database=place, table="v")),
         ),
     }
     for name, (stub, method, request) in requests.items():
@@ -97,7 +98,11 @@ def files_below(*folders: Path) -> dict[str, bytes]:
 
 def command_lines(pid: int) -> dict[str, bytes]:
     process = psutil.Process(pid)
-    return {f"command line of {p.pid}": " ".join(p.cmdline()).encode() for p in [process, *process.children(True)]}
+    found: dict[str, bytes] = {}
+    for one in [process, *process.children(True)]:
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # it has just ended
+            found[f"command line of {one.pid}"] = " ".join(one.cmdline()).encode()
+    return found
 
 
 def test_no_secret_is_in_a_log_a_file_an_error_or_a_command_line(tmp_path):
