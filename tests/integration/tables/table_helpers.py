@@ -109,10 +109,10 @@ def data_files(uri: str) -> set[str]:
     return {path.name for path in Path(uri, "data").iterdir()} if Path(uri, "data").exists() else set()
 
 
-def wait_for_files(uri: Any, count: int) -> None:
-    """Returns once so many files lie in a table's data folder."""
+def wait_for_files(uri: Any, count: int, but: str = "\0") -> None:
+    """Returns once so many files lie in a table's data folder; those whose names begin with `but` are not counted."""
     pause, deadline = threading.Event(), time.monotonic() + DEADLINE
-    while len(data_files(str(uri))) < count:
+    while sum(not name.startswith(but) for name in data_files(str(uri))) < count:
         assert time.monotonic() < deadline
         pause.wait(0.01)
 
