@@ -14,7 +14,7 @@ from core.domain.table import TableField, TableSnapshot
 from core.errors import FailedPrecondition
 from core.lance_io.tables import file_format
 from core.udf import binding, storable_types
-from core.views.metadata import QUERY
+from core.views.metadata import is_view
 
 _COLUMNS_LISTED = 40
 
@@ -30,7 +30,7 @@ def change(table: TableHandle, request: ChangeColumnsRequest) -> CommitResult:
         LemanError: what `TableHandle.latest` raises.
     """
     base = table.latest()
-    if QUERY.encode() in (table.dataset.schema.metadata or {}):
+    if is_view(table.dataset.schema.metadata or {}):
         raise is_a_view(request.uri)
     wanted = _names_after(request, request.before[0]) if request.before else None
     if wanted is not None and wanted != request.before[0] and _names(base) == wanted:

@@ -14,6 +14,7 @@ from core.domain.plan import BackfillSpec
 from core.rpc.convert_types import schema_to_json
 from core.rpc.status import error_from_rpc
 from core.udf import binding
+from core.views import metadata as view_metadata
 from executor.jobs.job_history import JobHistory
 from leman.v1 import tables_pb2
 from tests.integration.commits.commit_helpers import Planner, make_table
@@ -128,6 +129,15 @@ def test_views_know_columns_by_name(tmp_path):
     found = run(scenario)
     assert found[:2] == ["COLUMN_IN_USE"] * 2
     assert all(isinstance(version, int) for version in found[2:])
+
+
+@pytest.mark.parametrize("left", [view_metadata.QUERY, view_metadata.DIGEST])
+def test_columns_of_a_view_are_its_querys_also_where_it_is_damaged(world, left):
+    """`left`: what is left of what the view said of itself."""
+    world.open().update_schema_metadata({left: "?"})
+    found = ask(world, add(("n", pa.int8())), drop("x", force=True), alter("x", new_name="r", force=True))
+    assert found == ["IS_A_VIEW"] * 3
+    assert list(schema_of(world)) == ["id", "x", "c"]
 
 
 @pytest.mark.parametrize(
