@@ -8,7 +8,7 @@ from google.protobuf import timestamp_pb2
 
 from core.domain.garbage import Collection, Fate, RetentionDecision, StoredFile, StoredKind, Use
 from core.rpc.convert import range_to_proto
-from core.rpc.convert_values import ref_to_proto
+from core.rpc.convert_values import ref_to_proto, unless_negative
 from leman.v1 import commit_pb2
 
 _File = commit_pb2.StoredFile
@@ -65,7 +65,7 @@ def _file(decision: RetentionDecision, *, removed: bool) -> commit_pb2.StoredFil
         key=file.key,
         udf=ref_to_proto(purpose.udf_name, purpose.udf_version),
         column=purpose.column,
-        fragment_id=None if purpose.fragment_id < 0 else purpose.fragment_id,
+        fragment_id=unless_negative(purpose.fragment_id),
         range=None if purpose.range is None else range_to_proto(purpose.range),
         removed=removed,
     )

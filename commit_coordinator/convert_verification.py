@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commit_coordinator.verification.report import Finding, FindingCounts, Flaw, Subject
-from core.rpc.convert_values import given
+from core.rpc.convert_values import given, unless_negative
 from leman.v1 import commit_pb2
 
 _Finding = commit_pb2.VerificationFinding
@@ -35,6 +35,6 @@ def _finding(finding: Finding) -> commit_pb2.VerificationFinding:
         message=finding.message,
         table=finding.table,
         columns=finding.columns,
-        fragment_id=None if finding.fragment_id < 0 else finding.fragment_id,
+        fragment_id=unless_negative(finding.fragment_id),
         rows=given(finding.rows),
     )

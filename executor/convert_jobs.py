@@ -11,7 +11,14 @@ from core.domain.plan import BackfillSpec
 from core.errors import InvalidArgument, LemanError
 from core.rpc import convert, convert_views
 from core.rpc.convert_arrow import known
-from core.rpc.convert_values import duration_to_proto, given, moment_from_proto, ref_to_proto, timestamp_to_proto
+from core.rpc.convert_values import (
+    duration_to_proto,
+    given,
+    microseconds_from_proto,
+    ref_to_proto,
+    timestamp_to_proto,
+    unless_negative,
+)
 from core.rpc.status import to_status
 from executor.jobs.job_filter import JobFilter
 from leman.v1 import jobs_pb2
@@ -78,13 +85,9 @@ def filter_from_proto(message: jobs_pb2.JobFilter) -> JobFilter:
         column=message.column,
         labels=dict(message.labels),
         initiator=message.initiator,
-        accepted_from=_microseconds(moment_from_proto(message, "create_time_from")),
-        accepted_before=_microseconds(moment_from_proto(message, "create_time_before")),
+        accepted_from=microseconds_from_proto(message, "create_time_from"),
+        accepted_before=microseconds_from_proto(message, "create_time_before"),
     )
-
-
-def _microseconds(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds * 1e6)
 
 
 def labels_from_proto(labels: Mapping[str, str]) -> dict[str, str]:
@@ -120,7 +123,7 @@ def priority_from_proto(priority: int) -> int:
 def _stall(stall: Stall) -> jobs_pb2.Stall:
     return jobs_pb2.Stall(
         worker=stall.worker,
-        fragment_id=None if stall.fragment_id < 0 else stall.fragment_id,
+        fragment_id=unless_negative(stall.fragment_id),
         rows=convert.range_to_proto(stall.rows),
         idle_duration=duration_to_proto(stall.idle_seconds),
         silent=stall.silent,
@@ -149,13 +152,8 @@ def event_to_proto(event: JobEvent) -> jobs_pb2.JobEvent:
 
 
 def row_error_to_proto(error: StoredRowError, *, place_only: bool = False) -> jobs_pb2.RowError:
+    row_id = unless_negative(error.row_id)
     if place_only:
-        return jobs_pb2.RowError(
-            job_id=error.job_id, column=error.column, row_address=error.row_address, row_id=_row_id(error)
-        )
+        return jobs_pb2.RowError(job_id=error.job_id, column=error.column, row_address=error.row_address, row_id=row_id)
     values = {name: getattr(error, name) for name in StoredRowError.__dataclass_fields__}
-    return jobs_pb2.RowError(**{**values, "row_id": _row_id(error)})
-
-
-def _row_id(error: StoredRowError) -> int | None:
-    return None if error.row_id < 0 else error.row_id
+    return jobs_pb2.RowError(**{**values, "row_id": row_id})

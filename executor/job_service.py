@@ -110,7 +110,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                 async with contextlib.aclosing(self._watch(request.database, request.job_id, 0)) as messages:
                     async for _, job, _ in messages:  # noqa: B007 - the last one is the answer
                         pass
-        return jobs_pb2.WaitJobResponse(job=_job(job))
+        return jobs_pb2.WaitJobResponse(job=self._known.answer(job).job)
 
     async def _watch(self, database: str, job_id: str, after: int) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
         """Yield the changes of a job until it has ended.

@@ -73,6 +73,11 @@ def change(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) -
     return CommitResult(version, operation=APPEND, rows=request.rows)
 
 
+def replaced(uri: str) -> Aborted:
+    """Return the error (TABLE_REPLACED) of rows for a table that is not the one that they were sent for."""
+    return Aborted("TABLE_REPLACED", f"Table {uri} was dropped, or created again: send the rows again")
+
+
 def is_a_view(uri: str) -> FailedPrecondition:
     """Return the error (IS_A_VIEW) of a change that only a refresh may make."""
     return FailedPrecondition("IS_A_VIEW", f"{uri} is a view: its rows come from its source", uri=uri)
@@ -104,7 +109,7 @@ def _done(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) ->
 
 def _check_fits(base: TableSnapshot, request: AppendRowsRequest) -> None:
     if request.incarnation != base.incarnation:
-        raise Aborted("TABLE_REPLACED", f"Table {request.uri} was dropped and created again: send the rows again")
+        raise replaced(request.uri)
     for column in request.columns:
         now = base.column(column.name)
         same = now is not None and (now.field_ids, now.arrow.type) == (column.field_ids, column.arrow.type)

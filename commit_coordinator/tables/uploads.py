@@ -10,7 +10,7 @@ from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.lance_io.row_staging import StagedRows
 from commit_coordinator.request_memory import RequestMemory
 from commit_coordinator.requests import CommitResult
-from commit_coordinator.tables.changes import APPEND
+from commit_coordinator.tables.changes import APPEND, replaced
 from commit_coordinator.tables.incoming import Incoming
 from commit_coordinator.tables.places import Places
 from commit_coordinator.tables.requests import AppendRowsRequest
@@ -137,12 +137,9 @@ def _stage(uri: str, rows: int, incoming: Incoming) -> StagedRows:
     staged = StagedRows(uri, rows)
     try:
         staged.write(incoming)
-    except Unavailable:
+    except BaseException as error:
         staged.discard()
-        if staged.is_outlived():  # its folder went while files were written
-            raise Aborted("TABLE_REPLACED", f"Table {uri} was dropped, or created again: send the rows again") from None
-        raise
-    except BaseException:
-        staged.discard()
+        if isinstance(error, Unavailable) and staged.is_outlived():  # its folder went while files were written
+            raise replaced(uri) from None
         raise
     return staged

@@ -26,22 +26,21 @@ def duration_to_proto(seconds: float) -> Duration:
     return message
 
 
-def seconds_from_proto(message: Any, field: str, *, least: float = 0.0, default: float = 0.0) -> float:
+def seconds_from_proto(message: Any, field: str, *, default: float = 0.0) -> float:
     """Return the seconds of a duration that may be left out.
 
     Raises:
-        InvalidArgument: BAD_NUMBER – it is set and not a duration, or not above `least` (0: it may be zero).
+        InvalidArgument: BAD_NUMBER – it is set and not a duration, or negative.
     """
     if not message.HasField(field):
         return default
     given: Duration = getattr(message, field)
     seconds = (given.seconds * 10**9 + given.nanos) / 10**9
     malformed = abs(given.seconds) > _LONGEST_SECONDS or abs(given.nanos) >= 10**9 or given.seconds * given.nanos < 0
-    if malformed or seconds < least:
+    if malformed or seconds < 0:
         raise InvalidArgument(
             "BAD_NUMBER",
-            f"{field} is {given.seconds} s and {given.nanos} ns: set a duration of {least or 'zero'} or more, or leave "
-            "it out",
+            f"{field} is {given.seconds} s and {given.nanos} ns: set a duration of zero or more, or leave it out",
             field=field,
         )
     return seconds
@@ -53,8 +52,8 @@ def timestamp_to_proto(seconds: float) -> Timestamp:
     return message
 
 
-def moment_from_proto(message: Any, field: str) -> float | None:
-    """Return a time that may be left out, in seconds since the epoch.
+def microseconds_from_proto(message: Any, field: str) -> int | None:
+    """Return a time that may be left out, in microseconds since the epoch.
 
     Raises:
         InvalidArgument: BAD_TIME – it is set and no time of the years 1 to 9999.
@@ -66,7 +65,7 @@ def moment_from_proto(message: Any, field: str) -> float | None:
         raise InvalidArgument(
             "BAD_TIME", f"{field} is {given.seconds} s and {given.nanos} ns: set a time, or leave it out", field=field
         )
-    return given.seconds + given.nanos / 1e9
+    return given.seconds * 10**6 + round(given.nanos / 1000)
 
 
 def number_from_proto(message: Any, field: str, *, least: float = 1, default: Any = 0) -> Any:
@@ -105,6 +104,11 @@ def positive_from_proto(message: Any, field: str) -> float:
 def given(value: Any) -> Any:
     """Return what a field that may be left out is set to: None, which leaves it out, for what is empty here."""
     return value or None
+
+
+def unless_negative(number: int) -> int | None:
+    """Return what a field that may be left out is set to: None, which leaves it out, for what is negative here."""
+    return None if number < 0 else number
 
 
 def ref_to_proto(name: str, version: str) -> udf_pb2.UdfRef | None:

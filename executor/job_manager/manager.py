@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from core.domain.job import Job, JobEvent, JobRequest, JobState, StoredRowError
+from core.domain.job import OPEN, Job, JobEvent, JobRequest, JobState, StoredRowError
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.job_manager.admission import Admission
 from executor.job_manager.queries import JobQueries
@@ -17,6 +18,7 @@ from executor.job_manager.supervisor import Supervisor
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import USUAL, JobAttributes
 from executor.jobs.job_filter import JobFilter, JobListing
+from executor.jobs.job_run import JobRun
 from executor.jobs.retry import Retry
 from executor.jobs.row_errors import PageKey
 
@@ -121,9 +123,7 @@ class JobManager:
         job = await self.get(database, job_id)
         if job.state.terminal:
             return job
-        run = self._running.here(job_id)
-        if run is None:
-            raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
+        run = self._run_here(job_id)
         if not run.cancelling:
             await run.status.move(JobState.CANCELLING)
             await self._save_cancelling(run.status.job)
@@ -143,9 +143,9 @@ class JobManager:
         """
         asked: list[Job] = []
         elsewhere: list[str] = []
-        for job in await self.list_jobs(database, JobListing(filter=job_filter)):
-            if job.state.terminal:
-                continue
+        states = job_filter.states & OPEN if job_filter.states else OPEN  # records of ended jobs are not even read
+        found = await self.list_jobs(database, JobListing(filter=replace(job_filter, states=states))) if states else []
+        for job in found:
             try:
                 asked.append(await self.cancel(database, job.job_id))
             except Unavailable:
@@ -160,18 +160,21 @@ class JobManager:
             FailedPrecondition: JOB_ENDED – it has ended.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
-        job = await self.get(database, job_id)
-        run = self._running.here(job_id)
-        if job.state.terminal:
+        if (await self.get(database, job_id)).state.terminal:
             raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
-        if run is None:
-            raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
+        run = self._run_here(job_id)
         run.status.update(**changes)
         await self._store.save(run.status.job)
         self._supervisor.queue.prioritise(job_id, run.status.job.priority)
         self._supervisor.tell_places()
         await run.status.publish()
         return run.status.snapshot()
+
+    def _run_here(self, job_id: str) -> JobRun:
+        run = self._running.here(job_id)
+        if run is None:
+            raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
+        return run
 
     async def _save_cancelling(self, job: Job) -> None:
         """Save that a job is being cancelled.

@@ -217,6 +217,9 @@ def test_many_jobs_are_cancelled_at_once(tmp_path):
                 wait = jobs_pb2.WaitJobRequest(database=caller.database, job_id=job_id)
                 assert (await caller.stub.WaitJob(wait)).job.state == State.STATE_CANCELLED
             assert list((await caller.stub.CancelJobs(request)).jobs) == []
+            ended = jobs_pb2.JobFilter(states=[State.STATE_CANCELLED, State.STATE_DONE])
+            request = jobs_pb2.CancelJobsRequest(database=caller.database, filter=ended)
+            assert list((await caller.stub.CancelJobs(request)).jobs) == [], "nor is another one taken for them"
             unfinished = [State.STATE_PENDING, State.STATE_PLANNING, State.STATE_RUNNING]
             assert await caller.ids(states=unfinished) == [other.job_id]
             none = jobs_pb2.CancelJobsRequest(database=caller.database)
