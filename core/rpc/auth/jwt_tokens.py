@@ -9,7 +9,7 @@ from typing import Any
 
 import jwt
 
-from core.config_sections import Jwt
+from core.config import Jwt
 from core.errors import InvalidArgument, Unauthenticated
 from core.rpc.auth.caller import Caller, caller
 from core.rpc.auth.signing_keys import SigningKey, SigningKeys

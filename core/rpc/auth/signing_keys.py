@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import jwt
 import structlog
 
-from core.config_sections import Jwt
+from core.config import Jwt
 from core.errors import InvalidArgument, Unavailable
 from core.rpc.addresses import is_loopback
 

@@ -24,7 +24,7 @@ from typing import Annotated
 import structlog
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from core.config_sections import Grant, Token
+from core.config import Grant, Token
 from core.errors import InvalidArgument
 from core.rpc.auth.caller import Caller, caller
 

@@ -10,8 +10,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from core.config import Server, Settings
-from core.config_sections import Udf
+from core.config import Server, Settings, Udf
 from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.domain.udf import UdfDefinition, UdfKind

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from core import config
+from core.config import __main__ as command
 from core.errors import InvalidArgument
 from core.rpc.addresses import is_loopback
 
@@ -112,13 +113,13 @@ def test_every_setting_says_what_it_is():
 
 def test_the_command_prints_json(monkeypatch, capsys):
     monkeypatch.setenv("LEMAN_SERVER__TOKEN", "s3cret")
-    assert config.main(["--json"]) == 0
+    assert command.main(["--json"]) == 0
     out = capsys.readouterr().out
     rows = {row["env"]: row for row in json.loads(out)}
     assert rows["LEMAN_SERVER__TOKEN"]["origin"] == "env"
     assert "s3cret" not in out
     monkeypatch.setenv("LEMAN_SERVER__PORT", "x")
-    assert config.main([]) == 2
+    assert command.main([]) == 2
     assert "LEMAN_SERVER__PORT" in capsys.readouterr().err
 
 

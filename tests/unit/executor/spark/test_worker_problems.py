@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from core.config import Spark
-from core.config_sections import Udf
+from core.config import Spark, Udf
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, Unavailable
 from executor.job_service import JobServicer

@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from core.config import Server, Settings
-from core.config_sections import Jwt
+from core.config import Jwt, Server, Settings
 from core.errors import InvalidArgument, Unauthenticated, Unavailable
 from core.rpc.auth import jwt_tokens, signing_keys
 from core.rpc.auth.authentication import Authenticator

@@ -158,7 +158,7 @@ def test_what_a_path_asks_is_what_the_options_say(method):
 def test_the_names_of_roles_in_settings_are_those_of_the_contract():
     from typing import get_args
 
-    from core.config_sections import Grant
+    from core.config import Grant
     from core.rpc.auth.caller import GRANTS
 
     assert set(get_args(Grant)) == set(GRANTS)

@@ -1,0 +1,36 @@
+"""Settings of the services: one typed object, read from the environment.
+
+Every setting is `LEMAN_<SECTION>__<KEY>`, for example `LEMAN_SERVER__HOST` or
+`LEMAN_WRITER__STALL_IDLE_CHECKS=6`. A name that begins like one and is none is refused, so that a misspelt setting
+never goes unnoticed. `python -m core.config` lists all of them with value, origin and meaning; secrets are
+masked.
+"""
+
+from core.config.access import Advertise, Jwt, Peers, Server, Udf
+from core.config.section import Grant, Section, Token
+from core.config.services import Commit, Embedded, Executor, Log, Redis, Spark, Writer
+from core.config.settings import PREFIX, SettingInfo, Settings, describe, is_secret, load
+
+__all__ = [
+    "PREFIX",
+    "Advertise",
+    "Commit",
+    "Embedded",
+    "Executor",
+    "Grant",
+    "Jwt",
+    "Log",
+    "Peers",
+    "Redis",
+    "Section",
+    "Server",
+    "SettingInfo",
+    "Settings",
+    "Spark",
+    "Token",
+    "Udf",
+    "Writer",
+    "describe",
+    "is_secret",
+    "load",
+]

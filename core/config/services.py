@@ -1,0 +1,135 @@
+"""Settings of how the services work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from core.config.section import Section
+
+
+class Redis(Section):
+    """Live state that executors and workers share: leases of jobs, reservations of rows. Losing it costs work, never a
+    value."""
+
+    url: SecretStr = SecretStr("")
+    """redis://, rediss:// or unix:// url, password included; empty: no sharing between jobs."""
+    socket_timeout_ms: int = Field(default=250, ge=1)
+    """Longest wait for Redis in milliseconds before it counts as absent."""
+
+
+class Spark(Section):
+    """The Spark session of the executor."""
+
+    master: str = ""
+    """Spark master url; empty: local[N,4] with N = max(32, 4 × cores), so that jobs may oversubscribe."""
+    driver_host: str = ""
+    """Host name or address under which Spark's workers reach the executor; empty: SPARK_LOCAL_IP, else the address that
+    this machine has towards the master. Loopback where Spark runs on this machine alone."""
+    callback_port: int = Field(default=0, ge=0, le=65533)
+    """First of three ports on which Spark's workers call the executor back: the driver, its blocks, Leman's workers; 0:
+    any free ones."""
+    start_seconds: float = Field(default=60.0, gt=0)
+    """How long jobs wait after the start for the first worker of a cluster; then they are refused, and health says
+    NOT_SERVING, until one has called back."""
+    busy_seconds: float = Field(default=3600.0, gt=0)
+    """How long a job waits for a standalone cluster whose cores others have, before it fails with CLUSTER_BUSY."""
+    python: str = ""
+    """Path of the Python interpreter on Spark's workers, absolute or below their working directory (an archive of
+    `leman pack-env`); empty: this one's path."""
+    driver_memory: str = "512m"
+    """Heap of the Spark driver, in Spark's notation."""
+    class_archive: bool = True
+    """Keep an archive of Spark's classes (about 170 MB) in the user's cache folder: later starts take half the
+    time. It is made when an executor has had nothing to do for half a minute."""
+    class_archive_dir: str = ""
+    """Folder of these archives; empty: `leman` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache). The three used
+    last are kept, for a month. `leman config clean` deletes them all."""
+    scratch_dir: str = ""
+    """Folder in which each executor has one for the temporary files of Spark, which is removed when it ends, or by the
+    next one where it was killed; empty: the system's temporary folder. An absolute path without spaces and commas."""
+    python_version: str = Field(default="", pattern=r"^([0-9]+\.[0-9]+)?$")
+    """`major.minor` of the Python that runs the workers: the planner takes functions that it pickled, and no others.
+    Empty: that of the planner itself."""
+    conf: dict[str, str] = Field(default_factory=dict, repr=False)
+    """Further Spark settings, as a JSON object of strings."""
+
+
+class Executor(Section):
+    """How jobs are run."""
+
+    slots: int = Field(default=0, ge=0)
+    """Units of work at once; 0: one for each core of this machine, or of the Spark cluster."""
+    checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
+    """Work between two checkpoints of a worker, in seconds of reading inputs and calling the function: at most so much
+    is done again after a crash."""
+    checkpoint_max_bytes: int = Field(default=128 << 20, ge=1)
+    """Largest checkpoint in bytes of values; a worker writes one earlier when it has so many, unless they are in the
+    column file and cheap to compute again."""
+    commit_interval_seconds: float = Field(default=5.0, gt=0)
+    """Seconds between two commits of a job."""
+    max_running_jobs: int = Field(default=16, ge=1)
+    """Jobs that run at once; more wait for their turn."""
+    max_waiting_jobs: int = Field(default=1000, ge=0)
+    """Jobs that may wait for their turn; more are refused with RESOURCE_EXHAUSTED."""
+    reservation_ttl_seconds: float = Field(default=6.0, gt=0)
+    """Seconds after which what a dead worker had reserved is free again."""
+    job_attempts_max: int = Field(default=3, ge=1)
+    """How often a job is begun at the most, when executors die under it."""
+    job_lease_seconds: float = Field(default=10.0, gt=0)
+    """Seconds without a word from the executor of a job after which another one takes the job over. All executors of a
+    database have the same."""
+    compaction_watch_seconds: float = Field(default=3600.0, ge=0)
+    """Seconds between two looks at the tables that jobs were about: what a compaction did to computed rows is recorded
+    before the table's history is cleaned. 0: only when a job plans."""
+
+
+class Writer(Section):
+    """When something that a job waits for counts as stalled: a unit of work, a commit, a wait for Spark."""
+
+    stall_idle_checks: int = Field(default=6, ge=1)
+    """Rounds without a sign of progress after which it is reported, with what it waits for."""
+    stall_check_seconds: float = Field(default=5.0, gt=0)
+    """Length of such a round in seconds. Workers that are at work say so once in a round; one that says nothing for all
+    of them counts as silent, and its unit is given to another one."""
+
+
+class Commit(Section):
+    """The commit coordinator's queues, and the calls that read and write rows."""
+
+    version_conflict_max_retries: int = Field(default=10, ge=0)
+    """How often a commit that lost against another writer is checked anew and tried again."""
+    max_queued_requests: int = Field(default=256, ge=1)
+    """Requests that may wait in the commit queue of one table; more are refused with RESOURCE_EXHAUSTED."""
+    max_reads: int = Field(default=32, ge=1)
+    """Calls of ReadRows that may run at once, each of which holds some 20 MB where its caller reads nothing; more are
+    refused with RESOURCE_EXHAUSTED."""
+    max_uploads: int = Field(default=8, ge=1)
+    """Calls of AppendRows that may run at once; more are refused with RESOURCE_EXHAUSTED."""
+    upload_idle_seconds: float = Field(default=60.0, gt=0)
+    """Seconds after which a call of AppendRows is ended that sends nothing."""
+
+
+class Embedded(Section):
+    """All services on one machine, for one local database."""
+
+    database: str = ""
+    """Path of the database that the embedded system was started for; empty in services that run on their
+    own."""
+    idle_seconds: float = Field(default=900.0, ge=0)
+    """Seconds without a call and without a running job after which the embedded system ends; 0: never."""
+
+
+class Log(Section):
+    """Structured log lines on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe level that is written; calls that only read and succeed are logged at `debug`, lines of the event
+    `audit` always."""
+    json_lines: bool = True
+    """One JSON object a line; false: readable text."""
+    file_max_mb: int = Field(default=16, ge=1)
+    """Size at which the log file of a process of an embedded system is set aside and a new one begun."""
+    files_kept: int = Field(default=3, ge=1)
+    """Log files that are kept of each process beside the one that is written to."""

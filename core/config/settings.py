@@ -1,0 +1,153 @@
+"""All settings: read from the environment, and listed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import get_args, get_origin
+
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+
+from core.config.access import Advertise, Jwt, Peers, Server, Udf
+from core.config.services import Commit, Embedded, Executor, Log, Redis, Spark, Writer
+from core.errors import InvalidArgument
+
+PREFIX = "LEMAN_"
+#: No settings, although they begin like some: `docker-compose.yml` is told so which cluster to use.
+_READ_ELSEWHERE = frozenset({"LEMAN_SPARK_MASTER"})
+_MASK = "**********"
+_SECRET_NAME = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
+
+
+class Settings(BaseSettings):
+    """All settings. Build it with `load()`; `Settings()` raises pydantic's own errors."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+    )
+
+    server: Server = Server()
+    jwt: Jwt = Jwt()
+    udf: Udf = Udf()
+    peers: Peers = Peers()
+    advertise: Advertise = Advertise()
+    redis: Redis = Redis()
+    spark: Spark = Spark()
+    executor: Executor = Executor()
+    writer: Writer = Writer()
+    commit: Commit = Commit()
+    embedded: Embedded = Embedded()
+    log: Log = Log()
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """One setting as `leman config show` prints it. Secrets are masked."""
+
+    key: str
+    env: str
+    value: object
+    #: `default` or `env`.
+    origin: str
+    description: str
+
+
+def load() -> Settings:
+    """Read the settings from the environment.
+
+    Raises:
+        InvalidArgument: BAD_SETTING, which names every variable that is wrong.
+    """
+    unknown = _unknown(os.environ)
+    if unknown:
+        raise InvalidArgument("BAD_SETTING", f"unknown setting {', '.join(unknown)}; `leman config show` lists all")
+    try:
+        return Settings()
+    except ValidationError as error:
+        wrong = "; ".join(f"{_env_name(e['loc'])}: {e['msg']}" for e in error.errors(include_input=False))
+        raise InvalidArgument("BAD_SETTING", wrong) from None
+    except SettingsError as error:  # its message does not name the variable, but has no value either
+        wrong = ", ".join(_no_json(os.environ)) or str(error)
+        text = f"{wrong}: this needs JSON; unset it, or use one of the settings that `leman config show` lists"
+        raise InvalidArgument("BAD_SETTING", text) from None
+
+
+def describe(settings: Settings) -> Iterator[SettingInfo]:
+    """Yield every setting, section by section."""
+    for section_name in type(settings).model_fields:
+        section: BaseModel = getattr(settings, section_name)
+        for name, field in type(section).model_fields.items():
+            value = getattr(section, name)
+            yield SettingInfo(
+                key=f"{section_name}.{name}",
+                env=_env_name((section_name, name)),
+                value=_shown(value),
+                origin="env" if name in section.model_fields_set else "default",
+                description=" ".join((field.description or "").split()),
+            )
+
+
+def is_secret(key: str) -> bool:
+    """Tell whether a setting of Spark holds a secret, by its name."""
+    return bool(_SECRET_NAME.search(key))
+
+
+def _shown(value: object) -> object:
+    """Return a value without secrets: a Spark setting counts as one when its name says so."""
+    if isinstance(value, SecretStr):
+        return _MASK if value.get_secret_value() else ""
+    if isinstance(value, dict):
+        return {key: _MASK if is_secret(key) else text for key, text in value.items()}
+    return value
+
+
+def _env_name(location: tuple[int | str, ...]) -> str:
+    return PREFIX + "__".join(str(part).upper() for part in location[:2])
+
+
+def _unknown(environ: Mapping[str, str]) -> list[str]:
+    """Return variables that look like settings and are none: pydantic-settings ignores them silently.
+
+    So does whatever has two underscores in a row, and what begins with the name of a section: `LEMAN_SERVER_TOKEN`.
+    """
+    known = {
+        _env_name((section, name))
+        for section, field in Settings.model_fields.items()
+        for name in getattr(field.annotation, "model_fields", {})
+    }
+    sections = tuple(f"{_env_name((section,))}_" for section in Settings.model_fields)
+    ours = (name for name in environ if name.upper().startswith(PREFIX) and name.upper() not in _READ_ELSEWHERE)
+    return sorted(n for n in ours if ("__" in n or n.upper().startswith(sections)) and n.upper() not in known)
+
+
+def _no_json(environ: Mapping[str, str]) -> list[str]:
+    """Return variables that stand for a whole section, or for a setting that is an object, and have something else."""
+    objects = {_env_name((name,)) for name in Settings.model_fields}
+    for section, field in Settings.model_fields.items():
+        for name, own in getattr(field.annotation, "model_fields", {}).items():
+            if any(origin in (dict, tuple) for origin in _origins(own.annotation)):
+                objects.add(_env_name((section, name)))
+    return sorted(name for name, text in environ.items() if name.upper() in objects and not _is_json(text))
+
+
+def _origins(annotation: object) -> tuple[object, ...]:
+    """Return what a type is made of, its alternatives apart."""
+    parts = get_args(annotation) if get_origin(annotation) is types.UnionType else (annotation,)
+    return tuple(get_origin(part) for part in parts)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
