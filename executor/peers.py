@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 
 import grpc
@@ -90,8 +91,9 @@ class PlannerClient:
             keep_values=keep_values,
         )
         table = catalog_pb2.TableRef(database=spec.database, table=spec.table)
+        request = catalog_pb2.AlterColumnsRequest(table=table, columns=[column], request_id=uuid.uuid4().hex)
         try:
-            await self._catalog.AlterColumns(catalog_pb2.AlterColumnsRequest(table=table, columns=[column]))
+            await self._catalog.AlterColumns(request)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
 

@@ -14,26 +14,10 @@ from core.config import Settings
 from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc.addresses import proxy_options
 from core.rpc.interceptors import REQUEST_ID
+from core.rpc.repetition import may_be_repeated
+from core.rpc.routes import internal_services, public_services
 from core.rpc.tls import channel_credentials
 
-#: Methods that may be sent again after UNAVAILABLE: they only read, or have a `request_id` by which the other side
-#: knows a repetition, or say the same thing twice (RegisterUdf).
-RETRIED = {
-    "leman.v1.CatalogService": (
-        "RegisterUdf",
-        "GetUdf",
-        "ListUdfs",
-        "AddColumns",
-        "DescribeTable",
-        "ListTables",
-    ),
-    "leman.v1.PlannerService": ("ExplainPlan",),
-    "leman.v1.CommitService": ("GetCommit", "ListCommits"),
-    "leman.v1.JobService": ("CreateJob", "GetJob", "ListJobs", "ListJobErrors"),
-    "leman.v1.InfoService": ("GetInfo",),
-    "leman.internal.v1.PlanningService": ("CreatePlan",),
-    "leman.internal.v1.CommitSubmissionService": ("SubmitCommit",),
-}
 _RETRY_POLICY = {
     "maxAttempts": 5,
     "initialBackoff": "0.1s",
@@ -87,8 +71,17 @@ def _open(
 
 
 def service_config() -> str:
-    """Return retry and wait-for-ready of the methods in RETRIED, as gRPC's service config."""
-    names = [{"service": service, "method": method} for service, methods in RETRIED.items() for method in methods]
+    """Return gRPC's service config: calls that may be repeated wait for a peer that is away, and are sent again.
+
+    Services give a request id wherever one can be given.
+    """
+    services = (*public_services().values(), *internal_services().values())
+    names = [
+        {"service": service.full_name, "method": method.name}
+        for service in services
+        for method in service.methods
+        if may_be_repeated(method)
+    ]
     config = {"methodConfig": [{"name": names, "waitForReady": True, "retryPolicy": _RETRY_POLICY}]}
     return json.dumps(config)
 

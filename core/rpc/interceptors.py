@@ -29,9 +29,6 @@ from core.rpc.unreadable import Unreadable, reader
 REQUEST_ID = "x-request-id"
 #: Services that ask nobody who they are, and are neither logged nor counted.
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
-_READS = ("Get", "List", "Describe", "Read")
-#: Unary methods that change nothing: they may end in the middle.
-_CHANGELESS = (*_READS, "Explain", "Plan", "Wait")
 _LONGEST_REQUEST_ID = 128
 
 log = structlog.get_logger(__name__)
@@ -91,7 +88,6 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, behavior: Callable[[Any, Context], Coroutine[Any, Any, Any]]) -> Any:
         required = requirement_of(method)
         name = method.rpartition("/")[2]
-        changes = not name.startswith(_CHANGELESS)
 
         async def call(request: Any, context: Context) -> Any:
             with _Call(method, context, self._activity) as current:
@@ -99,7 +95,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     await self._admit(current, required, request, context)
                     canonicalise(request, self._roots)
                     work = behavior(request, context)
-                    return await (self._changes.run(name, work) if changes else work)
+                    return await (work if required.reads else self._changes.run(name, work))
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await current.fail(error)
 
@@ -220,7 +216,7 @@ class _Call:
         return Internal("INTERNAL_BUG", f"a bug in the service; its log says more under request id {self._request_id}")
 
     def _write_line(self) -> None:
-        plain_read = self._outcome["code"] == "OK" and self._method.rpartition("/")[2].startswith(_READS)
+        plain_read = self._outcome["code"] == "OK" and self.required is not None and self.required.reads
         if plain_read and not _root.isEnabledFor(logging.DEBUG):
             return  # the commonest call by far: build no line that is dropped
         took = round((time.perf_counter() - self._started) * 1000, 3)

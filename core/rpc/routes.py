@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
+from types import ModuleType
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 import leman.v1
+import leman_internal.v1
 
 #: Served by every process itself; the answer is about that process.
 EVERYWHERE = "leman.v1.InfoService"
@@ -25,10 +27,20 @@ SERVED_BY = {
 @functools.cache
 def public_services() -> dict[str, ServiceDescriptor]:
     """Return every service of the public contract by its full name."""
+    return _services(leman.v1)
+
+
+@functools.cache
+def internal_services() -> dict[str, ServiceDescriptor]:
+    """Return every service that the services have for one another, by its full name."""
+    return _services(leman_internal.v1)
+
+
+def _services(package: ModuleType) -> dict[str, ServiceDescriptor]:
     found = {}
-    for module in pkgutil.iter_modules(leman.v1.__path__):
+    for module in pkgutil.iter_modules(package.__path__):
         if module.name.endswith("_pb2"):
-            file = importlib.import_module(f"leman.v1.{module.name}").DESCRIPTOR
+            file = importlib.import_module(f"{package.__name__}.{module.name}").DESCRIPTOR
             found.update({service.full_name: service for service in file.services_by_name.values()})
     return found
 

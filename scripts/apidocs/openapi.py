@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from contract import Contract, Enum, Field, Message, Method
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, MethodOptions
 
 Schema = dict[str, Any]
 
@@ -71,8 +71,6 @@ _ERROR: Schema = {
     },
     "required": ["code"],
 }
-#: Methods that may be asked for with GET (`core.rpc.http.methods`).
-_CHANGELESS = ("Get", "List", "Describe", "Explain", "Plan")
 
 
 def document(contract: Contract) -> Schema:
@@ -109,9 +107,13 @@ _LICENSE = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
 
 def _path(method: Method) -> Schema:
     operations = {"post": _post(method)}
-    if method.proto.name.startswith(_CHANGELESS) and not method.proto.server_streaming:
+    if _changes_nothing(method) and not method.proto.server_streaming:
         operations["get"] = _get(method)
     return operations
+
+
+def _changes_nothing(method: Method) -> bool:
+    return method.proto.options.idempotency_level == MethodOptions.NO_SIDE_EFFECTS
 
 
 def _post(method: Method) -> Schema:

@@ -10,6 +10,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from core.errors import PermissionDenied
 from core.rpc.auth.caller import CODE, RANKS, Caller, current_caller
+from core.rpc.repetition import changes_nothing
 from leman.v1 import annotations_pb2
 
 _NAMES = {rank: role for role, rank in RANKS.items()}
@@ -27,11 +28,8 @@ class Requirement:
     code: bool = False
     #: Paths of fields: where one is set, the call takes the right `code`.
     code_where: tuple[tuple[str, ...], ...] = ()
-
-    @property
-    def reads(self) -> bool:
-        """Tell whether the method changes nothing, as all can that a reader may call."""
-        return self.role == _NAMES[annotations_pb2.ROLE_READER]
+    #: Whether it changes nothing.
+    reads: bool = False
 
     def check(self, caller: Caller, request: Any) -> None:
         """Refuse a call that the caller may not make.
@@ -95,7 +93,7 @@ def described(method: MethodDescriptor) -> Requirement:
     access = method.GetOptions().Extensions[annotations_pb2.access]
     name = f"{method.containing_service.name}.{method.name}"
     where = tuple(tuple(path.split(".")) for path in access.code_where)
-    return Requirement(name, _NAMES.get(access.role, ""), access.code, where)
+    return Requirement(name, _NAMES.get(access.role, ""), access.code, where, changes_nothing(method))
 
 
 def _is_set(message: Any, path: tuple[str, ...]) -> bool:

@@ -11,10 +11,11 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
+from core.rpc.repetition import changes_nothing
 from core.rpc.routes import path_of, public_services
 
-#: Methods that change nothing are called so, and may be asked for with GET.
-_CHANGELESS = ("Get", "List", "Describe", "Explain", "Plan", "Check")
+#: Its proto is not ours, and does not say that it changes nothing.
+_CHECK = "grpc.health.v1.Health.Check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,8 @@ class Method:
     response: type[Message]
     client_streaming: bool
     server_streaming: bool
-    changeless: bool
+    #: Whether it changes nothing, so that it may be asked for with GET.
+    changes_nothing: bool
 
 
 @functools.cache
@@ -44,5 +46,5 @@ def _method(method: MethodDescriptor) -> Method:
         message_factory.GetMessageClass(method.output_type),
         method.client_streaming,
         method.server_streaming,
-        method.name.startswith(_CHANGELESS),
+        changes_nothing(method) or method.full_name == _CHECK,
     )
