@@ -1,4 +1,4 @@
-"""The narrow interfaces between rooms. What implements them does I/O; what uses them can be tested without."""
+"""The narrow interfaces between packages. What implements them does I/O; what uses them can be tested without."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pydantic import BaseModel, SecretStr
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from core.config import Settings
-from core.secrecy import MASK, without_passwords
+from core.process_secrets import MASK, without_passwords
 
 _CHATTY = ("py4j", "asyncio")
 #: gRPC's logger, and what it logs with a traceback when a message could not be sent as its caller was gone.

@@ -16,13 +16,13 @@ from typing import Any, TextIO, cast
 
 import structlog
 
-from core.skipped_imports import HEAVY, without
+from core.absent_modules import HEAVY, without
 
 with without(*HEAVY):
     from core import config, telemetry
     from core.config import Settings
     from core.errors import InvalidArgument, LemanError
-    from core.secrecy import blank_shown
+    from core.process_secrets import blank_shown
     from embedded import leftovers
     from embedded.log_file import LogFile
     from embedded.service_file import AlreadyRunning, DatabaseLock, Home

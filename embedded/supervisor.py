@@ -21,9 +21,9 @@ import structlog
 
 from core.config import Settings
 from core.errors import InvalidArgument, LemanError
+from core.process_secrets import without_settings
 from core.release import SERVICES, version
 from core.rpc.addresses import is_loopback
-from core.secrecy import without_settings
 from embedded import process
 from embedded.announcement import Announcement
 from embedded.process import Running, Spec

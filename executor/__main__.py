@@ -3,12 +3,12 @@
 import functools
 import sys
 
-from core.skipped_imports import without
+from core.absent_modules import without
 
 with without("rich"):  # Spark asks for pandas
     from core import config
     from core.errors import InvalidArgument
-    from core.secrecy import forget_settings
+    from core.process_secrets import forget_settings
     from executor.spark.spark_runner import SparkRunner
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from core.skipped_imports import HEAVY, without
+from core.absent_modules import HEAVY, without
 
 with without(*HEAVY):
     from core.rpc.server import main

@@ -1,4 +1,4 @@
-"""Storage adapters over Lance. Only these, `core.checkpoints` and the like rooms of single services import lance."""
+"""Storage adapters over Lance. Only these, `core.checkpoints` and the like packages of single services import lance."""
 
 import os
 

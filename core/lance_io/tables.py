@@ -87,7 +87,7 @@ class LanceTables:
         return replace(found, fragments=fragments)
 
     def dataset(self, uri: str, version: int = 0) -> lance.LanceDataset:
-        """Return a version of the table (0: latest) as Lance's own dataset, for the rooms that know Lance.
+        """Return a version of the table (0: latest) as Lance's own dataset, for the packages that know Lance.
 
         Raises:
             NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.

@@ -27,6 +27,7 @@ from core import config, telemetry
 from core.config import Settings
 from core.database_roots import DatabaseRoots
 from core.errors import InvalidArgument, LemanError
+from core.process_secrets import forget_settings
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.call_budgets import BudgetInterceptor
@@ -36,7 +37,6 @@ from core.rpc.info_service import InfoServicer
 from core.rpc.interceptors import CallInterceptor
 from core.rpc.reflection import add_reflection
 from core.rpc.uninterrupted_calls import Outliving
-from core.secrecy import forget_settings
 from leman.v1 import info_pb2, info_pb2_grpc
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from core import errors
-from core.secrecy import without_passwords
+from core.process_secrets import without_passwords
 
 DOMAIN = "leman"
 #: Trailer that carries the serialised google.rpc.Status.

@@ -26,7 +26,7 @@ import pyarrow.compute  # noqa: E402
 import pyspark.worker  # noqa: E402
 from pyspark import daemon  # noqa: E402
 
-from core.skipped_imports import without  # noqa: E402
+from core.absent_modules import without  # noqa: E402
 
 with without("rich"):  # structlog asks for it; a function may still import it
     import executor.worker.worker_loop

@@ -10,7 +10,7 @@ import msgspec
 from pyspark import SparkFiles, TaskContext
 from pyspark.resource import ResourceInformation
 
-from core.lance_io.warming import start_threads
+from core.lance_io.thread_startup import start_threads
 from executor.worker.processes import caller
 from executor.worker.processes.caller import Caller
 

@@ -29,7 +29,7 @@ from executor.worker.messages import (
     WorkerTask,
     framed,
 )
-from executor.worker.processes import descriptors
+from executor.worker.processes import file_descriptors
 from executor.worker.unit_runner import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
@@ -143,7 +143,7 @@ class WorkerState:
             stopped=stopped,
         ).run()
         try:
-            descriptors.check()
+            file_descriptors.check()
         except FailedPrecondition as error:
             return UnitOutcome(unit.unit_id, (), UnitFailure(error.reason, error.message), outcome.timings)
         return outcome
@@ -166,7 +166,7 @@ def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = ExecutorConnection(link)
         connection.say(msgspec.structs.replace(hello, worker=f"worker {os.getpid()} on {socket.gethostname()}"))
-        with descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
+        with file_descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:
                 with connection.working():
                     outcome = worker_state.run(unit, connection)

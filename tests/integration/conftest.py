@@ -11,7 +11,7 @@ import pytest
 from tests.integration.call_log import CallLog
 
 if TYPE_CHECKING:
-    from tests.integration.types.types_road import Road
+    from tests.integration.types.types_pipeline import Pipeline
 
 
 @pytest.fixture
@@ -21,10 +21,10 @@ def call_log(tmp_path: Path) -> CallLog:
 
 
 @pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     """Planner, worker and commits in this process, over tables of its own."""
-    from tests.integration.types.types_road import Road
+    from tests.integration.types.types_pipeline import Pipeline
 
-    made = Road(tmp_path_factory.mktemp("road"))
+    made = Pipeline(tmp_path_factory.mktemp("pipeline"))
     yield made
     made.close()

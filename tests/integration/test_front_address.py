@@ -18,7 +18,7 @@ from core.rpc.routes import EVERYWHERE, SERVED_BY, path_of, public_services
 from tests.conftest import System
 
 METHODS = [m for name, service in public_services().items() if name != EVERYWHERE for m in service.methods]
-#: What is the same however often it is asked, beside the empty request: a road to the answer, and not only to an error.
+#: What is the same however often it is asked: beside the empty request, one that is answered.
 ASKED = {
     "CatalogService/ListTables": {"database": "DATABASE"},
     "CatalogService/DescribeTable": {"table": {"database": "DATABASE", "table": "docs"}},

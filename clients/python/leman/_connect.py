@@ -7,10 +7,10 @@ import re
 import urllib.parse
 
 from leman import local
-from leman._boundary import boundary
 from leman._channel import Remote, Services
 from leman._database import Database
 from leman._embedded import Embedded
+from leman._tracebacks import boundary
 from leman.errors import InvalidArgument
 
 _FILE_URI = re.compile("file:(//(localhost)?)?(?=/(?!/))", re.IGNORECASE)

@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from leman import _row_upload, _wire, local
-from leman._boundary import boundary, warn
 from leman._channel import Services
 from leman._future import JobFuture, retry_job, wait
 from leman._job_attributes import job_filter
@@ -19,6 +18,7 @@ from leman._query import Query
 from leman._registration import Registration
 from leman._table import Table
 from leman._table_model import RowError, UdfInfo
+from leman._tracebacks import boundary, warn
 from leman._udf import UDF
 from leman._verify import Verification, verify
 from leman._view import View, create_view

@@ -11,12 +11,12 @@ import grpc
 from google.protobuf import field_mask_pb2
 
 from leman import _wire
-from leman._boundary import boundary
 from leman._channel import Services
 from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Job, JobEvent, JobState, Progress
 from leman._patience import Patience
 from leman._registration import Registration
+from leman._tracebacks import boundary
 from leman._udf import UDF
 from leman.errors import DeadlineExceeded, InvalidArgument, JobCancelled, JobFailed
 from leman.progress import Display, errors_command, make_display, result_line

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from leman import _garbage, _wire, local
-from leman._boundary import boundary
 from leman._channel import Services
 from leman._garbage import CheckpointCollection, StoredFile
 from leman._paging import list_errors
@@ -17,6 +16,7 @@ from leman._query import Query
 from leman._registration import Registration
 from leman._rows import RowStream, read_request
 from leman._table_model import IndexCoverage, RowError, TableInfo
+from leman._tracebacks import boundary
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, commit_pb2
 

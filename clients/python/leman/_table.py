@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from leman import _row_upload, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
-from leman._boundary import boundary
 from leman._future import JobFuture, wait
 from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Progress
@@ -21,6 +20,7 @@ from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
 from leman._sql import SqlExpression
 from leman._table_model import RowStates
+from leman._tracebacks import boundary
 from leman._udf import UDF
 from leman._wire_values import ref
 from leman.errors import InvalidArgument

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from leman import _wire
-from leman._boundary import boundary
 from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
 from leman._job_attributes import check_labels, check_priority
@@ -19,6 +18,7 @@ from leman._query import Query, query_message
 from leman._registration import Registration
 from leman._relation import Relation
 from leman._sql import SqlExpression
+from leman._tracebacks import boundary
 from leman._udf import UDF
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewInfo
 from leman._view_wire import count, refresh_plan, refresh_spec, view_info

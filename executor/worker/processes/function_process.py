@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import msgspec
 
-from executor.worker.processes import descriptors
+from executor.worker.processes import file_descriptors
 from executor.worker.processes.linux import adopt_orphans, die_with
 from executor.worker.processes.messages import IDLE, Answer, Request, receive, send
 from executor.worker.processes.process_environment import kept
@@ -26,7 +26,7 @@ def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Ca
     """Serve tasks, after the fork; each message on `control` brings a caller's connection."""
     try:
         _settle(pool)
-        guarded = descriptors.guard()
+        guarded = file_descriptors.guard()
         warm()
         with guarded.keeping(control.fileno()):
             while (caller := _next_caller(control)) is not None:

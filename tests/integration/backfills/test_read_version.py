@@ -15,7 +15,7 @@ from core.domain.plan_summary import summarise
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io.column_file_writer import ColumnFileWriter
-from tests.integration.types.types_road import Road
+from tests.integration.types.types_pipeline import Pipeline
 
 ROWS = 9
 
@@ -24,19 +24,19 @@ class Past:
     """`t`: id, x = 10 * id in three fragments of three rows; y is x as it is computed. `version`: the one before what a
     test changes."""
 
-    def __init__(self, road: Road, *, stable: bool = True, sql: bool = False) -> None:
-        self.road = road
-        self.name = road.table(data(range(ROWS)), stable=stable)
+    def __init__(self, pipeline: Pipeline, *, stable: bool = True, sql: bool = False) -> None:
+        self.pipeline = pipeline
+        self.name = pipeline.table(data(range(ROWS)), stable=stable)
         expression = UdfDefinition("twice", "1", UdfKind.SQL, ("x",), pa.int64(), sql_expression="x * 1")
-        road.add(self.name, "y", road.sql(expression) if sql else road.function(pa.int64()))
+        pipeline.add(self.name, "y", pipeline.sql(expression) if sql else pipeline.function(pa.int64()))
         self.version = self.table.version
 
     @property
     def table(self) -> lance.LanceDataset:
-        return self.road.open(self.name)
+        return self.pipeline.open(self.name)
 
     def backfill(self, **spec: Any) -> Plan:
-        return self.road.backfill(self.name, "y", **spec)
+        return self.pipeline.backfill(self.name, "y", **spec)
 
     def then(self, **spec: Any) -> Plan:
         return self.backfill(read_version=self.version, **spec)
@@ -73,8 +73,8 @@ OF_THEN = {i: 10 * i for i in range(ROWS)}
 
 
 @pytest.fixture(params=["stable", "not stable", "sql"])
-def past(road: Road, request: pytest.FixtureRequest) -> Past:
-    return Past(road, stable=request.param != "not stable", sql=request.param == "sql")
+def past(pipeline: Pipeline, request: pytest.FixtureRequest) -> Past:
+    return Past(pipeline, stable=request.param != "not stable", sql=request.param == "sql")
 
 
 def test_an_input_that_was_written_in_place_is_read_as_it_was(past):
@@ -122,8 +122,8 @@ def test_a_filter_is_that_of_then(past):
 
 
 @pytest.mark.parametrize("sql", [False, True])
-def test_rows_that_an_update_moved_are_found_by_their_ids(road, sql):
-    past = Past(road, sql=sql)
+def test_rows_that_an_update_moved_are_found_by_their_ids(pipeline, sql):
+    past = Past(pipeline, sql=sql)
     past.backfill()
     past.table.update({"x": "x + 5"}, where="id in (1, 7)")
     lance.write_dataset(data(range(20, 23)), past.table.uri, mode="append")
@@ -136,8 +136,8 @@ def test_rows_that_an_update_moved_are_found_by_their_ids(road, sql):
 
 
 @pytest.mark.parametrize("where", ["", "x > 20"])
-def test_rows_that_compaction_moved_together_with_new_ones(road, where):
-    past = Past(road)
+def test_rows_that_compaction_moved_together_with_new_ones(pipeline, where):
+    past = Past(pipeline)
     past.table.delete("id = 2")
     lance.write_dataset(data(range(20, 22)), past.table.uri, mode="append")
     past.table.update({"x": "-1"}, where="id = 3")
@@ -155,35 +155,35 @@ def test_rows_that_compaction_moved_together_with_new_ones(road, where):
     assert past.values() == {**there, 3: -1, 20: 200, 21: 210}
 
 
-def test_rows_that_moved_are_not_found_without_stable_ids(road):
-    past = Past(road, stable=False)
+def test_rows_that_moved_are_not_found_without_stable_ids(pipeline):
+    past = Past(pipeline, stable=False)
     past.table.optimize.compact_files()
     with pytest.raises(FailedPrecondition, match="row ids are not stable") as caught:
         past.then()
     assert caught.value.reason == "READ_VERSION_ROWS_MOVED"
 
 
-def test_an_overwritten_table_has_no_rows_of_then(road):
-    past = Past(road)
+def test_an_overwritten_table_has_no_rows_of_then(pipeline):
+    past = Past(pipeline)
     lance.write_dataset(past.table.to_table(), past.table.uri, mode="overwrite")
     plan = past.then()
     assert (len(plan.tasks), plan.header.rows_total) == (0, 0)
 
 
-def test_a_column_that_was_called_otherwise_or_was_not_there(road):
-    past = Past(road)
+def test_a_column_that_was_called_otherwise_or_was_not_there(pipeline):
+    past = Past(pipeline)
     past.table.alter_columns({"path": "x", "name": "was x"})
     assert past.then().header.input_columns == ("x",)
     assert past.values() == OF_THEN
     past.table.add_columns({"later": "id + 1"})
-    road.add(past.name, "z", road.function(pa.int64()), ("later",))
+    pipeline.add(past.name, "z", pipeline.function(pa.int64()), ("later",))
     with pytest.raises(FailedPrecondition, match="does not have the column 'later'") as caught:
-        road.backfill(past.name, "z", read_version=past.version)
+        pipeline.backfill(past.name, "z", read_version=past.version)
     assert caught.value.reason == "READ_VERSION_INPUT_MISSING"
 
 
-def test_a_tag_stands_for_its_version(road):
-    past = Past(road)
+def test_a_tag_stands_for_its_version(pipeline):
+    past = Past(pipeline)
     past.table.tags.create("v1-tag", past.version)
     past.replace_x(1)
     assert past.backfill(read_tag="v1-tag").header.inputs_version == past.version
@@ -195,8 +195,8 @@ def test_a_tag_stands_for_its_version(road):
         past.backfill(read_tag="v1-tag", read_version=1)
 
 
-def test_a_version_that_was_cleaned_up(road):
-    past = Past(road)
+def test_a_version_that_was_cleaned_up(pipeline):
+    past = Past(pipeline)
     past.replace_x(1)
     past.table.cleanup_old_versions(older_than=dt.timedelta(0), delete_unverified=True)
     with pytest.raises(NotFound) as caught:

@@ -10,7 +10,7 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.config import Executor, Settings
 from core.domain.udf import CheckpointBounds, UdfKind
-from tests.integration.types.types_road import Road
+from tests.integration.types.types_pipeline import Pipeline
 
 ROWS = 100
 #: A checkpoint is due at once, but for the bounds.
@@ -20,14 +20,14 @@ PATIENT = Settings(executor=Executor(checkpoint_interval_seconds=1e9))
 
 
 def checkpoints(
-    road: Road, of_function: CheckpointBounds, of_call: CheckpointBounds, settings: Settings, kind: UdfKind
+    pipeline: Pipeline, of_function: CheckpointBounds, of_call: CheckpointBounds, settings: Settings, kind: UdfKind
 ) -> list[int]:
     """Rows of each checkpoint of a fragment of 100 rows, in order."""
-    table = road.table(pa.table({"x": range(ROWS)}), rows_per_file=ROWS)
-    road.add(table, "y", road.function(pa.int64(), kind, checkpoint=of_function))
-    road.backfill(table, "y", settings, checkpoint=of_call)
-    assert road.values(table, "y").to_pylist() == list(range(ROWS))
-    store = LanceCheckpointStore(checkpoint_root(road.open(table).uri))
+    table = pipeline.table(pa.table({"x": range(ROWS)}), rows_per_file=ROWS)
+    pipeline.add(table, "y", pipeline.function(pa.int64(), kind, checkpoint=of_function))
+    pipeline.backfill(table, "y", settings, checkpoint=of_call)
+    assert pipeline.values(table, "y").to_pylist() == list(range(ROWS))
+    store = LanceCheckpointStore(checkpoint_root(pipeline.open(table).uri))
     ranges = [parsed.range for key in store.list_keys() if (parsed := keys.parse_range_key(key)) is not None]
     return [found.rows for found in sorted(ranges)]
 
@@ -45,8 +45,8 @@ def checkpoints(
     ],
     ids=str,
 )
-def test_the_most_rows(road, kind, of_function, of_call, largest):
-    found = checkpoints(road, of_function, of_call, PATIENT, kind)
+def test_the_most_rows(pipeline, kind, of_function, of_call, largest):
+    found = checkpoints(pipeline, of_function, of_call, PATIENT, kind)
     assert found[: ROWS // largest - 1] == [largest] * (ROWS // largest - 1)
     assert max(found) == largest
 
@@ -61,14 +61,14 @@ def test_the_most_rows(road, kind, of_function, of_call, largest):
     ],
     ids=str,
 )
-def test_the_fewest_rows(road, of_function, of_call, smallest):
-    found = checkpoints(road, of_function, of_call, EAGER, UdfKind.SCALAR)
+def test_the_fewest_rows(pipeline, of_function, of_call, smallest):
+    found = checkpoints(pipeline, of_function, of_call, EAGER, UdfKind.SCALAR)
     assert found, "one is due after each slice"
     assert all(rows >= smallest for rows in found[:-1])
     assert found[0] < ROWS
 
 
-def test_without_bounds_time_decides(road):
+def test_without_bounds_time_decides(pipeline):
     nothing = CheckpointBounds()
-    assert checkpoints(road, nothing, nothing, PATIENT, UdfKind.SCALAR) == []
-    assert len(checkpoints(road, nothing, nothing, EAGER, UdfKind.SCALAR)) > 1
+    assert checkpoints(pipeline, nothing, nothing, PATIENT, UdfKind.SCALAR) == []
+    assert len(checkpoints(pipeline, nothing, nothing, EAGER, UdfKind.SCALAR)) > 1

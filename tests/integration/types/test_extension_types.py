@@ -36,21 +36,21 @@ def refused(kind: pa.DataType, inside: str) -> bool:
 
 @pytest.mark.parametrize("kind", _STORAGE, ids=str)
 @pytest.mark.parametrize("inside", INSIDE)
-def test_inside_of_another_type(road, kind, inside):
+def test_inside_of_another_type(pipeline, kind, inside):
     values = INSIDE[inside](pa.ExtensionArray.from_storage(kind, _STORAGE[kind]))
     plain = pa.table({"id": [0, 1], "x": [0, 1]})
-    table = road.table(plain if refused(kind, inside) else plain.set_column(1, "x", values))
+    table = pipeline.table(plain if refused(kind, inside) else plain.set_column(1, "x", values))
     for of in (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH):
-        udf = road.function(values.type, of)
+        udf = pipeline.function(values.type, of)
         if refused(kind, inside):
             with pytest.raises(FailedPrecondition, match="'y' cannot have the type") as caught:
-                road.add(table, "y", udf)
+                pipeline.add(table, "y", udf)
             assert caught.value.reason == "TYPE_NOT_STORABLE"
         else:
-            road.add(table, of.value, udf)
-            road.backfill(table, of.value)
-            assert road.values(table, of.value).equals(road.values(table, "x"))
-            assert not road.backfill(table, of.value).tasks
+            pipeline.add(table, of.value, udf)
+            pipeline.backfill(table, of.value)
+            assert pipeline.values(table, of.value).equals(pipeline.values(table, "x"))
+            assert not pipeline.backfill(table, of.value).tasks
 
 
 class Unknown(pa.ExtensionType):

@@ -13,7 +13,7 @@ from core.lance_io.panics import panics_as_errors
 from core.udf import storable_types
 from tests.integration.types.matrix import FORMATS
 from tests.integration.types.type_cases import CASES, REFUSED, Case
-from tests.integration.types.types_road import SKIP, Road
+from tests.integration.types.types_pipeline import SKIP, Pipeline
 
 KINDS = (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH)
 
@@ -23,39 +23,39 @@ def with_null(values: pa.Array) -> pa.Array:
     return pc.dictionary_encode(values.dictionary_decode(), null_encoding="encode").cast(values.type)
 
 
-def with_input(road: Road, case: Case, file_format: str = "2.2") -> str:
+def with_input(pipeline: Pipeline, case: Case, file_format: str = "2.2") -> str:
     stored = case.make().cast(storable_types.stored_type(case.kind))
-    return road.table(pa.table({"id": range(len(stored)), "x": stored}), file_format)
+    return pipeline.table(pa.table({"id": range(len(stored)), "x": stored}), file_format)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
-def test_round_trip(road, case):
-    table = with_input(road, case)
-    expected = road.values(table, "x")
+def test_round_trip(pipeline, case):
+    table = with_input(pipeline, case)
+    expected = pipeline.values(table, "x")
     for kind in KINDS:
-        udf = road.function(case.kind, kind, checkpoint=CheckpointBounds(checkpoint_size=2))
-        road.add(table, kind.value, udf)
-        assert road.values(table, kind.value).null_count == len(expected)
-        road.backfill(table, kind.value)
-        found = road.values(table, kind.value)
+        udf = pipeline.function(case.kind, kind, checkpoint=CheckpointBounds(checkpoint_size=2))
+        pipeline.add(table, kind.value, udf)
+        assert pipeline.values(table, kind.value).null_count == len(expected)
+        pipeline.backfill(table, kind.value)
+        found = pipeline.values(table, kind.value)
         assert found.type == storable_types.stored_type(case.kind)
         assert found.to_pylist() == expected.to_pylist(), kind
-        assert not road.backfill(table, kind.value).tasks, "nothing is left"
+        assert not pipeline.backfill(table, kind.value).tasks, "nothing is left"
 
 
 @pytest.mark.parametrize("file_format", ["2.0", "2.1"])
-def test_older_file_formats(road, file_format):
+def test_older_file_formats(pipeline, file_format):
     """Column files are written in the table's format: Lance can still compact what it then holds."""
     one_of_each = {case.kind.id: case for case in CASES if case.since <= FORMATS[file_format]}
     for case in one_of_each.values():
-        table = with_input(road, case, file_format)
-        udf = road.function(case.kind, UdfKind.ARRAY)
-        road.add(table, "y", udf)
-        road.backfill(table, "y")
-        files = [file for fragment in road.open(table).get_fragments() for file in fragment.data_files()]
+        table = with_input(pipeline, case, file_format)
+        udf = pipeline.function(case.kind, UdfKind.ARRAY)
+        pipeline.add(table, "y", udf)
+        pipeline.backfill(table, "y")
+        files = [file for fragment in pipeline.open(table).get_fragments() for file in fragment.data_files()]
         assert {(f.file_major_version, f.file_minor_version) for f in files} == {FORMATS[file_format]}
-        road.open(table).optimize.compact_files()
-        assert road.values(table, "y").to_pylist() == road.values(table, "x").to_pylist(), case.title
+        pipeline.open(table).optimize.compact_files()
+        assert pipeline.values(table, "y").to_pylist() == pipeline.values(table, "x").to_pylist(), case.title
 
 
 @pytest.mark.parametrize("case", [*CASES, *REFUSED], ids=lambda case: case.title)
@@ -103,51 +103,51 @@ def _arrow_joins(array: pa.Array) -> bool:
     return pa.concat_arrays([array, other]).to_pylist() == array.to_pylist() * 2
 
 
-def test_a_type_that_is_not_stored_is_refused_when_the_column_is_added(road):
-    table = road.table(pa.table({"x": [1, 2]}))
-    version = road.open(table).version
+def test_a_type_that_is_not_stored_is_refused_when_the_column_is_added(pipeline):
+    table = pipeline.table(pa.table({"x": [1, 2]}))
+    version = pipeline.open(table).version
     with pytest.raises(FailedPrecondition, match=r"list_view.*\. Use pa\.list_") as caught:
-        road.add(table, "y", road.function(pa.list_(pa.list_view(pa.float32()))))
+        pipeline.add(table, "y", pipeline.function(pa.list_(pa.list_view(pa.float32()))))
     assert caught.value.facts == {"column": "y", "type": "list<item: list_view<item: float>>"}
-    assert road.open(table).version == version
-    old = road.table(pa.table({"x": [1, 2]}), "2.0")
+    assert pipeline.open(table).version == version
+    old = pipeline.table(pa.table({"x": [1, 2]}), "2.0")
     with pytest.raises(FailedPrecondition, match=r"data_storage_version='2\.2'"):
-        road.add(old, "y", road.function(pa.map_(pa.string(), pa.int32())))
+        pipeline.add(old, "y", pipeline.function(pa.map_(pa.string(), pa.int32())))
 
 
 @pytest.mark.parametrize("wrap", [lambda kind: kind, lambda kind: pa.struct([("a", kind)])])
-def test_a_column_that_lance_cannot_read_is_no_input(road, wrap):
+def test_a_column_that_lance_cannot_read_is_no_input(pipeline, wrap):
     """Lance writes a fixed-size list of structs, and then does not find its values."""
     pairs = pa.array([[{"a": 1}, {"a": 2}]], pa.list_(pa.struct([("a", pa.int32())]), 2))
     kind = wrap(pairs.type)
-    table = road.table(pa.table({"x": pairs if kind == pairs.type else pa.StructArray.from_arrays([pairs], ["a"])}))
+    table = pipeline.table(pa.table({"x": pairs if kind == pairs.type else pa.StructArray.from_arrays([pairs], ["a"])}))
     with pytest.raises(FailedPrecondition, match=r"Column 'x' .* cannot be read: .* with pa\.list_") as caught:
-        road.add(table, "y", road.function(pa.string()))
+        pipeline.add(table, "y", pipeline.function(pa.string()))
     assert (caught.value.reason, caught.value.facts) == ("TYPE_NOT_STORABLE", {"column": "x", "type": str(kind)})
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_dictionaries_of_batches_that_hold_null_are_joined(road, file_format):
+def test_dictionaries_of_batches_that_hold_null_are_joined(pipeline, file_format):
     """Those that Lance reads of its oldest format do, and a function may make such ones."""
     kind = pa.dictionary(pa.int8(), pa.string())
     values = pa.array(["a", None, "b", "c", "d", None, "a", "e"]).dictionary_encode().cast(kind)
-    table = road.table(pa.table({"x": values}), file_format, rows_per_file=8)
-    road.add(table, "y", road.function(kind, UdfKind.ARRAY, entrypoint=f"{__name__}:with_null", batch_size=2))
-    road.backfill(table, "y", where="x != 'c'")
-    assert road.values(table, "y").to_pylist() == ["a", None, "b", None, "d", None, "a", "e"]
-    road.backfill(table, "y")
-    assert road.values(table, "y").to_pylist() == values.to_pylist()
+    table = pipeline.table(pa.table({"x": values}), file_format, rows_per_file=8)
+    pipeline.add(table, "y", pipeline.function(kind, UdfKind.ARRAY, entrypoint=f"{__name__}:with_null", batch_size=2))
+    pipeline.backfill(table, "y", where="x != 'c'")
+    assert pipeline.values(table, "y").to_pylist() == ["a", None, "b", None, "d", None, "a", "e"]
+    pipeline.backfill(table, "y")
+    assert pipeline.values(table, "y").to_pylist() == values.to_pylist()
 
 
-def test_a_value_that_python_does_not_have_is_a_failed_row(road):
+def test_a_value_that_python_does_not_have_is_a_failed_row(pipeline):
     seconds = pa.array([0, 10**14, None], pa.timestamp("s"))
-    table = road.table(pa.table({"x": seconds, "n": range(3)}))
-    road.add(table, "y", road.function(pa.timestamp("s"), error_policy=SKIP))
-    road.failures.clear()
-    road.backfill(table, "y")
-    assert road.values(table, "y").cast(pa.int64()).to_pylist() == [0, None, None]
-    assert [(f.error_type, f.offset, f.attempt) for f in road.failures] == [("InputError", 1, 1)]
-    assert "a value of type timestamp[s] cannot be given to a function" in road.failures[0].message
-    road.add(table, "z", road.function(pa.timestamp("s"), UdfKind.ARRAY))
-    road.backfill(table, "z")
-    assert road.values(table, "z").equals(seconds), "a function of whole batches has no trouble with it"
+    table = pipeline.table(pa.table({"x": seconds, "n": range(3)}))
+    pipeline.add(table, "y", pipeline.function(pa.timestamp("s"), error_policy=SKIP))
+    pipeline.failures.clear()
+    pipeline.backfill(table, "y")
+    assert pipeline.values(table, "y").cast(pa.int64()).to_pylist() == [0, None, None]
+    assert [(f.error_type, f.offset, f.attempt) for f in pipeline.failures] == [("InputError", 1, 1)]
+    assert "a value of type timestamp[s] cannot be given to a function" in pipeline.failures[0].message
+    pipeline.add(table, "z", pipeline.function(pa.timestamp("s"), UdfKind.ARRAY))
+    pipeline.backfill(table, "z")
+    assert pipeline.values(table, "z").equals(seconds), "a function of whole batches has no trouble with it"

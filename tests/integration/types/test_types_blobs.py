@@ -12,7 +12,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.domain.udf import CheckpointBounds, UdfKind
 from core.errors import FailedPrecondition
 from core.udf.blobs import is_blob
-from tests.integration.types.types_road import SKIP, Road
+from tests.integration.types.types_pipeline import SKIP, Pipeline
 
 FORMATS = ("2.0", "2.1", "2.2")
 LARGE = 300_000
@@ -68,126 +68,126 @@ def blob_sizes(dataset: lance.LanceDataset, column: str) -> list[int | None]:
     return found
 
 
-def blob_function(road: Road, kind: UdfKind = UdfKind.SCALAR, **more: object):
+def blob_function(pipeline: Pipeline, kind: UdfKind = UdfKind.SCALAR, **more: object):
     name = letters.__name__ if kind is UdfKind.SCALAR else letters_of_all.__name__
-    return road.function(pa.large_binary(), kind, f"{__name__}:{name}", blob=True, **more)
+    return pipeline.function(pa.large_binary(), kind, f"{__name__}:{name}", blob=True, **more)
 
 
 @pytest.mark.parametrize("kind", [UdfKind.SCALAR, UdfKind.ARRAY], ids=lambda k: k.value)
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_output(road, file_format, kind):
-    table = road.table(pa.table({"x": SIZES}), file_format)
-    road.add(table, "b", blob_function(road, kind, checkpoint=CheckpointBounds(checkpoint_size=2)))
-    assert is_blob(road.open(table).schema.field("b"))
-    assert blob_sizes(road.open(table), "b") == [None] * 7
-    road.backfill(table, "b")
-    assert blob_sizes(road.open(table), "b") == SIZES
-    assert not road.backfill(table, "b").tasks
-    files = [f for fragment in road.open(table).get_fragments() for f in fragment.data_files()]
+def test_output(pipeline, file_format, kind):
+    table = pipeline.table(pa.table({"x": SIZES}), file_format)
+    pipeline.add(table, "b", blob_function(pipeline, kind, checkpoint=CheckpointBounds(checkpoint_size=2)))
+    assert is_blob(pipeline.open(table).schema.field("b"))
+    assert blob_sizes(pipeline.open(table), "b") == [None] * 7
+    pipeline.backfill(table, "b")
+    assert blob_sizes(pipeline.open(table), "b") == SIZES
+    assert not pipeline.backfill(table, "b").tasks
+    files = [f for fragment in pipeline.open(table).get_fragments() for f in fragment.data_files()]
     assert {f"{f.file_major_version}.{f.file_minor_version}" for f in files} == {file_format}
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_output_outlives_what_is_done_to_the_table(road, file_format):
-    table = road.table(pa.table({"x": SIZES, "n": range(7)}), file_format)
-    road.add(table, "b", blob_function(road))
-    road.backfill(table, "b")
-    lance.write_dataset(pa.table({"x": [5], "n": [7]}), road.open(table).uri, mode="append")
-    road.open(table).update({"n": "n + 100"}, where="n = 3")
-    road.open(table).delete("n = 4")
-    road.backfill(table, "b")
-    rows = road.open(table).to_table(columns=["x", "n"])
-    assert blob_sizes(road.open(table), "b") == rows["x"].to_pylist()
-    road.open(table).optimize.compact_files()
-    assert not road.backfill(table, "b").tasks, "compaction leaves them current"
-    rows = road.open(table).to_table(columns=["x", "n"])
-    assert blob_sizes(road.open(table), "b") == rows["x"].to_pylist()
-    lance.write_dataset(pa.table({"x": [9], "n": [8]}), road.open(table).uri, mode="append")
-    road.backfill(table, "b")
-    assert sorted(s or 0 for s in blob_sizes(road.open(table), "b"))[-3:] == [9, 70_000, LARGE]
+def test_output_outlives_what_is_done_to_the_table(pipeline, file_format):
+    table = pipeline.table(pa.table({"x": SIZES, "n": range(7)}), file_format)
+    pipeline.add(table, "b", blob_function(pipeline))
+    pipeline.backfill(table, "b")
+    lance.write_dataset(pa.table({"x": [5], "n": [7]}), pipeline.open(table).uri, mode="append")
+    pipeline.open(table).update({"n": "n + 100"}, where="n = 3")
+    pipeline.open(table).delete("n = 4")
+    pipeline.backfill(table, "b")
+    rows = pipeline.open(table).to_table(columns=["x", "n"])
+    assert blob_sizes(pipeline.open(table), "b") == rows["x"].to_pylist()
+    pipeline.open(table).optimize.compact_files()
+    assert not pipeline.backfill(table, "b").tasks, "compaction leaves them current"
+    rows = pipeline.open(table).to_table(columns=["x", "n"])
+    assert blob_sizes(pipeline.open(table), "b") == rows["x"].to_pylist()
+    lance.write_dataset(pa.table({"x": [9], "n": [8]}), pipeline.open(table).uri, mode="append")
+    pipeline.backfill(table, "b")
+    assert sorted(s or 0 for s in blob_sizes(pipeline.open(table), "b"))[-3:] == [9, 70_000, LARGE]
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_filter_keeps_the_other_blobs(road, file_format):
-    table = road.table(pa.table({"x": SIZES}), file_format)
-    road.add(table, "b", blob_function(road))
-    road.backfill(table, "b", where="x >= 70000")
-    assert blob_sizes(road.open(table), "b") == [None, None, None, LARGE, None, None, 70_000]
-    road.backfill(table, "b", where="x < 70000")
-    assert blob_sizes(road.open(table), "b") == SIZES
-    road.backfill(table, "b")
-    assert blob_sizes(road.open(table), "b") == SIZES
+def test_filter_keeps_the_other_blobs(pipeline, file_format):
+    table = pipeline.table(pa.table({"x": SIZES}), file_format)
+    pipeline.add(table, "b", blob_function(pipeline))
+    pipeline.backfill(table, "b", where="x >= 70000")
+    assert blob_sizes(pipeline.open(table), "b") == [None, None, None, LARGE, None, None, 70_000]
+    pipeline.backfill(table, "b", where="x < 70000")
+    assert blob_sizes(pipeline.open(table), "b") == SIZES
+    pipeline.backfill(table, "b")
+    assert blob_sizes(pipeline.open(table), "b") == SIZES
 
 
 @pytest.mark.parametrize("kind", [UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH], ids=lambda k: k.value)
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_input_is_bytes(road, file_format, kind):
+def test_input_is_bytes(pipeline, file_format, kind):
     field = pa.field("x", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
     data = pa.table([pa.array([letters(s) for s in SIZES], pa.large_binary())], schema=pa.schema([field]))
-    table = road.table(data, file_format)
+    table = pipeline.table(data, file_format)
     name = {UdfKind.SCALAR: "length", UdfKind.ARRAY: "lengths", UdfKind.RECORD_BATCH: "lengths_of_first"}[kind]
     declared = (pa.binary(),) if kind is UdfKind.ARRAY else ()
-    udf = road.function(pa.int64(), kind, f"{__name__}:{name}", input_types=declared)
-    road.add(table, "n", udf)
-    road.backfill(table, "n")
-    assert road.values(table, "n").to_pylist() == SIZES
-    road.open(table).delete("n = 3")
-    road.add(table, "m", udf)
-    road.backfill(table, "m", where="n > 1")
-    assert road.values(table, "m").to_pylist() == [None, None, LARGE, None, None, 70_000]
-    road.add(table, "k", road.function(pa.bool_(), entrypoint=f"{__name__}:yes"))
-    road.backfill(table, "k", where="x IS NULL")
-    assert road.values(table, "k").to_pylist() == [True, None, None, None, True, None]
+    udf = pipeline.function(pa.int64(), kind, f"{__name__}:{name}", input_types=declared)
+    pipeline.add(table, "n", udf)
+    pipeline.backfill(table, "n")
+    assert pipeline.values(table, "n").to_pylist() == SIZES
+    pipeline.open(table).delete("n = 3")
+    pipeline.add(table, "m", udf)
+    pipeline.backfill(table, "m", where="n > 1")
+    assert pipeline.values(table, "m").to_pylist() == [None, None, LARGE, None, None, 70_000]
+    pipeline.add(table, "k", pipeline.function(pa.bool_(), entrypoint=f"{__name__}:yes"))
+    pipeline.backfill(table, "k", where="x IS NULL")
+    assert pipeline.values(table, "k").to_pylist() == [True, None, None, None, True, None]
 
 
-def test_input_of_the_newer_kind_and_failing_rows(road):
-    table = road.table(pa.table({"x": lance.blob_array([letters(s) for s in SIZES])}))
-    udf = road.function(pa.int64(), entrypoint=f"{__name__}:length_or_fail", error_policy=SKIP)
-    road.add(table, "n", udf)
-    road.backfill(table, "n")
-    assert road.values(table, "n").to_pylist() == [3, None, 0, LARGE, None, None, 70_000]
-    wrong = road.function(pa.int64(), UdfKind.ARRAY, f"{__name__}:lengths", input_types=(pa.int32(),))
+def test_input_of_the_newer_kind_and_failing_rows(pipeline):
+    table = pipeline.table(pa.table({"x": lance.blob_array([letters(s) for s in SIZES])}))
+    udf = pipeline.function(pa.int64(), entrypoint=f"{__name__}:length_or_fail", error_policy=SKIP)
+    pipeline.add(table, "n", udf)
+    pipeline.backfill(table, "n")
+    assert pipeline.values(table, "n").to_pylist() == [3, None, 0, LARGE, None, None, 70_000]
+    wrong = pipeline.function(pa.int64(), UdfKind.ARRAY, f"{__name__}:lengths", input_types=(pa.int32(),))
     with pytest.raises(FailedPrecondition, match=r"Type mismatch for column x: .* the column is large_b"):
-        road.add(table, "m", wrong)
+        pipeline.add(table, "m", wrong)
 
 
-def test_checkpoints_hold_the_bytes(road):
-    table = road.table(pa.table({"x": [5, 6, 7, 8]}), rows_per_file=4)
-    road.add(table, "b", blob_function(road, checkpoint=CheckpointBounds(checkpoint_size=2)))
-    road.backfill(table, "b")
-    store = LanceCheckpointStore(checkpoint_root(road.open(table).uri))
+def test_checkpoints_hold_the_bytes(pipeline):
+    table = pipeline.table(pa.table({"x": [5, 6, 7, 8]}), rows_per_file=4)
+    pipeline.add(table, "b", blob_function(pipeline, checkpoint=CheckpointBounds(checkpoint_size=2)))
+    pipeline.backfill(table, "b")
+    store = LanceCheckpointStore(checkpoint_root(pipeline.open(table).uri))
     stored = [store[key] for key in store.list_keys() if "_range-" in key]
     assert [batch.column("b").to_pylist() for batch in stored] == [[b"x" * 5, b"x" * 6], [b"x" * 7, b"x" * 8]]
 
 
-def test_a_blob_type_as_data_type_is_refused_with_what_to_do(road):
-    table = road.table(pa.table({"x": [1]}))
+def test_a_blob_type_as_data_type_is_refused_with_what_to_do(pipeline):
+    table = pipeline.table(pa.table({"x": [1]}))
     with pytest.raises(FailedPrecondition, match="blob=True") as caught:
-        road.add(table, "b", road.function(lance.blob_field("b").type))
+        pipeline.add(table, "b", pipeline.function(lance.blob_field("b").type))
     assert caught.value.reason == "TYPE_NOT_STORABLE"
 
 
-def test_a_column_of_plain_bytes_takes_no_blobs_and_a_blob_column_takes_bytes(road):
-    table = road.table(pa.table({"x": SIZES}))
-    plain = road.function(pa.binary(), entrypoint=f"{__name__}:letters")
-    blob = blob_function(road)
-    road.add(table, "plain", plain)
-    road.add(table, "blob", blob)
+def test_a_column_of_plain_bytes_takes_no_blobs_and_a_blob_column_takes_bytes(pipeline):
+    table = pipeline.table(pa.table({"x": SIZES}))
+    plain = pipeline.function(pa.binary(), entrypoint=f"{__name__}:letters")
+    blob = blob_function(pipeline)
+    pipeline.add(table, "plain", plain)
+    pipeline.add(table, "blob", blob)
     with pytest.raises(FailedPrecondition, match=r"Type mismatch for column plain: .* gives blobs") as caught:
-        road.backfill(table, "plain", udf_name=blob.name, udf_version="1")
+        pipeline.backfill(table, "plain", udf_name=blob.name, udf_version="1")
     assert caught.value.reason == "TYPE_MISMATCH"
-    road.backfill(table, "blob", udf_name=plain.name, udf_version="1")
-    assert blob_sizes(road.open(table), "blob") == SIZES
+    pipeline.backfill(table, "blob", udf_name=plain.name, udf_version="1")
+    assert blob_sizes(pipeline.open(table), "blob") == SIZES
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_collecting_garbage_leaves_blobs_alone(road, file_format):
+def test_collecting_garbage_leaves_blobs_alone(pipeline, file_format):
     """Compaction puts large blobs of the newer kind into files of their own."""
-    table = road.table(pa.table({"x": SIZES}), file_format)
-    road.add(table, "b", blob_function(road, checkpoint=CheckpointBounds(checkpoint_size=2)))
-    road.backfill(table, "b")
-    road.open(table).optimize.compact_files()
-    collector = GarbageCollector(road.open(table).uri, 0.0)
+    table = pipeline.table(pa.table({"x": SIZES}), file_format)
+    pipeline.add(table, "b", blob_function(pipeline, checkpoint=CheckpointBounds(checkpoint_size=2)))
+    pipeline.backfill(table, "b")
+    pipeline.open(table).optimize.compact_files()
+    collector = GarbageCollector(pipeline.open(table).uri, 0.0)
     _, decisions = collector.look()
     assert collector.sweep(decisions), "checkpoints of what is committed"
-    assert blob_sizes(road.open(table), "b") == SIZES
+    assert blob_sizes(pipeline.open(table), "b") == SIZES

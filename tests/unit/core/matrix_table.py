@@ -27,7 +27,7 @@ from executor.worker.fragment_writer import FragmentWriter
 from executor.worker.sql_source import SqlValues
 from executor.worker.unit_runtime import Evaluates
 from planner import sql_functions
-from tests.integration.types.types_road import ENTRYPOINTS
+from tests.integration.types.types_pipeline import ENTRYPOINTS
 
 #: The offset of the row that is deleted, and where the rows after the checkpoint begin.
 DELETED, SECOND = 6, 3

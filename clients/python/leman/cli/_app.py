@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from leman.cli import _backfill, _catalog, _checkpoints, _jobs, _system, _verify, _views
+from leman.cli import _backfill, _catalog, _checkpoints, _jobs, _programs, _verify, _views
 
 app = typer.Typer(
     name="leman",
@@ -28,9 +28,9 @@ def overview(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-app.command("up")(_system.up)
-app.command("demo")(_system.demo)
-app.command("pack-env")(_system.pack_env)
+app.command("up")(_programs.up)
+app.command("demo")(_programs.demo)
+app.command("pack-env")(_programs.pack_env)
 app.command("plan")(_backfill.plan)
 app.command("backfill")(_backfill.backfill)
 app.command("errors")(_jobs.errors)
@@ -41,4 +41,4 @@ app.add_typer(_catalog.tables, name="tables")
 app.add_typer(_catalog.udfs, name="udfs")
 app.add_typer(_views.views, name="views")
 app.add_typer(_checkpoints.checkpoints, name="checkpoints")
-app.add_typer(_system.config, name="config")
+app.add_typer(_programs.config, name="config")

@@ -54,7 +54,7 @@ ENTRYPOINTS = {
 }
 
 
-class Road:
+class Pipeline:
     """A database, and what backfills its tables."""
 
     def __init__(self, folder: Path) -> None:

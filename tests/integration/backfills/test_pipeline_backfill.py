@@ -1,4 +1,4 @@
-"""The road of one backfill, through SDK, planner, executor, Spark, Redis and coordinator."""
+"""The pipeline of one backfill, through SDK, planner, executor, Spark, Redis and coordinator."""
 
 from __future__ import annotations
 

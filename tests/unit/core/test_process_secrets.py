@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from core.secrecy import without_settings
+from core.process_secrets import without_settings
 
 _LOOK = """
 import os, subprocess, sys
 from pathlib import Path
-from core.secrecy import forget_settings
+from core.process_secrets import forget_settings
 from core import config
 before = Path("/proc/self/environ").read_bytes()
 assert b"s3cret" in before
