@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -24,7 +25,14 @@ EndpointOption = Annotated[
     typer.Option(help="host:port of running services. Without it, this machine's own are used, or started."),
 ]
 TokenOption = Annotated[str | None, typer.Option(envvar="LEMAN_TOKEN", help="What the services at --endpoint ask for.")]
-TlsOption = Annotated[str | None, typer.Option("--tls-ca", help="PEM file to check the services' certificates with.")]
+TlsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-ca",
+        envvar="LEMAN_TLS_CA",
+        help="PEM file to check the services' certificates with. LEMAN_TLS_CERT and LEMAN_TLS_KEY name one of yours.",
+    ),
+]
 LabelOption = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of jobs; may be given again.")
 ]
@@ -51,10 +59,19 @@ def plain_table(database: Database, name: str) -> Table:
     raise FailedPrecondition(f"'{name}' is a view: `leman refresh` computes its columns", reason="IS_A_VIEW")
 
 
+def connect_remote(db: str, endpoint: str, token: str | None, tls_ca: str | None) -> Database:
+    """The database by way of the services at an endpoint, with the caller's certificate if the environment names one.
+
+    Whoever has one has it for all services: so it is no option of each command.
+    """
+    certificate = {name: os.environ.get(f"LEMAN_{name.upper()}") for name in ("tls_cert", "tls_key")}
+    return connect(db, endpoint, token=token, tls_ca=tls_ca, **certificate)
+
+
 def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str | None) -> Database:
     """The database that the options name. Local services are started where there are none."""
     if endpoint is not None:
-        return connect(db, endpoint, token=token, tls_ca=tls_ca)
+        return connect_remote(db, endpoint, token, tls_ca)
     uri = database_uri(db)
     if "://" not in uri and not Embedded(uri).is_running() and sys.stderr.isatty():
         note("starting the services of this database; that takes about ten seconds")

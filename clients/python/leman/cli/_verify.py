@@ -17,7 +17,7 @@ from leman._embedded import Embedded
 from leman._own_coordinator import own_coordinator
 from leman._verify import Verification
 from leman._verify import verify as verify_database
-from leman.cli._options import DatabaseArgument, EndpointOption, JsonOption, TlsOption, TokenOption
+from leman.cli._options import DatabaseArgument, EndpointOption, JsonOption, TlsOption, TokenOption, connect_remote
 from leman.cli._output import note, print_json, print_line, print_table
 from leman.errors import InvalidArgument
 
@@ -68,7 +68,8 @@ def _services(db: str, endpoint: str | None, token: str | None, tls_ca: str | No
             with own_coordinator() as services:
                 yield services, uri
             return
-    with connect(db, endpoint, token=token, tls_ca=tls_ca) as database:
+    opened = connect(db) if endpoint is None else connect_remote(db, endpoint, token, tls_ca)
+    with opened as database:
         yield database._services, database.uri
 
 

@@ -9,6 +9,7 @@ import socket
 import grpc
 import pytest
 from cryptography import x509
+from typer.testing import CliRunner
 
 import leman
 from core.config import Peers, Server, Settings
@@ -19,6 +20,7 @@ from core.rpc.channels import open_peer
 from core.rpc.server import start_server
 from core.rpc.tls import channel_credentials
 from leman import errors
+from leman.cli._app import app
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.certificates import Authority, Files
 from tests.unit.core.rpc.auth.every_method import error_info
@@ -181,9 +183,10 @@ def test_a_service_shows_a_certificate_with_its_key_and_over_tls_alone(ours, mor
         assert caught.value.reason == "BAD_SETTING"
 
 
-def test_the_sdk_shows_a_certificate(ours, shown, tmp_path):
+def test_the_sdk_and_the_command_line_show_a_certificate(ours, shown, tmp_path):
     etl = ours.issue("etl")
     given = {"tls_ca": ours.ca, "tls_cert": etl.cert, "tls_key": etl.key}
+    environment = {f"LEMAN_{name.upper()}": path for name, path in given.items()}
 
     async def scenario():
         async with running(server(ours, shown)) as (up, service):
@@ -193,6 +196,10 @@ def test_the_sdk_shows_a_certificate(ours, shown, tmp_path):
                     return database._services.jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j1")).job.job_id
 
             assert await asyncio.to_thread(call) == "j1"
+            command = ["jobs", "show", str(tmp_path), "j1", "--endpoint", f"127.0.0.1:{up.port}", "--json"]
+            by_the_sdk = len(service.callers)
+            await asyncio.to_thread(CliRunner().invoke, app, command, env=environment)  # which cannot show this job
+            assert len(service.callers) == 2 * by_the_sdk
             assert {(c.name, c.shown_by) for c in service.callers} == {("etl", "certificate")}
 
     asyncio.run(scenario())
