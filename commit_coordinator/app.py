@@ -10,7 +10,7 @@ from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.commit_service import CommitServicer
 from commit_coordinator.commit_submission_service import CommitSubmissionServicer
-from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.table_service import TableServicer
 from core.config import Settings
 from leman.v1 import commit_pb2, commit_pb2_grpc, tables_pb2, tables_pb2_grpc

@@ -16,7 +16,7 @@ from commit_coordinator.convert_garbage import collection_to_proto
 from commit_coordinator.convert_verification import report_to_proto
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lance_io import view_drop
-from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.verification.report import ResumePoint
 from commit_coordinator.verification.verifier import verify
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate

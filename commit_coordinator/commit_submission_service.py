@@ -9,7 +9,7 @@ import grpc
 
 from commit_coordinator import convert_commits
 from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.request_deduplication import RequestMemory
 from core.errors import Unavailable
 from core.rpc.request_digest import body_digest
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc

@@ -15,10 +15,10 @@ from commit_coordinator import convert_tables
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_commits import required
 from commit_coordinator.lance_io import row_reading
-from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.tables import arrow_stream
-from commit_coordinator.tables.names import Names
-from commit_coordinator.tables.places import Places
+from commit_coordinator.tables.concurrency_limit import Places
+from commit_coordinator.tables.drop_and_rename import Names
 from commit_coordinator.tables.requests import ChangeColumnsRequest, DeleteRowsRequest
 from commit_coordinator.tables.uploads import Uploads
 from core.config import Commit

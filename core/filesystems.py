@@ -1,4 +1,4 @@
-"""Which file system a path or uri lies on: a storage backend is chosen here, for everything but Lance's own reads."""
+"""Which file system a path or uri lies on: it is chosen here, for all but Lance's own reads and writes."""
 
 from __future__ import annotations
 

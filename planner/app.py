@@ -19,7 +19,7 @@ from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grp
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 from planner.catalog import Catalog
 from planner.catalog_service import CatalogServicer
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from planner.planner_service import PlannerServicer
 from planner.planning_service import PlanningServicer
 from planner.views.catalog import ViewCatalog
@@ -56,7 +56,7 @@ class Planner:
         views, new_views = ViewReader(tables, registry), ViewCatalog(tables, registry)
         catalog = CatalogServicer(Catalog(tables, registry), new_views, views, self._pool, self._commit)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
-        plans = PlanReader(tables, registry=registry)
+        plans = PlanMaker(tables, registry=registry)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
         planning_pb2_grpc.add_PlanningServiceServicer_to_server(PlanningServicer(plans, views, self._pool), server)
         return list(_SERVICES)

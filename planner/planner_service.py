@@ -12,7 +12,7 @@ from core.rpc.blocking import BlockingPool
 from core.rpc.convert_values import number_from_proto
 from leman.v1 import planner_pb2, planner_pb2_grpc
 from planner.explain_responses import explain_plan, explain_refresh
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from planner.row_states import StatesReader
 from planner.views.refresh_reader import ViewReader
 
@@ -28,7 +28,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
     """The RPCs of PlannerService. Their contracts stand in protos/leman/v1/planner.proto."""
 
-    def __init__(self, plans: PlanReader, views: ViewReader, pool: BlockingPool) -> None:
+    def __init__(self, plans: PlanMaker, views: ViewReader, pool: BlockingPool) -> None:
         self._plans = plans
         self._views = views
         self._states = StatesReader(plans)

@@ -12,7 +12,7 @@ from core.rpc import convert, convert_refresh_plans, convert_views
 from core.rpc.blocking import BlockingPool
 from core.rpc.made_ahead import MadeAhead
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from planner.plan_stream import messages
 from planner.views.refresh_reader import ViewReader
 
@@ -25,7 +25,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
     """The RPCs of PlanningService. Their contracts stand in protos/leman/internal/v1/planning.proto."""
 
-    def __init__(self, plans: PlanReader, views: ViewReader, pool: BlockingPool) -> None:
+    def __init__(self, plans: PlanMaker, views: ViewReader, pool: BlockingPool) -> None:
         self._plans = plans
         self._views = views
         self._pool = pool

@@ -16,7 +16,7 @@ from core.domain.row_address import RowAddress, addresses_of
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States
 from planner.failed_row_states import states_of
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from planner.reuse_decision import FragmentStatus
 
 Mask = npt.NDArray[np.bool_]
@@ -39,7 +39,7 @@ class ColumnStates:
 class StatesReader:
     """What reads the states of one column: only states of partial files, deletions and NULLs are read."""
 
-    def __init__(self, plans: PlanReader) -> None:
+    def __init__(self, plans: PlanMaker) -> None:
         self._plans = plans
 
     def read(self, database: str, table: str, column: str, listed: ValueState | None) -> ColumnStates:
@@ -49,7 +49,7 @@ class StatesReader:
             listed: the state whose addresses are wanted; None: none.
 
         Raises:
-            LemanError: what `PlanReader.plan` raises.
+            LemanError: what `PlanMaker.plan` raises.
         """
         resolved = self._plans.resolved(BackfillSpec(database, table, column))
         statuses = self._plans.statuses(resolved)

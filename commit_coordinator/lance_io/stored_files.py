@@ -76,7 +76,7 @@ class TableVersions:
 
 def data_folder(uri: str) -> list[StoredFile]:
     """Return the files of the data folder that Leman wrote, and unfinished ones, by name."""
-    return [f for f in _listed(uri, "data") if is_installable(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
+    return [f for f in _listed(uri, "data") if is_lemans_data_file(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
 
 
 def unfinished_elsewhere(uri: str) -> list[StoredFile]:
@@ -111,7 +111,7 @@ def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
     return found
 
 
-def is_installable(name: str) -> bool:
+def is_lemans_data_file(name: str) -> bool:
     """Tell whether Leman writes data files of that name: a column file, a file of a view, or one of added rows."""
     return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name) or keys.is_rows_file_name(name)
 

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Awaitable
 
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.lance_io.row_staging import StagedRows
-from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.requests import CommitResult
 from commit_coordinator.tables.changes import APPEND, replaced
+from commit_coordinator.tables.concurrency_limit import Places
 from commit_coordinator.tables.incoming import Incoming
-from commit_coordinator.tables.places import Places
 from commit_coordinator.tables.requests import AppendRowsRequest
 from core.config import Commit
 from core.errors import Aborted, Internal, LemanError, Unavailable

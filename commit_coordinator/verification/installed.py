@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from commit_coordinator.lance_io import committed_files
 from commit_coordinator.lance_io.committed_files import Committed
-from commit_coordinator.lance_io.stored_files import is_elsewhere, is_installable
+from commit_coordinator.lance_io.stored_files import is_elsewhere, is_lemans_data_file
 from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
 from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.errors import LemanError, NotFound
@@ -65,7 +65,7 @@ class InstalledFiles:
     def _unnoted(self, name: str, fragment: Fragment | None, file: DataFile | None) -> Looked | None:
         if fragment is None:
             return None
-        subject = Subject.COLUMN_FILE if is_installable(name) else Subject.DATA_FILE
+        subject = Subject.COLUMN_FILE if is_lemans_data_file(name) else Subject.DATA_FILE
         try:
             rows = column_files.rows_of(self.snapshot.uri, name)
         except NotFound:
@@ -85,7 +85,7 @@ class InstalledFiles:
         ids = set(file.field_ids) if file is not None else set[int]()
         fields = [field for field in self.snapshot.fields if ids.intersection(field.field_ids)]
         path = f"{self.table}{TABLE_ENDING}/data/{name}"
-        subject = Subject.COLUMN_FILE if is_installable(name) else Subject.DATA_FILE
+        subject = Subject.COLUMN_FILE if is_lemans_data_file(name) else Subject.DATA_FILE
         computed = bool(fields) and all(binding.COLUMN_ID in (field.arrow.metadata or {}) for field in fields)
         found = Finding(
             subject,

@@ -6,10 +6,10 @@ never goes unnoticed. `python -m core.config` lists all of them with value, orig
 masked.
 """
 
-from core.config.access import Advertise, Jwt, Peers, Server, Udf
+from core.config.access_sections import Advertise, Jwt, Peers, Server, Udf
+from core.config.loading import PREFIX, SettingInfo, Settings, describe, is_secret, load
 from core.config.section import Grant, Section, Token
-from core.config.services import Commit, Embedded, Executor, Log, Redis, Spark, Writer
-from core.config.settings import PREFIX, SettingInfo, Settings, describe, is_secret, load
+from core.config.work_sections import Commit, Embedded, Executor, Log, Redis, Spark, Writer
 
 __all__ = [
     "PREFIX",

@@ -15,7 +15,7 @@ import structlog
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from core.rpc.auth.caller import Caller
-from core.rpc.auth.vouching import FORWARDED_BY, FORWARDED_FOR
+from core.rpc.auth.forwarded_identity import FORWARDED_BY, FORWARDED_FOR
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 #: The way to a message, and what of its fields is written under which name.

@@ -13,8 +13,8 @@ import structlog
 from core.config import Settings
 from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc.addresses import proxy_options
+from core.rpc.idempotency import may_be_repeated
 from core.rpc.interceptors import REQUEST_ID
-from core.rpc.repetition import may_be_repeated
 from core.rpc.routes import internal_services, public_services
 from core.rpc.tls import channel_credentials
 

@@ -1,9 +1,9 @@
 """One call that is passed on to the service that serves it.
 
 Message bytes, metadata, deadline, trailers and cancellation stay what they are. So limits are counted and the call's
-log line is written where it is served; the service between, which says who called (`core.rpc.auth.vouching`), logs at
-`debug` where it sent the call, under the same request id. A call is passed on once: it carries `x-leman-forwarded-by`
-then, and whoever gets it without serving it refuses.
+log line is written where it is served; the service between, which says who called
+(`core.rpc.auth.forwarded_identity`), logs at `debug` where it sent the call, under the same request id. A call is
+passed on once: it carries `x-leman-forwarded-by` then, and whoever gets it without serving it refuses.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from google.protobuf.message_factory import GetMessageClass
 from core.errors import FailedPrecondition, Internal, LemanError, Unavailable
 from core.rpc import audit, status
 from core.rpc.activity import Activity
-from core.rpc.auth import vouching
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.auth.caller import Caller
+from core.rpc.auth.forwarded_identity import FORWARDED_BY, KEYS, vouch
 from core.rpc.auth.requirements import Requirement
-from core.rpc.auth.vouching import FORWARDED_BY
 from core.rpc.interceptors import REQUEST_ID, Context
 from core.rpc.routes import SERVED_BY, path_of
 from core.rpc.unreadable import Unreadable, reader
 
 #: Keys, and beginnings of keys, that belong to a connection and not to a call.
-_OF_A_CONNECTION = ("user-agent", "content-type", "te", "host", *vouching.KEYS)
+_OF_A_CONNECTION = ("user-agent", "content-type", "te", "host", *KEYS)
 _OF_GRPC = ("grpc-", ":")
 #: What gRPC says where a connection to the peer cannot be made, or breaks.
 _BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -120,7 +119,12 @@ class ForwardedCall:
         opened = _opener(channel, self._method)(
             request,
             timeout=self._context.time_remaining(),
-            metadata=(*kept, *self._minted, (FORWARDED_BY, self._here), *vouching.vouch(caller, self._context.peer())),
+            metadata=(
+                *kept,
+                *self._minted,
+                (FORWARDED_BY, self._here),
+                *vouch(caller, self._context.peer()),
+            ),
         )
         try:
             yield opened

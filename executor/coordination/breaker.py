@@ -19,19 +19,25 @@ class Breaker:
     def __init__(self, pause_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._pause = pause_seconds
         self._clock = clock
-        self._closed_from = 0.0
+        #: When Redis is asked again.
+        self._asked_from = 0.0
+        self._away = False
 
     def call(self, operation: Callable[[], _T], fallback: Callable[[], _T]) -> _T:
         """Return `operation()`, or `fallback()` where Redis cannot be reached or could not be a moment ago."""
-        if self._clock() < self._closed_from:
+        if self._clock() < self._asked_from:
             return fallback()
         try:
-            return operation()
+            answer = operation()
         except (redis.RedisError, OSError) as error:
-            if self._closed_from == 0.0:
+            if not self._away:
                 _log.warning("redis cannot be reached, going on without it", error=str(error))
-            self._closed_from = self._clock() + self._pause
+            self._away, self._asked_from = True, self._clock() + self._pause
             return fallback()
+        if self._away:
+            _log.info("redis can be reached again")
+        self._away = False
+        return answer
 
 
 def connect(url: str, timeout_seconds: float) -> redis.Redis:

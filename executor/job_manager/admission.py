@@ -20,7 +20,7 @@ from executor.job_manager.supervisor import Supervisor
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
-from executor.jobs.request_memory import JobRequests
+from executor.jobs.request_deduplication import JobRequests
 from executor.jobs.retry import Retry, check_worth, specification
 
 #: Jobs that are planned at once while they are made: the planner serves others too.

@@ -1,4 +1,4 @@
-"""The committer of a job: it collects finished column files and has them committed, now and then and in groups."""
+"""The committer of a plan: it gathers finished column files and has them committed, now and then and in groups."""
 
 from __future__ import annotations
 

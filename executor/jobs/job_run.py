@@ -1,4 +1,4 @@
-"""A job while it runs, whether a backfill or a refresh, and how it ends."""
+"""What is common to a backfill and a refresh while they run: what the job manager asks of both, and how they end."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from executor.jobs.committer import Committer
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
-from executor.jobs.plan_units import PlanUnits
+from executor.jobs.unit_source import PlanUnits
 from executor.jobs.work_context import work_context
 from executor.jobs.worker_fleet import WorkerFleet
 from executor.scheduling.crash_tracker import CrashTracker
@@ -173,7 +173,7 @@ class PlanExecution:
             self._units.reassign_silent()
 
     async def _grow_with_cluster(self) -> None:
-        """Use more workers where a cluster has grown: its executors come one after the other, some after the job."""
+        """Use more workers where a cluster has grown: Spark's executors come one by one, some after the job."""
         concurrency = self._status.job.backfill.concurrency
         slots = await asyncio.to_thread(slots_of, self._plan.header.udf, concurrency, self._services)
         if slots.count > self._slots.count and not self._computed:

@@ -12,7 +12,7 @@ from core.errors import Unavailable
 from executor.jobs.async_helpers import may_be_unheard
 from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
-from executor.jobs.plan_units import PlanUnits
+from executor.jobs.unit_source import PlanUnits
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import TaskSlots
 

@@ -15,14 +15,14 @@ _GPU_SCRIPT = "spark.executor.resource.gpu.discoveryScript"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What there is: all of one machine, or what each executor of a Spark cluster has. 0: not known."""
+    """What there is: all of one machine, or what each Spark executor of a cluster has. 0: not known."""
 
     #: Whether it is one machine.
     local: bool
     cores: int = 0
     memory_bytes: int = 0
     gpus: float = 0.0
-    #: Whether Spark starts executors as they are asked for.
+    #: Whether Spark starts its executors as they are asked for.
     dynamic: bool = False
     gpu_script: str = ""
     gpu_vendor: str = ""
@@ -30,7 +30,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SlotProfile:
-    """What Spark is asked for each worker; `executor_*` are of the executors to start, 0 where it starts none."""
+    """What Spark is asked for each worker; `executor_*` are of the Spark executors to start, 0 where it starts none."""
 
     cpus: int = 1
     gpus: float = 0.0

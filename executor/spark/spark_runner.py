@@ -92,7 +92,7 @@ class SparkRunner:
         self._readiness.context = self._session.sparkContext
         self._jvm.watch()
         if self._local:
-            self._collect((_WARM_UP,), None, min(4, os.cpu_count() or 1))
+            self._run_spark_job((_WARM_UP,), None, min(4, os.cpu_count() or 1))
         else:
             self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
         self._jvm.warm = True
@@ -119,7 +119,7 @@ class SparkRunner:
         self._readiness.begin()
         while not self._jvm.stopping:
             tag = f"{_WARM_UP}-{uuid.uuid4().hex}"
-            warming = self._threads.submit(self._collect, (tag,), None, min(4, os.cpu_count() or 1))
+            warming = self._threads.submit(self._run_spark_job, (tag,), None, min(4, os.cpu_count() or 1))
             while not wait([warming], _LOOK_SECONDS).done and not self._jvm.stopping:
                 error = self._readiness.unusable(tag)
                 if error is not None:
@@ -209,7 +209,7 @@ class SparkRunner:
         hello = Hello(job_id, address.secret)
         worker_task = WorkerTask(address.host, address.port, hello, msgspec.json.encode(context), context.udf.identity)
         own = f"{job_id}-{uuid.uuid4().hex}"
-        call = self._threads.submit(self._collect, (job_id, own), worker_task, count, profile)
+        call = self._threads.submit(self._run_spark_job, (job_id, own), worker_task, count, profile)
         calls = self._calls.setdefault(job_id, set())
         calls.add(call)
         call.add_done_callback(calls.discard)
@@ -262,7 +262,7 @@ class SparkRunner:
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
 
-    def _collect(
+    def _run_spark_job(
         self, tags: tuple[str, ...], worker_task: WorkerTask | None, count: int, profile: SlotProfile | None = None
     ) -> None:
         """Run a Spark job; it is cancelled from outside by the first of its tags."""

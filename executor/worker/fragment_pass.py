@@ -1,4 +1,4 @@
-"""Computes a unit of work: one pass over each fragment, from rows to its column file.
+"""One pass over a fragment of a unit of work, from its rows to its column file.
 
 Runs on Spark workers: imports no gRPC and no Spark. It never commits.
 """

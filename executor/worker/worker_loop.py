@@ -1,4 +1,4 @@
-"""One worker: a Spark task that runs units until there are none. Imports no gRPC and no Spark."""
+"""One worker, in the process of its function: it runs units until there are none. Imports no gRPC and no Spark."""
 
 from __future__ import annotations
 

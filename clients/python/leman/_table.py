@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import pyarrow as pa
 
@@ -26,10 +26,6 @@ from leman._wire_values import ref
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
 
-if TYPE_CHECKING:
-    pass
-
-_A_DAY = 86400.0
 NewColumn = UDF | str | SqlExpression | tuple[UDF, Sequence[str]]
 """A function, a SQL expression, or a function and the columns that take the place of its inputs."""
 

@@ -1,4 +1,4 @@
-"""Local access to tables: the extra `leman[lance]`. The only module of the SDK that imports lance."""
+"""Local access to tables: the extra `leman[lance]`. The only module of the SDK that imports lance while it runs."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from core.config import Settings
 from core.errors import Unauthenticated
 from core.rpc.auth.caller import CODE, GRANTS, SERVICE, Caller, caller
 from core.rpc.auth.certificates import Certificates
+from core.rpc.auth.forwarded_identity import behind
 from core.rpc.auth.jwt_tokens import JwtTokens
 from core.rpc.auth.token_file import KnownToken, TokenFile
-from core.rpc.auth.vouching import behind
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Metadata: TypeAlias = Mapping[str, str | bytes]

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from core.errors import PermissionDenied
 from core.rpc.auth.caller import CODE, RANKS, Caller, current_caller
-from core.rpc.repetition import changes_nothing
+from core.rpc.idempotency import changes_nothing
 from leman.v1 import annotations_pb2
 
 _NAMES = {rank: role for role, rank in RANKS.items()}

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from core.errors import InvalidArgument
-from core.rpc.auth.vouching import FORWARDED_FOR
+from core.rpc.auth.forwarded_identity import FORWARDED_FOR
 from core.rpc.http.codecs import unpadded
 from core.rpc.http.exchange import Exchange
 from core.rpc.http.methods import Method

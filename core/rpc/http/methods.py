@@ -11,7 +11,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from core.rpc.repetition import changes_nothing
+from core.rpc.idempotency import changes_nothing
 from core.rpc.routes import path_of, public_services
 
 #: Its proto is not ours, and does not say that it changes nothing.

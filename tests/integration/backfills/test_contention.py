@@ -28,7 +28,7 @@ from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
 from executor.jobs.backfill_run import BackfillRun
 from planner.catalog import Catalog, NewColumn
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from tests.integration.views.histories.harness import System
 from tests.redis_process import RedisProcess
 
@@ -105,7 +105,7 @@ class Contest:
 
     def scope(self) -> str:
         """What the fragment's rows are reserved under."""
-        (task,) = PlanReader(LanceTables()).plan(BackfillSpec(self.database, "t", "y")).tasks
+        (task,) = PlanMaker(LanceTables()).plan(BackfillSpec(self.database, "t", "y")).tasks
         return f"{task.fragment_id}:{task.fingerprint}"
 
     def values(self) -> dict[int, Any]:

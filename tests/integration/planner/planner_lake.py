@@ -22,7 +22,7 @@ from core.lance_io.udf_registry import UdfRegistry
 from core.row_states import RowState
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 
 ROWS = 10
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")
@@ -60,7 +60,7 @@ class Lake:
 
     def plan(self, column="c", reader=None, **spec):
         asked = BackfillSpec(self.database, "t", column, **spec)
-        return (reader or PlanReader(LanceTables())).plan(asked)
+        return (reader or PlanMaker(LanceTables())).plan(asked)
 
     def fill(self, made, **options):
         """Computes and commits all tasks of a plan."""

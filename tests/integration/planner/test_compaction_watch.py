@@ -12,7 +12,7 @@ from core.lance_io.tables import LanceTables
 from core.locations import table_uri
 from executor.jobs.compaction_records import store_traced
 from executor.jobs.compaction_watch import CompactionWatch
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import rows, states, why
 
 
@@ -32,7 +32,7 @@ class Executor:
     async def create_plan(self, spec):
         self.planned.append((spec.table, spec.column))
         self.asked.set()
-        return PlanReader(LanceTables()).plan(spec)
+        return PlanMaker(LanceTables()).plan(spec)
 
     async def save_traced(self, plan):
         store_traced(self.lake.store, plan)

@@ -16,7 +16,7 @@ from core.lance_io.table_errors import table_error
 from core.lance_io.tables import LanceTables
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from planner.views.catalog import ViewCatalog
 
 
@@ -156,7 +156,7 @@ def asks(database):
     column = NewColumn("c", "", "", sql_expression="x + 1")
     return [
         lambda: Catalog(LanceTables()).addition(database, "old", [column], ""),
-        lambda: PlanReader(LanceTables()).plan(BackfillSpec(database, "old", "x")),
+        lambda: PlanMaker(LanceTables()).plan(BackfillSpec(database, "old", "x")),
         lambda: ViewCatalog(LanceTables()).creation(database, "v", ViewQuery("", "old", ())),
     ]
 

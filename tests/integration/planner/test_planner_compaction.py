@@ -18,7 +18,7 @@ from core.lance_io.tables import LanceTables
 from core.lance_io.transactions import Kind, Transactions
 from core.row_states import RowState
 from executor.jobs.compaction_records import store_traced
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
 C, F, U = RowState.COMPUTED, RowState.FAILED, RowState.UNTOUCHED
@@ -399,7 +399,7 @@ def test_only_so_many_versions_are_looked_at(filled, monkeypatch):
 
 def test_a_table_without_compactions_reads_no_history(filled, monkeypatch):
     monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("history was read"))
-    assert filled.plan(reader=PlanReader(LanceTables())).traced == ()
+    assert filled.plan(reader=PlanMaker(LanceTables())).traced == ()
 
 
 def test_many_fragments_of_mixed_states_in_random_order_of_events(lake):

@@ -26,7 +26,7 @@ from core.udf.validation import NewColumn
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
 from planner import app
 from planner.catalog import Catalog
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
 from tests.integration.planner.planner_lake import UDF, Lake
@@ -96,7 +96,7 @@ def test_patterns_name_whole_entrypoints():
 def test_what_was_registered_before_is_used_no_more(tmp_path):
     lake, registry = Lake(tmp_path / "a"), functools.partial(UdfRegistry, policy=SQL_ALONE)
     assert registry(lake.database).get("f") == UDF, "it can be looked at"
-    plans = PlanReader(LanceTables(), registry=registry)
+    plans = PlanMaker(LanceTables(), registry=registry)
     assert refused(plans.plan, BackfillSpec(lake.database, "t", "c")) == "LEMAN_UDF__ALLOW"
     assert refused(plans.plan, BackfillSpec(lake.database, "t", "c", udf_name="f")) == "LEMAN_UDF__ALLOW"
     catalog = Catalog(LanceTables(), registry)

@@ -16,7 +16,7 @@ from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io.tables import LanceTables
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
 UDF_2 = dataclasses.replace(UDF, version="2")
@@ -52,7 +52,7 @@ def test_a_filled_column_costs_one_manifest(filled):
             raise AssertionError(f"the checkpoint store was asked: {name}")
 
     version = filled.open().version
-    made = filled.plan(reader=PlanReader(LanceTables(), checkpoints=lambda uri: NoStore()))
+    made = filled.plan(reader=PlanMaker(LanceTables(), checkpoints=lambda uri: NoStore()))
     assert made.tasks == ()
     assert summarise(made) == "3 of 3 fragments are current: nothing to do"
     assert filled.open().version == version
@@ -249,7 +249,7 @@ def test_a_filter_over_the_column_itself_is_answered_once(lake):
 
 def test_relative_times_are_pinned_in_the_header(lake):
     moment = dt.datetime(2024, 5, 1, tzinfo=dt.UTC)
-    reader = PlanReader(LanceTables(), now=lambda: moment)
+    reader = PlanMaker(LanceTables(), now=lambda: moment)
     header = lake.plan(reader=reader, where="id > 3 AND now() - interval '1 day' IS NOT NULL").header
     assert header.where == "id > 3 AND timestamp '2024-04-30T00:00:00.000000+00:00' IS NOT NULL"
 

@@ -16,7 +16,7 @@ from core.rpc import convert, convert_refresh_plans, convert_views
 from core.udf import binding
 from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
 from leman_internal.v1 import planning_pb2
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import rows
 from tests.integration.planner.test_planner_service import error_of, served
 from tests.integration.views.view_lake import UDF, ViewLake
@@ -337,7 +337,7 @@ def test_nobody_describes_or_changes_a_scratch_table(lake, scratch_table):
 
 def test_what_the_function_reads_is_not_looked_for_in_the_scratch_table(lake, scratch_table):
     """Its parameter is called text and is one; the scratch table has row ids only."""
-    plan = PlanReader(LanceTables()).plan(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
+    plan = PlanMaker(LanceTables()).plan(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
     assert plan.header.input_source == scratch_table
     assert plan.header.input_field_ids == (0,)
     assert plan.header.udf == LENGTH

@@ -32,7 +32,7 @@ from executor.jobs.work_context import work_context
 from executor.scheduling.work_queue import WorkQueue
 from executor.worker.unit_runner import UnitRunner
 from planner.catalog import Catalog
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))
 
@@ -111,7 +111,7 @@ class Pipeline:
     def backfill(self, table: str, column: str, settings: Settings | None = None, **spec: Any) -> Plan:
         """Works off one plan as the executor does, what it is told having been on the wire."""
         asked = BackfillSpec(self.database, table, column, **spec)
-        plan = PlanReader(LanceTables()).plan(asked)
+        plan = PlanMaker(LanceTables()).plan(asked)
         header = convert.header_from_proto(convert.header_to_proto(plan.header))
         plan = Plan(header, plan.tasks)
         uri = f"{self.database}/{table}.lance"

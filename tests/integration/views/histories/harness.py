@@ -41,7 +41,7 @@ from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.scheduling.local_runner import LocalRunner
 from executor.worker.messages import Hello
 from executor.worker.worker_loop import run_worker
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
 from tests.integration.views.histories import functions
@@ -93,7 +93,7 @@ class ThreadWorkers:
 
 class Planner:
     async def create_plan(self, spec: BackfillSpec) -> Plan:
-        return await asyncio.to_thread(PlanReader(_TABLES).plan, spec)
+        return await asyncio.to_thread(PlanMaker(_TABLES).plan, spec)
 
     async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
         return await asyncio.to_thread(ViewReader(_TABLES).plan, spec)

@@ -16,7 +16,7 @@ from core import telemetry
 from core.config import Log, Peers, Server, Settings
 from core.errors import NotFound
 from core.rpc import peer_health
-from core.rpc.auth.vouching import FORWARDED_BY
+from core.rpc.auth.forwarded_identity import FORWARDED_BY
 from core.rpc.routes import EVERYWHERE, SERVED_BY, public_services
 from core.rpc.server import start_server
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, jobs_pb2

@@ -186,7 +186,7 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
     monkeypatch.setattr(spark_runner.ClassArchive, "of", lambda *_: archive)
     runner = SparkRunner(Spark())
     monkeypatch.setattr(spark_runner, "open_session", open_session)
-    monkeypatch.setattr(runner, "_collect", lambda *_: None)
+    monkeypatch.setattr(runner, "_run_spark_job", lambda *_: None)
     monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
     runner.start()
     runner._threads.shutdown()

@@ -126,7 +126,7 @@ class Workers:
         monkeypatch.setattr(spark_runner, "_LOOK_SECONDS", 0.01)
         monkeypatch.setattr(spark_runner, "_AGAIN_SECONDS", 0.01)
         monkeypatch.setattr(readiness, "failed_tasks", lambda *_: iter(self.said))
-        monkeypatch.setattr(self.runner, "_collect", self.collect)
+        monkeypatch.setattr(self.runner, "_run_spark_job", self.collect)
         context = SimpleNamespace(getConf=lambda: {"spark.driver.port": "7100"}, cancelJobsWithTag=self.cancel)
         self.runner._session = SimpleNamespace(sparkContext=context)
         self.runner._readiness.context = context

@@ -11,7 +11,7 @@ from cryptography import x509
 from google.protobuf.message_factory import GetMessageClass
 
 from core.config import Server
-from core.rpc.auth.vouching import FORWARDED_BY, KEYS
+from core.rpc.auth.forwarded_identity import FORWARDED_BY, KEYS
 from core.rpc.tls import channel_credentials
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc
 from tests.certificates import Authority

@@ -13,8 +13,8 @@ from typing import get_args, get_origin
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from core.config.access import Advertise, Jwt, Peers, Server, Udf
-from core.config.services import Commit, Embedded, Executor, Log, Redis, Spark, Writer
+from core.config.access_sections import Advertise, Jwt, Peers, Server, Udf
+from core.config.work_sections import Commit, Embedded, Executor, Log, Redis, Spark, Writer
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
@@ -117,7 +117,7 @@ def _env_name(location: tuple[int | str, ...]) -> str:
 def _unknown(environ: Mapping[str, str]) -> list[str]:
     """Return variables that look like settings and are none: pydantic-settings ignores them silently.
 
-    So does whatever has two underscores in a row, and what begins with the name of a section: `LEMAN_SERVER_TOKEN`.
+    What looks like one has two underscores in a row, or begins with the name of a section: `LEMAN_SERVER_TOKEN`.
     """
     known = {
         _env_name((section, name))

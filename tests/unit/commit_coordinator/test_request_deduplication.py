@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from commit_coordinator.request_memory import RequestMemory
+from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.requests import CommitResult, Outcome, Status
 from core.errors import AlreadyExists, Unavailable
 

@@ -15,10 +15,10 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.plan import BackfillSpec
 from tests.conftest import System as Running
-from tests.integration.machine import udfs
-from tests.integration.machine.harness import Fate
-from tests.integration.machine.oracle import Asked, Where
-from tests.integration.machine.test_machine import LONG, Machine, run
+from tests.integration.stateful import udfs
+from tests.integration.stateful.harness import Fate
+from tests.integration.stateful.oracle import Asked, Where
+from tests.integration.stateful.test_machine import LONG, Machine, run
 
 INPUTS = {"f": ["id", "x"], "g": ["id", "c"]}
 

@@ -1,4 +1,4 @@
-"""Read what a plan needs, and no more: a table of which every fragment is current costs one manifest."""
+"""Makes a plan: reads what it needs of a table, its checkpoints and its history, and has it decided."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-class PlanReader:
+class PlanMaker:
     """What makes plans from what is stored. It holds no state: any number of threads may use one."""
 
     def __init__(

@@ -50,8 +50,8 @@ from executor.worker import checkpointing, fragment_pass
 from executor.worker.unit_runner import UnitRunner
 from planner.catalog import Catalog
 from planner.failed_row_states import states_of
-from planner.plan_reader import PlanReader
-from tests.integration.machine import udfs
+from planner.plan_maker import PlanMaker
+from tests.integration.stateful import udfs
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)
 _FROZEN_SECONDS = 60.0
@@ -264,7 +264,7 @@ class System:
         return plan
 
     def _plan_and_record(self, spec: BackfillSpec) -> Plan:
-        plan = PlanReader(LanceTables()).plan(spec)
+        plan = PlanMaker(LanceTables()).plan(spec)
         if plan.traced:
             store_traced(self._store, plan)
         return plan
@@ -275,7 +275,7 @@ class System:
 
     def settled(self, spec: BackfillSpec) -> set[int]:
         """Ids of the rows that a backfill takes for computed, or failed, by the function that it asks for."""
-        plans, layout = PlanReader(LanceTables()), self.layout()
+        plans, layout = PlanMaker(LanceTables()), self.layout()
         resolved = plans.resolved(spec)
         found: set[int] = set()
         for status in plans.statuses(resolved):

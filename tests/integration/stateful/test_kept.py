@@ -23,11 +23,11 @@ from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.udf.validation import NewColumn
 from planner.catalog import Catalog
-from planner.plan_reader import PlanReader
+from planner.plan_maker import PlanMaker
 from planner.row_states import StatesReader, ValueState
-from tests.integration.machine import udfs
-from tests.integration.machine.harness import SKIP, Fate, Killed, Made, System, decisions
-from tests.integration.machine.test_machine import _MEMORY, KILLS, LONG
+from tests.integration.stateful import udfs
+from tests.integration.stateful.harness import SKIP, Fate, Killed, Made, System, decisions
+from tests.integration.stateful.test_machine import _MEMORY, KILLS, LONG
 
 VERSIONS = 6
 ids = st.integers(0, 10_000)
@@ -204,7 +204,7 @@ class Kept(RuleBasedStateMachine):
         assert found.keys() == self.rows.keys()
         wrong = {i: (found[i], row) for i, row in self.rows.items() if row is not None and found[i] != row[1]}
         assert not wrong, wrong
-        reader = StatesReader(PlanReader(LanceTables()))
+        reader = StatesReader(PlanMaker(LanceTables()))
         at = {(f << 32) + o: i for f, offsets in self.system.layout().items() for o, i in offsets.items()}
         for state, holds in {
             ValueState.FAILED: lambda row: row is not None and row[2],

@@ -12,9 +12,9 @@ from commit_coordinator.garbage.collector import GarbageCollector
 from core.checkpoints.lance_store import checkpoint_root
 from core.domain.plan import BackfillSpec
 from core.lance_io.tables import LanceTables
-from planner.plan_reader import PlanReader
-from tests.integration.machine import udfs
-from tests.integration.machine.test_machine import EVERYTHING, FILTERS, ROWS, Machine
+from planner.plan_maker import PlanMaker
+from tests.integration.stateful import udfs
+from tests.integration.stateful.test_machine import EVERYTHING, FILTERS, ROWS, Machine
 
 FORTY = FILTERS[2]  # id < 40
 
@@ -73,7 +73,7 @@ def lacking(machine: Machine, where=EVERYTHING, column="c") -> list[int]:
 
 
 def reasons(machine: Machine) -> dict[str, int]:
-    plan = PlanReader(LanceTables()).plan(BackfillSpec(machine.system.database, "t", "c"))
+    plan = PlanMaker(LanceTables()).plan(BackfillSpec(machine.system.database, "t", "c"))
     return {count.reason.name: count.fragments for count in plan.header.reasons}
 
 

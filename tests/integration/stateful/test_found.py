@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from core.domain.plan import BackfillSpec
-from tests.integration.machine.harness import Fate
-from tests.integration.machine.oracle import Where
-from tests.integration.machine.test_machine import EVERYTHING, FILTERS, Machine
+from tests.integration.stateful.harness import Fate
+from tests.integration.stateful.oracle import Where
+from tests.integration.stateful.test_machine import EVERYTHING, FILTERS, Machine
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from core.domain.job import Attempt
 from core.domain.plan import BackfillSpec
 from core.domain.udf import CheckpointBounds
 from core.errors import ATTEMPT_FENCED, LemanError, NotFound
-from tests.integration.machine import udfs
-from tests.integration.machine.harness import Fate, Frozen, Killed, Made, System, decisions
-from tests.integration.machine.oracle import Asked, Oracle, Where, X, Z
+from tests.integration.stateful import udfs
+from tests.integration.stateful.harness import Fate, Frozen, Killed, Made, System, decisions
+from tests.integration.stateful.oracle import Asked, Oracle, Where, X, Z
 
 ROWS, PER_FRAGMENT = 64, 16
 _ROUNDS = 6
