@@ -12,6 +12,7 @@ from commit_coordinator.commit_service import CommitServicer
 from commit_coordinator.commit_submission_service import CommitSubmissionServicer
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.table_service import TableServicer
+from commit_coordinator.tables.drop_and_rename import Names
 from core.config import Settings
 from leman.v1 import commit_pb2, commit_pb2_grpc, tables_pb2, tables_pb2_grpc
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
@@ -42,15 +43,17 @@ class CommitCoordinator:
         self._draining = draining
         self._servicer: CommitServicer | None = None
         self._tables: TableServicer | None = None
+        self._names: Names | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Add CommitService, CommitSubmissionService and TableService; return their names."""
         queues, memory = CommitQueues(self._limits), RequestMemory(REMEMBERED)
-        self._servicer = CommitServicer(queues, memory, self._draining)
+        self._names = Names(queues)
+        self._servicer = CommitServicer(queues, memory, self._names, self._draining)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
         submissions = CommitSubmissionServicer(queues, memory, self._draining)
         submission_pb2_grpc.add_CommitSubmissionServiceServicer_to_server(submissions, server)
-        self._tables = TableServicer(self._settings, queues, memory, self._draining)
+        self._tables = TableServicer(self._settings, queues, memory, self._names, self._draining)
         tables_pb2_grpc.add_TableServiceServicer_to_server(self._tables, server)
         return list(_SERVICES)
 
@@ -60,3 +63,5 @@ class CommitCoordinator:
             await self._tables.close()
         if self._servicer is not None:
             await self._servicer.close()
+        if self._names is not None:
+            self._names.close()

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
 
-from commit_coordinator import convert_commits, optimizing
+from commit_coordinator import convert_commits, convert_tables, optimizing
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_garbage import collection_to_proto
 from commit_coordinator.convert_verification import report_to_proto
 from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.lance_io import view_drop
 from commit_coordinator.request_deduplication import RequestMemory
+from commit_coordinator.tables.drop_and_rename import Names
 from commit_coordinator.verification.report import ResumePoint
 from commit_coordinator.verification.verifier import verify
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import NotFound, Unavailable
 from core.lance_io import commit_history
-from core.locations import canonical_database, table_uri
+from core.locations import canonical_database
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert import index_to_proto
 from core.rpc.convert_values import number_from_proto, seconds_from_proto
+from core.rpc.request_digest import body_digest
 from leman.v1 import commit_pb2, commit_pb2_grpc
 
 #: Files that an answer of CollectGarbage names, unless asked otherwise, and at the most.
@@ -43,9 +44,10 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     """The RPCs of CommitService; their contracts stand in protos/leman/v1/commit.proto."""
 
-    def __init__(self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event) -> None:
+    def __init__(self, queues: CommitQueues, memory: RequestMemory, names: Names, draining: asyncio.Event) -> None:
         self._queues = queues
         self._memory = memory
+        self._names = names
         self._draining = draining
         self._readers = BlockingPool(_READERS, name="history")
         self._collectors = BlockingPool(_COLLECTORS, name="garbage")
@@ -101,7 +103,10 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     async def DropView(self, request: commit_pb2.DropViewRequest, _context: Context) -> commit_pb2.DropViewResponse:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
-        await self._drop(request.view.database, request.view.table, force=request.force)
+        uri = convert_tables.uri_of(request.view, "view")
+        request_id = convert_commits.required(request.request_id, "request_id")
+        work = partial(self._names.drop_view, uri, force=request.force)
+        await self._memory.once((uri, request_id), body_digest(request), work)
         return commit_pb2.DropViewResponse()
 
     async def VerifyDatabase(
@@ -127,11 +132,6 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         work = self._indexes.run(optimizing.optimize, uri, list(request.columns), list(request.names))
         version, indices = await asyncio.shield(work)
         return commit_pb2.OptimizeIndicesResponse(version=version, indices=[index_to_proto(index) for index in indices])
-
-    async def _drop(self, database: str, name: str, *, force: bool) -> None:
-        async with self._queues.alone(table_uri(database, name)):
-            await self._collectors.run(functools.partial(view_drop.check, database, name, force=force))
-            await self._collectors.run(view_drop.drop, database, name)
 
     async def _collect(self, uri: str, age: float, *, dry_run: bool) -> Collection:
         collector = GarbageCollector(uri, age)

@@ -17,13 +17,13 @@ from commit_coordinator.convert_commits import required
 from commit_coordinator.lance_io import row_reading
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.tables import arrow_stream
-from commit_coordinator.tables.concurrency_limit import Places
 from commit_coordinator.tables.drop_and_rename import Names
 from commit_coordinator.tables.requests import ChangeColumnsRequest, DeleteRowsRequest
 from commit_coordinator.tables.uploads import Uploads
 from core.config import Commit
 from core.errors import Unavailable
 from core.rpc.blocking import BlockingPool
+from core.rpc.concurrency_limit import CallPlaces
 from core.rpc.request_digest import body_digest
 from leman.v1 import tables_pb2, tables_pb2_grpc
 
@@ -38,19 +38,20 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class TableServicer(tables_pb2_grpc.TableServiceServicer):
     """The RPCs of TableService; their contracts stand in protos/leman/v1/tables.proto."""
 
-    def __init__(self, settings: Commit, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event) -> None:
+    def __init__(
+        self, settings: Commit, queues: CommitQueues, memory: RequestMemory, names: Names, draining: asyncio.Event
+    ) -> None:
         self._queues = queues
         self._memory = memory
         self._draining = draining
-        self._reads = Places(settings.max_reads, "TOO_MANY_READS", "calls of ReadRows")
+        self._reads = CallPlaces(settings.max_reads, "TOO_MANY_READS", "calls of ReadRows")
         self._readers = BlockingPool(_READERS, max_queued=_MOST_PIECES, name="rows")
         self._uploads = Uploads(settings, queues, memory)
-        self._names = Names(queues)
+        self._names = names
 
     async def close(self) -> None:
         """End what runs in the background; before the commit queues close."""
         await self._uploads.close()
-        self._names.close()
         self._readers.close()
 
     async def ReadRows(

@@ -52,6 +52,44 @@ def create(filesystem: pafs.FileSystem, path: str, content: bytes) -> bool:
         return True
 
 
+class UnfinishedFile:
+    """A file that is written piece by piece; nobody sees it before `finish`, and nobody ever after `discard`.
+
+    In an object store, too, it is written under another name first: a stream that is given up there may leave an
+    object of what was written.
+
+    Raises:
+        OSError: it cannot be written; so do all methods but `discard`.
+    """
+
+    def __init__(self, filesystem: pafs.FileSystem, path: str) -> None:
+        folder = path.rpartition("/")[0]
+        self._filesystem = filesystem
+        self._path = path
+        self._unfinished = f"{folder}/.tmp{uuid.uuid4().hex}"
+        try:
+            self._stream = filesystem.open_output_stream(self._unfinished)
+        except FileNotFoundError:
+            filesystem.create_dir(folder, recursive=True)
+            self._stream = filesystem.open_output_stream(self._unfinished)
+
+    def write(self, data: bytes) -> None:
+        """Add bytes."""
+        self._stream.write(data)
+
+    def finish(self) -> None:
+        """Give the file its name, in place of another one if there is one."""
+        self._stream.close()
+        self._filesystem.move(self._unfinished, self._path)
+
+    def discard(self) -> None:
+        """Leave nothing of it."""
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.close()
+        with contextlib.suppress(OSError):
+            self._filesystem.delete_file(self._unfinished)
+
+
 def sweep(folder: str, older_than: float = DAY) -> None:
     """Delete what killed writers left in a folder of a local disk, once nobody has written to it for so long."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:

@@ -17,6 +17,7 @@ from core.rpc.status import error_from_rpc
 from core.udf.function_policy import FunctionPolicy
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
+from planner.bundle_uploads import BundleUploads
 from planner.catalog import Catalog
 from planner.catalog_service import CatalogServicer
 from planner.plan_maker import PlanMaker
@@ -45,16 +46,19 @@ class Planner:
         self._settings = settings
         self._pool: BlockingPool | None = None
         self._coordinator: grpc.aio.Channel | None = None
+        self._uploads: BundleUploads | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Add CatalogService, PlannerService and PlanningService; return their names."""
         self._pool = BlockingPool(_THREADS, name="planner")
         settings = self._settings
         tables = LanceTables(roots=DatabaseRoots(settings.server.database_roots))
-        policy = FunctionPolicy(settings.udf.allow, settings.udf.entrypoints)
+        allowed = settings.udf
+        policy = FunctionPolicy(allowed.allow, allowed.entrypoints, allowed.max_bundle_mb << 20)
         registry = functools.partial(UdfRegistry, workers_python=settings.spark.python_version, policy=policy)
         views, new_views = ViewReader(tables, registry), ViewCatalog(tables, registry)
-        catalog = CatalogServicer(Catalog(tables, registry), new_views, views, self._pool, self._commit)
+        self._uploads = BundleUploads(allowed, registry)
+        catalog = CatalogServicer(Catalog(tables, registry), new_views, views, self._pool, self._commit, self._uploads)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
         plans = PlanMaker(tables, registry=registry)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
@@ -63,6 +67,8 @@ class Planner:
 
     async def stop(self) -> None:
         """Drop what waits and close the channel to the coordinator."""
+        if self._uploads is not None:
+            await self._uploads.close()
         if self._pool is not None:
             self._pool.close()
         if self._coordinator is not None:

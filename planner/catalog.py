@@ -132,6 +132,12 @@ class Catalog:
         """
         _check_named(columns)
         snapshot = self.table(database, table)
+        if from_metadata(snapshot.metadata) is not None:
+            raise FailedPrecondition(
+                "IS_A_VIEW",
+                f"'{table}' is a view: AlterMaterializedView gives its columns other functions",
+                table=table,
+            )
         binding.check_request((field.arrow for field in snapshot.fields), request_id, body)
         registry = self.registry(database)
         fields: list[pa.Field] = []

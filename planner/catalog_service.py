@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
 
 from core.crash_points import crash_point
 from core.domain.udf import UdfDefinition
+from core.errors import InvalidArgument
 from core.lance_io.udf_registry import Registered
 from core.rpc import convert, convert_views, paging
 from core.rpc.auth.requirements import check_code
@@ -17,9 +19,11 @@ from core.rpc.blocking import BlockingPool
 from core.rpc.convert_types import schema_to_json
 from core.rpc.convert_values import number_from_proto, ref_to_proto
 from core.rpc.request_digest import body_digest
+from core.udf.definition_checks import is_sha256
 from core.udf.validation import NewColumn
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, udf_pb2
 from leman_internal.v1 import submission_pb2
+from planner.bundle_uploads import AnnouncedBundle, BundleUploads
 from planner.catalog import Addition, Catalog, computed_columns
 from planner.views.alteration import ViewChange
 from planner.views.catalog import ViewCatalog
@@ -38,12 +42,14 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         views: ViewReader,
         pool: BlockingPool,
         commit: Callable[[submission_pb2.SubmitCommitRequest], Awaitable[int]],
+        uploads: BundleUploads,
     ) -> None:
         self._catalog = catalog
         self._new_views = new_views
         self._views = views
         self._pool = pool
         self._commit = commit
+        self._uploads = uploads
 
     async def RegisterUdf(
         self, request: catalog_pb2.RegisterUdfRequest, _context: Context
@@ -57,6 +63,13 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             return registry.put(udf, request.bundle)
 
         return catalog_pb2.RegisterUdfResponse(created=await self._pool.run(put))
+
+    async def UploadBundle(
+        self, requests: AsyncIterator[catalog_pb2.UploadBundleRequest], _context: Context
+    ) -> catalog_pb2.UploadBundleResponse:
+        announced = _announced(await anext(requests, None))
+        async with contextlib.aclosing(_bytes(requests)) as pieces:
+            return catalog_pb2.UploadBundleResponse(created=await self._uploads.take(announced, pieces))
 
     async def GetUdf(self, request: catalog_pb2.GetUdfRequest, _context: Context) -> catalog_pb2.GetUdfResponse:
         def get() -> tuple[UdfDefinition, bool]:
@@ -87,11 +100,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def AlterColumns(
         self, request: catalog_pb2.AlterColumnsRequest, _context: Context
     ) -> catalog_pb2.AlterColumnsResponse:
-        asked = _wanted(request)
-        change = await self._pool.run(self._new_views.alteration, *asked)
-        if change is not None:
-            return catalog_pb2.AlterColumnsResponse(version=await self._alter_view(change))
-        wanted = await self._pool.run(self._catalog.alteration, *asked, body_digest(request))
+        wanted = await self._pool.run(self._catalog.alteration, *_wanted(request), body_digest(request))
         operation = submission_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
         return catalog_pb2.AlterColumnsResponse(version=await self._submit(wanted, bind_columns=operation))
 
@@ -99,10 +108,24 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         request = submission_pb2.SubmitCommitRequest(uri=wanted.uri, request_id=wanted.request_id, **operation)
         return await self._commit(request)
 
-    async def _alter_view(self, change: ViewChange) -> int:
-        if not change.metadata:
-            return change.version
-        return await self._commit(
+    async def AlterMaterializedView(
+        self, request: catalog_pb2.AlterMaterializedViewRequest, _context: Context
+    ) -> catalog_pb2.AlterMaterializedViewResponse:
+        if list(request.update_mask.paths) != ["functions"]:
+            raise InvalidArgument(
+                "BAD_UPDATE_MASK", "update_mask names what is changed: functions", field="update_mask"
+            )
+        database, name = request.view.database, request.view.table
+        functions = [convert_views.function_from_proto(function) for function in request.functions]
+        asked = (database, name, functions, request.request_id, body_digest(request))
+        change = await self._pool.run(self._new_views.alteration, *asked)
+        if change is not None and change.metadata:
+            await self._alter_view(change)
+        view = await self._pool.run(self._views.view, database, name)
+        return catalog_pb2.AlterMaterializedViewResponse(view=convert_views.view_to_proto(view))
+
+    async def _alter_view(self, change: ViewChange) -> None:
+        await self._commit(
             submission_pb2.SubmitCommitRequest(
                 uri=change.uri,
                 incarnation=change.incarnation,
@@ -170,6 +193,38 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     ) -> catalog_pb2.GetMaterializedViewResponse:
         view = await self._pool.run(self._views.view, request.view.database, request.view.table)
         return catalog_pb2.GetMaterializedViewResponse(view=convert_views.view_to_proto(view))
+
+    async def ListMaterializedViews(
+        self, request: catalog_pb2.ListMaterializedViewsRequest, _context: Context
+    ) -> catalog_pb2.ListMaterializedViewsResponse:
+        page = paging.read_page(request.page_size, request.page_token, f"ListMaterializedViews {request.database}")
+        after = page.after if isinstance(page.after, str) else ""
+        found = await self._pool.run(self._new_views.views, request.database, after, page.size)
+        return catalog_pb2.ListMaterializedViewsResponse(
+            views=[convert_views.summary_to_proto(view) for view in found.views],
+            next_page_token=page.token(found.last) if found.last else "",
+            warnings=found.warnings,
+        )
+
+
+def _announced(message: catalog_pb2.UploadBundleRequest | None) -> AnnouncedBundle:
+    if message is None or message.WhichOneof("part") != "header":
+        raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
+    header = message.header
+    if not header.database:
+        raise InvalidArgument("MISSING_FIELD", "header.database is not set", field="header.database")
+    if not is_sha256(header.sha256):  # it becomes a part of a path
+        raise InvalidArgument("BAD_UDF", "header.sha256 is no sha256 in lower-case hex", field="header.sha256")
+    if header.size_bytes < 1:
+        raise InvalidArgument("BAD_NUMBER", f"a bundle has no {header.size_bytes} bytes", field="header.size_bytes")
+    return AnnouncedBundle(database=header.database, sha256=header.sha256, size_bytes=header.size_bytes)
+
+
+async def _bytes(requests: AsyncIterator[catalog_pb2.UploadBundleRequest]) -> AsyncGenerator[bytes, None]:
+    async for request in requests:
+        if request.WhichOneof("part") == "header":
+            raise InvalidArgument("BAD_STREAM", "Only the first message is a header", field="header")
+        yield request.data
 
 
 def _wanted(

@@ -1,14 +1,15 @@
-"""Tables that go, and tables that get another name: one at a time, while nothing is committed to them."""
+"""Tables and views that go, and tables that get another name: one at a time, while nothing is committed to them."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.lance_io import table_removal
+from commit_coordinator.lance_io import table_removal, view_drop
 from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from commit_coordinator.requests import CommitResult
 from core.errors import Aborted, Unavailable
+from core.locations import database_and_table
 from core.rpc.blocking import BlockingPool
 
 _THREADS = 2
@@ -36,6 +37,19 @@ class Names:
             await self._pool.run(table_removal.remove, uri)
             self._queues.forget(uri)
         return CommitResult(0, operation="DropTable")
+
+    async def drop_view(self, uri: str, *, force: bool) -> CommitResult:
+        """Remove a view.
+
+        Raises:
+            LemanError: what `CommitService.DropView` (protos/leman/v1/commit.proto) names.
+        """
+        database, name = database_and_table(uri)
+        async with self._queues.alone(uri):
+            await self._pool.run(partial(view_drop.check, database, name, force=force))
+            await self._pool.run(view_drop.drop, database, name)
+            self._queues.forget(uri)
+        return CommitResult(0, operation="DropView")
 
     async def rename(self, uri: str, new_uri: str, request_id: str, body: str, *, force: bool) -> CommitResult:
         """Give a table another name.

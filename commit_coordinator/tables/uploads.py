@@ -11,19 +11,19 @@ from commit_coordinator.lance_io.row_staging import StagedRows
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.requests import CommitResult
 from commit_coordinator.tables.changes import APPEND, replaced
-from commit_coordinator.tables.concurrency_limit import Places
 from commit_coordinator.tables.incoming import Incoming
 from commit_coordinator.tables.requests import AppendRowsRequest
 from core.config import Commit
 from core.errors import Aborted, Internal, LemanError, Unavailable
 from core.rpc.blocking import BlockingPool
+from core.rpc.concurrency_limit import CallPlaces
 
 
 class Uploads:
     """All uploads of a process. A file is removed unless its rows are in the table, or that is not known."""
 
     def __init__(self, settings: Commit, queues: CommitQueues, memory: RequestMemory) -> None:
-        self._places = Places(settings.max_uploads, "TOO_MANY_UPLOADS", "calls of AppendRows")
+        self._places = CallPlaces(settings.max_uploads, "TOO_MANY_UPLOADS", "calls of AppendRows")
         self._idle_seconds = settings.upload_idle_seconds
         self._queues = queues
         self._memory = memory

@@ -108,6 +108,13 @@ class Udf(Section):
     entrypoints: tuple[str, ...] = ()
     """Entrypoints that may be named, as patterns of `package.module:name` in which `*` stands for anything. Empty: all;
     as that is whatever is installed on the workers, registering one takes the right `code` then."""
+    max_bundle_mb: int = Field(default=256, ge=1, le=16384)
+    """Largest bundle that is taken, in MiB: the pickled code of a function with what it holds. What does not fit into a
+    message of `LEMAN_SERVER__MAX_MESSAGE_MB` comes by `UploadBundle`."""
+    max_uploads: int = Field(default=4, ge=1)
+    """Calls of UploadBundle that may run at once; more are refused with RESOURCE_EXHAUSTED."""
+    upload_idle_seconds: float = Field(default=60.0, gt=0)
+    """Seconds after which a call of UploadBundle is ended that sends nothing."""
 
 
 class Peers(Section):

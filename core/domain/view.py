@@ -131,6 +131,25 @@ class ViewDefinition:
         inputs = {function.name: function.inputs for function in self.query.functions}
         return {name: f"{by}({', '.join(inputs[name])})" for name, by in self.filled.items() if name in inputs}
 
+    @property
+    def stale(self) -> tuple[str, ...]:
+        """Return the function columns whose values are of another function, or of other inputs, than the query says."""
+        wanted = {f.name: f"{f.udf_name}@{f.udf_version}" for f in self.query.functions}
+        return tuple(name for name, function in wanted.items() if self.filled.get(name) != function)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSummary:
+    """A view as a listing tells of it."""
+
+    uri: str
+    name: str
+    version: int
+    definition: ViewDefinition
+    row_count: int
+    #: The rows that queries show; None where rows would have to be read to count them.
+    rows_set: int | None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializedView:

@@ -7,7 +7,6 @@ unpickled here.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ from core import whole_files
 from core.domain.udf import UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
 from core.filesystems import filesystem_of
+from core.lance_io import udf_bundles
+from core.lance_io.udf_bundles import Bundles
 from core.storage_errors import in_use
 from core.udf import codec
 from core.udf.definition_checks import check_definition, check_identity
@@ -25,7 +26,7 @@ from core.udf.function_policy import ALL_FUNCTIONS, FunctionPolicy
 from core.udf.python_versions import PYTHON, check_python
 
 FOLDER = "_leman/udfs"
-_DEFINITION, _BUNDLE = ".json", ".bundle"
+_DEFINITION, _BUNDLE = ".json", udf_bundles.ENDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class UdfRegistry:
         self._database = database.rstrip("/")
         self._files, root = filesystem_of(self._database)
         self._root = f"{root}/{FOLDER}"
+        #: The code of functions in Python.
+        self.bundles = Bundles(self._files, self._root, f"Functions of {self._database}", policy.max_bundle_bytes)
 
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
         """Store a function; False: the same one was there already.
@@ -80,7 +83,7 @@ class UdfRegistry:
         `bundle` may be empty where its digest is stored.
 
         Raises:
-            InvalidArgument: BAD_UDF.
+            InvalidArgument: BAD_UDF, BUNDLE_TOO_LARGE.
             FailedPrecondition: UDF_PYTHON_MISMATCH, UDF_DIGEST_MISMATCH, UDF_BUNDLE_MISSING.
             AlreadyExists: UDF_EXISTS.
             PermissionDenied: UDF_NOT_ALLOWED.
@@ -169,14 +172,13 @@ class UdfRegistry:
         """
         path = f"{self._root}/{name}"
         try:
+            if name.endswith(_BUNDLE):
+                return StoredFunction(None, *self.bundles.check(name))
             content = self._load(path)
         except FileNotFoundError:
             raise NotFound("FILE_MISSING", f"{path} is gone", path=path) from None
-        if name.endswith(_BUNDLE):
-            whole = hashlib.sha256(content).hexdigest() == name.removesuffix(_BUNDLE)
-            return StoredFunction(None, whole, len(content))
         udf = _decoded(path, content).udf
-        there = not udf.bundle_sha256 or self._size(self._bundle_path(udf)) == udf.bundle_size
+        there = not udf.bundle_sha256 or self._size(self.bundles.path(udf.bundle_sha256)) == udf.bundle_size
         return StoredFunction(udf, there, len(content))
 
     def bundle_uri(self, udf: UdfDefinition) -> str:
@@ -195,11 +197,7 @@ class UdfRegistry:
         return known == udf
 
     def _has_bundle(self, udf: UdfDefinition) -> bool:
-        path = self._bundle_path(udf)
-        return self._size(path) == udf.bundle_size and hashlib.sha256(self._load(path)).hexdigest() == udf.bundle_sha256
-
-    def _bundle_path(self, udf: UdfDefinition) -> str:
-        return f"{self._root}/{udf.bundle_sha256}{_BUNDLE}"
+        return self.bundles.has(udf.bundle_sha256, udf.bundle_size)
 
     def _put_bundle(self, udf: UdfDefinition, bundle: bytes) -> None:
         if not udf.bundle_sha256:
@@ -211,15 +209,7 @@ class UdfRegistry:
                     f"The bundle of function {udf.name}@{udf.version} is not stored, or is damaged: send it along",
                 )
             return
-        digest = hashlib.sha256(bundle).hexdigest()
-        if digest != udf.bundle_sha256 or len(bundle) != udf.bundle_size:
-            raise FailedPrecondition(
-                "UDF_DIGEST_MISMATCH",
-                f"The bundle of function {udf.name}@{udf.version} has {len(bundle)} bytes with sha256 "
-                f"{digest}; {udf.bundle_size} bytes with sha256 {udf.bundle_sha256} were announced",
-            )
-        if not self._has_bundle(udf):  # a damaged one is healed
-            self._write(self._bundle_path(udf), bundle)
+        self.bundles.put(udf.bundle_sha256, udf.bundle_size, bundle)
 
     def _entries(self, prefix: str = "") -> Iterator[Registered]:
         with self._in_use():

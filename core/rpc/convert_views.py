@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from core.domain.refresh import ChangeKind, RefreshMode, RefreshPolicy, RefreshReason, RefreshResult, RefreshSpec
-from core.domain.view import INTERNAL_COLUMNS, MaterializedView, ViewColumn, ViewFunction, ViewQuery
+from core.domain.view import INTERNAL_COLUMNS, MaterializedView, ViewColumn, ViewFunction, ViewQuery, ViewSummary
 from core.errors import InvalidArgument
 from core.rpc import convert
 from core.rpc.convert_types import schema_to_json
@@ -174,6 +174,22 @@ def view_to_proto(view: MaterializedView) -> catalog_pb2.MaterializedView:
         rows_set=view.rows_set,
         schema=convert.schema_to_bytes(visible_schema(view.schema)),
         json_schema=schema_to_json(visible_schema(view.schema)),
+        stale_columns=view.definition.stale,
+    )
+
+
+def summary_to_proto(view: ViewSummary) -> catalog_pb2.MaterializedViewSummary:
+    query = view.definition.query
+    return catalog_pb2.MaterializedViewSummary(
+        name=view.name,
+        uri=view.uri,
+        version=view.version,
+        source=catalog_pb2.TableRef(database=query.database, table=query.table),
+        source_version=view.definition.base_version,
+        row_reference=_ROW_REFERENCES[int(view.definition.format)],
+        row_count=view.row_count,
+        rows_set=view.rows_set,
+        stale_columns=view.definition.stale,
     )
 
 

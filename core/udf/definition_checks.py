@@ -37,6 +37,11 @@ def check_identity(name: str, version: str) -> None:
             )
 
 
+def is_sha256(text: str) -> bool:
+    """Tell whether a text is a sha256 in lower-case hex."""
+    return _SHA256.fullmatch(text) is not None
+
+
 def check_definition(udf: UdfDefinition) -> None:
     """Refuse a definition that contradicts itself.
 
@@ -51,7 +56,7 @@ def check_definition(udf: UdfDefinition) -> None:
         return
     if bool(udf.bundle_sha256) == bool(udf.entrypoint):
         raise _bad(udf, "needs either a bundle or an entrypoint", "code")
-    if udf.bundle_sha256 and (not _SHA256.fullmatch(udf.bundle_sha256) or not udf.bundle_python):
+    if udf.bundle_sha256 and (not is_sha256(udf.bundle_sha256) or not udf.bundle_python):
         raise _bad(udf, "needs its bundle's sha256 in lower-case hex and its Python version", "python_bundle")
     if udf.entrypoint and udf.entrypoint.count(":") != 1:
         raise _bad(udf, "needs an entrypoint like package.module:name", "entrypoint")

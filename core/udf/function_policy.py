@@ -1,4 +1,4 @@
-"""Which functions may be registered and run: by kind, by where their code is, by entrypoint."""
+"""Which functions may be registered and run: by kind, by where their code is, by entrypoint; and how large that is."""
 
 from __future__ import annotations
 
@@ -14,12 +14,28 @@ _EVERYTHING = (*(kind.value for kind in UdfKind), PICKLED, ENTRYPOINT)
 
 @dataclass(frozen=True, slots=True)
 class FunctionPolicy:
-    """What settings allow (`LEMAN_UDF__ALLOW`, `LEMAN_UDF__ENTRYPOINTS`); by itself everything."""
+    """What settings allow (`LEMAN_UDF__…`); by itself everything."""
 
     #: Values of `UdfKind`, and `PICKLED` and `ENTRYPOINT`.
     kinds: tuple[str, ...] = _EVERYTHING
     #: Patterns of entrypoints; empty: all.
     entrypoints: tuple[str, ...] = ()
+    #: The largest bundle that is taken; 0: any.
+    max_bundle_bytes: int = 0
+
+    def check_pickled(self) -> None:
+        """Refuse pickled code, whatever function it is of.
+
+        Raises:
+            PermissionDenied: UDF_NOT_ALLOWED.
+        """
+        if PICKLED not in self.kinds:
+            raise PermissionDenied(
+                "UDF_NOT_ALLOWED",
+                "These services run no pickled functions (LEMAN_UDF__ALLOW): use an entrypoint or SQL, or ask whoever "
+                "runs the services",
+                setting="LEMAN_UDF__ALLOW",
+            )
 
     def check(self, udf: UdfDefinition) -> None:
         """Refuse a function that is not allowed, whoever asks.

@@ -32,6 +32,10 @@ RECORD_PREFIX = "source-"
 #: The request that made the view, and a digest of what it asked for: the same request again is answered with it.
 MADE_BY = f"{PREFIX}request"
 
+#: The last alterations, newest first: JSON of pairs of a digest of what was asked for, and the request's id.
+ALTERED_BY = f"{PREFIX}altered"
+MOST_ALTERATIONS = 16
+
 #: Digest of the entries that `_COVERED` names.
 DIGEST = f"{PREFIX}digest"
 
@@ -116,6 +120,20 @@ def request(request_id: str, query: ViewQuery, max_rows_per_fragment: int) -> st
 def made_by(metadata: Mapping[bytes, bytes]) -> str:
     """Return what is noted of the request that made a view; empty: it had no id."""
     return metadata.get(MADE_BY.encode(), b"").decode()
+
+
+def alterations(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
+    """Return the last alterations of a view, newest first: request id → digest of what was asked for."""
+    try:
+        return {str(request_id): str(body) for body, request_id in json.loads(metadata.get(ALTERED_BY.encode(), b"[]"))}
+    except (ValueError, TypeError):  # no digest covers it: a request that is not remembered is made once more
+        return {}
+
+
+def with_alteration(metadata: Mapping[bytes, bytes], request_id: str, body: str) -> dict[str, str]:
+    """Return the metadata that says of one more alteration which request it was."""
+    noted = {request_id: body, **alterations(metadata)}
+    return {ALTERED_BY: _text([[by, known] for known, by in noted.items()][:MOST_ALTERATIONS])}
 
 
 def same_id(noted: str, other: str) -> bool:

@@ -12,8 +12,7 @@ from core.domain.view import ViewDefinition, ViewFunction
 from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io.udf_registry import UdfRegistry
 from core.udf import validation
-from core.udf.validation import NewColumn
-from core.views.metadata import with_query
+from core.views.metadata import with_alteration, with_query
 from planner.views.query_resolution import inputs_of
 
 _KEEP_TYPE = "A column of a view keeps its type: make another view, or cast the function's result"
@@ -34,31 +33,36 @@ class ViewChange:
 def alter(
     view: TableSnapshot,
     definition: ViewDefinition,
-    columns: Sequence[NewColumn],
+    functions: Sequence[ViewFunction],
     registry: UdfRegistry,
     source: TableSnapshot,
     *,
     has_values: bool,
     request_id: str,
+    body: str,
 ) -> ViewChange:
     """Check the new functions of a view's columns and return what its metadata is to say.
 
     Args:
+        functions: of columns that the view has, by name; without inputs, those of the column or of the function.
         source: its latest version.
         has_values: whether any row of the view has been filled.
+        body: tells the request from another one under the same id.
 
     Raises:
-        LemanError: what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names.
+        LemanError: what `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto) names.
     """
-    names = [column.name for column in columns]
+    names = [function.name for function in functions]
     if not names or len(set(names)) < len(names):
-        raise InvalidArgument("BAD_REQUEST", f"name each column once: {', '.join(names)}", field="columns")
+        raise InvalidArgument("BAD_REQUEST", f"name each column once: {', '.join(names)}", field="functions")
     changed = definition
-    for column in columns:
-        changed = _altered(view, changed, column, registry, source)
+    for function in functions:
+        changed = _altered(view, changed, function, registry, source)
     if not has_values:
         changed = replace(changed, filled=filled_by(changed.query.functions))
     metadata = with_query(changed) if changed != definition else {}
+    if metadata and request_id:
+        metadata |= with_alteration(view.metadata, request_id, body)
     return ViewChange(
         uri=view.uri,
         incarnation=view.incarnation,
@@ -74,45 +78,35 @@ def filled_by(functions: Sequence[ViewFunction]) -> dict[str, str]:
 
 
 def _altered(
-    view: TableSnapshot, definition: ViewDefinition, column: NewColumn, registry: UdfRegistry, source: TableSnapshot
+    view: TableSnapshot, definition: ViewDefinition, wanted: ViewFunction, registry: UdfRegistry, source: TableSnapshot
 ) -> ViewDefinition:
-    before = next((f for f in definition.query.functions if f.name == column.name), None)
-    own = view.column(column.name)
+    before = next((f for f in definition.query.functions if f.name == wanted.name), None)
+    own = view.column(wanted.name)
     if before is None or own is None:
         raise FailedPrecondition(
             "COLUMN_NOT_DEFINED",
-            f"Column {column.name} is not defined in this table: no function of the view's query computes it",
-            column=column.name,
+            f"Column {wanted.name} is not defined in this table: no function of the view's query computes it",
+            column=wanted.name,
         )
-    udf = _function(column, registry)
-    inputs = column.input_columns or _kept(before, udf, registry)
-    after = ViewFunction(column.name, udf.name, udf.version, inputs)
+    udf = _function(wanted, registry)
+    inputs = wanted.inputs or _kept(before, udf, registry)
+    after = ViewFunction(wanted.name, udf.name, udf.version, inputs)
     after = replace(after, inputs=inputs_of(after, udf, source))
     validation.check_output_type(own, udf, _KEEP_TYPE)
-    functions = tuple(after if f.name == column.name else f for f in definition.query.functions)
+    functions = tuple(after if f.name == wanted.name else f for f in definition.query.functions)
     filled = definition.filled
     if after.inputs != before.inputs:  # what filled it is known by name and version only
-        filled = {name: by for name, by in filled.items() if name != column.name}
+        filled = {name: by for name, by in filled.items() if name != wanted.name}
     return replace(definition, query=replace(definition.query, functions=functions), filled=filled)
 
 
-def _function(column: NewColumn, registry: UdfRegistry) -> UdfDefinition:
-    if column.sql_expression:
-        raise InvalidArgument(
-            "BAD_REQUEST",
-            f"column {column.name}: a SQL expression is part of the view's query. Make another view for it",
-            field="columns.sql_expression",
-        )
-    if column.keep_values:
-        raise InvalidArgument(
-            "BAD_REQUEST",
-            f"column {column.name}: all values of a view's column are of one function; leave keep_values out",
-            field="columns.keep_values",
-        )
-    udf = registry.usable(column.udf_name, column.udf_version)
+def _function(wanted: ViewFunction, registry: UdfRegistry) -> UdfDefinition:
+    udf = registry.usable(wanted.udf_name, wanted.udf_version)
     if udf.kind is UdfKind.SQL:
         raise InvalidArgument(
-            "BAD_REQUEST", f"column {column.name}: function {udf.name} is SQL, the column's is not", field="columns"
+            "BAD_REQUEST",
+            f"column {wanted.name}: function {udf.name} is SQL, which is part of a view's query. Make another view",
+            field="functions.udf",
         )
     return udf
 

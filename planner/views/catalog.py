@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from core.domain.table import TableSnapshot
-from core.domain.view import ViewDefinition, ViewFormat, ViewQuery
-from core.errors import AlreadyExists, InvalidArgument, NotFound
+from core.domain.view import ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from core.errors import AlreadyExists, InvalidArgument, NotFound, reused
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.locations import canonical_database, table_uri
-from core.udf.validation import NewColumn
-from core.views.metadata import MADE_BY, from_metadata, identity, made_by, request, same_id, write
+from core.views.metadata import MADE_BY, alterations, from_metadata, identity, made_by, request, same_id, write
 from planner.catalog import check_not_scratch
 from planner.request_resolution import check_format
 from planner.views.alteration import ViewChange, alter, filled_by
 from planner.views.fill_state import classify
 from planner.views.query_resolution import resolve
-from planner.views.refresh_reader import set_rows_of
+from planner.views.refresh_reader import not_a_view, set_rows_of
+from planner.views.view_listing import ViewPage, list_views
 
 _MOST_NAME_BYTES = 200
 
@@ -85,22 +85,43 @@ class ViewCatalog:
         warnings = _warnings(query.table, source)
         return Creation(uri=uri, schema=write(schema, definition), warnings=warnings, done=made is not None)
 
-    def alteration(self, database: str, name: str, columns: Sequence[NewColumn], request_id: str) -> ViewChange | None:
-        """Check a change of a view's functions; None where the table is no view.
+    def alteration(
+        self, database: str, name: str, functions: Sequence[ViewFunction], request_id: str, body: str = ""
+    ) -> ViewChange | None:
+        """Check a change of a view's functions; None where this very request made it before.
+
+        Args:
+            body: tells the request from another one under the same id.
 
         Raises:
-            LemanError: what `planner.views.alteration.alter` raises.
+            LemanError: what `CatalogService.AlterMaterializedView` (protos/leman/v1/catalog.proto) names.
         """
         home = canonical_database(database)
         view = self._tables.snapshot(table_uri(home, name))
         definition = from_metadata(view.metadata)
         if definition is None:
+            raise not_a_view(name)
+        known = alterations(view.metadata).get(request_id)
+        if known is not None:
+            if known != body:
+                raise reused(request_id)
             return None
         source = self._tables.snapshot(definition.source_uri)
         has_values = bool(classify(view, set_rows_of(view)).rows_set)
         return alter(
-            view, definition, columns, self._registry(home), source, has_values=has_values, request_id=request_id
+            view,
+            definition,
+            functions,
+            self._registry(home),
+            source,
+            has_values=has_values,
+            request_id=request_id,
+            body=body,
         )
+
+    def views(self, database: str, after: str, size: int) -> ViewPage:
+        """Return views of a database; see `planner.views.view_listing.list_views`."""
+        return list_views(self._tables, database, after, size)
 
     def _existing(self, uri: str) -> TableSnapshot | None:
         try:

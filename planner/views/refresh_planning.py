@@ -80,7 +80,7 @@ def plan_refresh(
     _check_row_ids(case, broken)
     check_view(case.view, case.definition)
     check_source(case.view, case.definition, None if broken else case.base, case.target, functions)
-    stale = _stale(case.definition)
+    stale = case.definition.stale
     decided = _decide(case, broken, classify(case.view, set_rows or {}), stale)
     return RefreshPlan(
         uri=case.view.uri,
@@ -148,15 +148,6 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
         f"Cannot refresh materialized view to version {case.target.version}: {problem}. {advice}",
         source_version=version,
         target_version=case.target.version,
-    )
-
-
-def _stale(definition: ViewDefinition) -> tuple[str, ...]:
-    """Return the names of function columns whose values another function version computed."""
-    return tuple(
-        function.name
-        for function in definition.query.functions
-        if definition.filled.get(function.name) != f"{function.udf_name}@{function.udf_version}"
     )
 
 

@@ -85,11 +85,7 @@ class ViewReader:
         view = self._tables.snapshot(table_uri(database, name))
         definition = from_metadata(view.metadata)
         if definition is None:
-            raise FailedPrecondition(
-                "NOT_A_VIEW",
-                f"Table '{name}' is not a materialized view: it has no query to be refreshed from",
-                table=name,
-            )
+            raise not_a_view(name)
         return view, definition
 
     def _case(self, view: TableSnapshot, spec: RefreshSpec, definition: ViewDefinition, target: TableSnapshot) -> Case:
@@ -163,6 +159,13 @@ class ViewReader:
                 f"{target.version} of the source it gives {found}. Drop the view and create it again",
                 column=column.name,
             )
+
+
+def not_a_view(name: str) -> FailedPrecondition:
+    """Return the error (NOT_A_VIEW) of what is asked of a view, and of a table."""
+    return FailedPrecondition(
+        "NOT_A_VIEW", f"Table '{name}' is not a materialized view: it has no query to be refreshed from", table=name
+    )
 
 
 def _check_spec(spec: RefreshSpec) -> None:

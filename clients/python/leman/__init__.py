@@ -37,7 +37,7 @@ from leman._table_model import (
 from leman._udf import UDF, udf
 from leman._verify import Finding, Verification, Verified
 from leman._view import View
-from leman._view_model import RefreshPlan, ViewColumn, ViewFunction, ViewInfo, ViewQuery
+from leman._view_model import RefreshPlan, ViewColumn, ViewFunction, ViewInfo, ViewQuery, ViewSummary
 from leman.error_handling import ErrorHandlingConfig, Fail, Retry, Skip
 from leman.errors import JobCancelled, JobFailed, LemanError
 
@@ -84,6 +84,7 @@ __all__ = [
     "ViewFunction",
     "ViewInfo",
     "ViewQuery",
+    "ViewSummary",
     "connect",
     "sql",
     "udf",

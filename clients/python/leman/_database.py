@@ -22,7 +22,8 @@ from leman._tracebacks import boundary, warn
 from leman._udf import UDF
 from leman._verify import Verification, verify
 from leman._view import View, create_view
-from leman._view_model import VIEW_KEY
+from leman._view_model import VIEW_KEY, ViewSummary
+from leman._view_wire import view_summary
 from leman._wire_values import ref
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, tables_pb2
@@ -178,7 +179,9 @@ class Database:
         Raises TableNotFound, and FailedPrecondition whose `reason` is NOT_A_VIEW or VIEW_IN_USE.
         """
         request = commit_pb2.DropViewRequest(
-            view=catalog_pb2.TableRef(database=self.uri, table=check_name(name, "view")), force=force
+            view=catalog_pb2.TableRef(database=self.uri, table=check_name(name, "view")),
+            force=force,
+            request_id=uuid.uuid4().hex,
         )
         self._services.commits.DropView(request)
 
@@ -205,6 +208,21 @@ class Database:
             )
         )
         return [name for page in requests for name in page.tables]
+
+    @boundary
+    def views(self) -> list[ViewSummary]:
+        """The materialized views, by name; `open_view` has more of each. A UserWarning tells of a view that is damaged,
+        and of a table that cannot be read: these are left out."""
+        found = []
+        for page in pages(
+            lambda token, size: self._services.catalog.ListMaterializedViews(
+                catalog_pb2.ListMaterializedViewsRequest(database=self.uri, page_size=size, page_token=token)
+            )
+        ):
+            found += [view_summary(item) for item in page.views]
+            for text in page.warnings:
+                warn(text)
+        return found
 
     @boundary
     def udfs(self) -> list[UdfInfo]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from leman import _bundle_upload
 from leman._channel import Services
 from leman._types import is_blob
 from leman._udf import UDF
 from leman._wire import schema
 from leman._wire_values import given, ref, seconds
-from leman.errors import DataLoss, InvalidArgument, ResourceExhausted, UdfExists, UdfNotFound
+from leman.errors import DataLoss, InvalidArgument, UdfExists, UdfNotFound
 from leman.v1 import catalog_pb2, udf_pb2
 
 
@@ -78,11 +79,17 @@ class Registration:
     def _upload(self, udf: UDF, definition: udf_pb2.UdfDefinition) -> udf_pb2.UdfDefinition:
         described, data = udf.bundle()
         definition.python_bundle.CopyFrom(described)
-        request = catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition, bundle=data)
+        request = catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition)
         try:
+            if len(data) > _bundle_upload.INLINE_BYTES:
+                _bundle_upload.upload(self._services, self._database, described, data)
+            else:
+                request.bundle = data
             self._services.catalog.RegisterUdf(request)
-        except ResourceExhausted as error:
-            raise ResourceExhausted(
+        except InvalidArgument as error:
+            if error.reason != "BUNDLE_TOO_LARGE":
+                raise
+            raise InvalidArgument(
                 f"UDF '{udf.name}' is too large to send ({len(data):,} bytes). Load large data in __init__ of a class"
                 f" instead of holding it in a global. ({error.message})",
                 reason=error.reason,

@@ -33,8 +33,9 @@ IS_SET = "__is_set"
 INTERNAL_COLUMNS = ("__source_row_id", IS_SET)
 
 
-ViewFunctionColumn = UDF | tuple[UDF, Sequence[str]]
-"""A function, or a function and the source's columns that take the place of its inputs."""
+ViewFunctionColumn = UDF | tuple[UDF | str, Sequence[str]]
+"""A function, or a function and the source's columns that take the place of its inputs (empty: as before, or as the
+function names them). In such a pair it may be a registered one, `name` or `name@version`."""
 
 
 class View(Relation):
@@ -172,22 +173,21 @@ class View(Relation):
     @boundary
     def alter_columns(self, columns: Mapping[str, ViewFunctionColumn]) -> int:
         """Give function columns of the view other functions: all of them or none. The next refresh computes these
-        columns, and no others, for every row; until then they keep their values. `columns`: name to a function, or to
-        `(function, [columns of the source])`. Returns the version of the view with the change. All values of a
-        view's column are of one function.
+        columns, and no others, for every row; until then they keep their values, and `describe().stale_columns` names
+        them. `columns`: name to a function, or to `(function, [columns of the source])`. Returns the version of the
+        view with the change. All values of a view's column are of one function.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=uuid.uuid4().hex)
+        request = catalog_pb2.AlterMaterializedViewRequest(view=self.ref(), request_id=uuid.uuid4().hex)
+        request.update_mask.paths.append("functions")
         for name, value in columns.items():
             udf, inputs = value if isinstance(value, tuple) else (value, ())
-            if isinstance(udf, str | SqlExpression):
+            if isinstance(udf, SqlExpression) or isinstance(value, str):
                 raise InvalidArgument(f"column {name!r}: a view's SQL expressions are part of its query")
             found = self._registration.resolve(udf)
-            request.columns.add().column.MergeFrom(
-                catalog_pb2.NewColumn(name=name, udf=ref(found.name, found.version), input_columns=inputs)
-            )
-        return self._services.catalog.AlterColumns(request).version
+            request.functions.add(name=name, udf=ref(found.name, found.version), input_columns=inputs)
+        return self._services.catalog.AlterMaterializedView(request).view.version
 
     @boundary
     def _refresh(self, *, progress: bool | Callable[[Progress], object] | None, **asked: Any) -> RefreshResult:

@@ -62,12 +62,32 @@ class ViewQuery:
 class ViewInfo(TableInfo):
     """A view as it stands now. `row_count` and `schema` are what queries show: rows with values, without internal
     columns. `rows_unset`: placeholders that wait for a refresh. `row_reference`: `stable_row_id`, or `address` where
-    the source has no stable row ids: the view can only be refreshed to the version that it was made from."""
+    the source has no stable row ids: the view can only be refreshed to the version that it was made from.
+    `stale_columns`: those that got another function since their values were computed; a refresh computes them."""
 
     query: ViewQuery
     source_version: int
     rows_unset: int
     row_reference: str
+    stale_columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSummary:
+    """A view in a list. `row_count`, `rows_unset`, `row_reference` and `stale_columns`: as in `ViewInfo`. The numbers
+    are None where rows would have to be read to count them, as after a compaction of the view: `View.describe` reads
+    them."""
+
+    name: str
+    uri: str
+    version: int
+    source_database: str
+    source_table: str
+    source_version: int
+    row_reference: str
+    row_count: int | None
+    rows_unset: int | None
+    stale_columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leman import _wire
 from leman._table_model import TableInfo
-from leman._view_model import RefreshPlan, RefreshPolicy, ViewColumn, ViewFunction, ViewInfo, ViewQuery
+from leman._view_model import RefreshPlan, RefreshPolicy, ViewColumn, ViewFunction, ViewInfo, ViewQuery, ViewSummary
 from leman._wire_values import given, word
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, planner_pb2
@@ -27,6 +27,24 @@ def view_info(table: TableInfo, message: catalog_pb2.MaterializedView) -> ViewIn
         source_version=message.source_version,
         rows_unset=message.row_count - message.rows_set,
         row_reference=word(catalog_pb2.RowReference, message.row_reference, "ROW_REFERENCE_"),
+        stale_columns=tuple(message.stale_columns),
+    )
+
+
+def view_summary(message: catalog_pb2.MaterializedViewSummary) -> ViewSummary:
+    """A view in a list."""
+    rows_set = given(message, "rows_set")
+    return ViewSummary(
+        name=message.name,
+        uri=message.uri,
+        version=message.version,
+        source_database=message.source.database,
+        source_table=message.source.table,
+        source_version=message.source_version,
+        row_reference=word(catalog_pb2.RowReference, message.row_reference, "ROW_REFERENCE_"),
+        row_count=rows_set,
+        rows_unset=None if rows_set is None else message.row_count - rows_set,
+        stale_columns=tuple(message.stale_columns),
     )
 
 

@@ -199,3 +199,18 @@ def test_errors_are_not_stored_where_that_is_not_wanted(db):
     with pytest.raises(leman.JobFailed) as caught:
         table.backfill("ended", progress=False)
     assert [error.offset for error in table.get_errors(job_id=caught.value.job_id)] == [8]
+
+
+def test_a_function_larger_than_a_message_computes(db):
+    """Random data is what does not get smaller on its way."""
+    known = os.urandom(40 << 20)
+
+    def at(x: int) -> int:
+        return known[x]
+
+    table = db.create_table("t", numbers(20))
+    table.add_columns({"y": leman.udf(data_type=pa.int64(), version="1")(at)})
+    table.backfill("y", progress=False)
+    assert values(table, "y") == {x: known[x] for x in range(20)}
+    (bundle,) = Path(db.uri, "_leman", "udfs").glob("*.bundle")
+    assert bundle.stat().st_size > len(known)

@@ -7,6 +7,7 @@ import grpc
 import lance
 import pyarrow as pa
 import pytest
+from google.protobuf import field_mask_pb2
 
 from core.domain.plan import BackfillSpec, InputSource
 from core.domain.refresh import RefreshSpec
@@ -14,9 +15,11 @@ from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 from core.lance_io.tables import LanceTables
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.udf import binding
+from core.views.metadata import QUERY
 from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
 from leman_internal.v1 import planning_pb2
 from planner.plan_maker import PlanMaker
+from planner.views import view_listing
 from tests.integration.planner.planner_lake import rows
 from tests.integration.planner.test_planner_service import error_of, served
 from tests.integration.views.view_lake import UDF, ViewLake
@@ -173,16 +176,14 @@ def test_describing_its_table_shows_the_query(lake):
 # other functions
 
 
-def alter(lake, udf_name, version="", inputs=(), name="v", column="d", expression=""):
-    wanted = catalog_pb2.NewColumn(
-        name=column,
-        udf=udf_pb2.UdfRef(name=udf_name, version=version) if udf_name else None,
-        input_columns=inputs,
-        sql_expression=expression or None,
+def alter(lake, udf_name, version="", inputs=(), name="v", column="d", mask=("functions",), request_id=""):
+    udf = udf_pb2.UdfRef(name=udf_name, version=version)
+    return catalog_pb2.AlterMaterializedViewRequest(
+        view=catalog_pb2.TableRef(database=lake.database, table=name),
+        functions=[catalog_pb2.ViewFunction(name=column, udf=udf, input_columns=inputs)] if column else [],
+        update_mask=field_mask_pb2.FieldMask(paths=mask),
+        request_id=request_id,
     )
-    table = catalog_pb2.TableRef(database=lake.database, table=name)
-    altered = catalog_pb2.ColumnAlteration(column=wanted)
-    return catalog_pb2.AlterColumnsRequest(table=table, columns=[altered])
 
 
 def stale(plan):
@@ -201,21 +202,51 @@ def filled(lake):
     lake.registry.put(dataclasses.replace(UDF, version="2"))
     lake.registry.put(dataclasses.replace(UDF, name="other", input_columns=("body",), input_types=(pa.string(),)))
     lake.registry.put(dataclasses.replace(UDF, name="text", output_type=pa.string()))
+    lake.registry.put(UdfDefinition("sql", "1", UdfKind.SQL, ("x",), pa.int64(), sql_expression="x + 1"))
     return lake
+
+
+def test_an_alteration_that_is_sent_again_changes_nothing(filled):
+    """Neither right after it, nor when another one came after it."""
+
+    async def work(stubs):
+        first, other = alter(filled, "double", "2", request_id="one"), alter(filled, "double", "1", request_id="two")
+        versions = [(await stubs.catalog.AlterMaterializedView(r)).view.version for r in (first, first, other, first)]
+        taken = await error_of(stubs.catalog.AlterMaterializedView(alter(filled, "other", request_id="one")))
+        return versions, taken, await stubs.catalog.GetMaterializedView(described(filled))
+
+    before = filled.open().version
+    versions, taken, answer = served(work)
+    assert versions == [before + 1, before + 1, before + 2, before + 2]
+    assert (taken[0], taken[1].reason) == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    assert [f.udf.version for f in answer.view.query.functions] == ["1"]
+
+
+def test_columns_of_a_view_are_altered_as_a_views_only(filled):
+    async def work(stubs):
+        table = catalog_pb2.TableRef(database=filled.database, table="v")
+        column = catalog_pb2.NewColumn(name="d", udf=udf_pb2.UdfRef(name="double", version="2"))
+        altered = catalog_pb2.ColumnAlteration(column=column)
+        request = catalog_pb2.AlterColumnsRequest(table=table, columns=[altered])
+        return await error_of(stubs.catalog.AlterColumns(request))
+
+    code, error = served(work)
+    assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "IS_A_VIEW")
 
 
 def test_another_version_makes_the_column_stale(filled):
     async def work(stubs):
         before = filled.open().version
-        version = (await stubs.catalog.AlterColumns(alter(filled, "double", "2"))).version
+        altered = (await stubs.catalog.AlterMaterializedView(alter(filled, "double", "2"))).view
         plan = await stubs.planning.PlanRefresh(refresh(filled))
-        same = (await stubs.catalog.AlterColumns(alter(filled, "double", "2"))).version
-        await stubs.catalog.AlterColumns(alter(filled, "double", "1"))
-        return before, version, plan, same, await stubs.planning.PlanRefresh(refresh(filled))
+        same = (await stubs.catalog.AlterMaterializedView(alter(filled, "double", "2"))).view
+        last = (await stubs.catalog.AlterMaterializedView(alter(filled, "double", "1"))).view
+        return before, altered, plan, same, last, await stubs.planning.PlanRefresh(refresh(filled))
 
-    before, version, plan, same, back = served(work)
-    assert version == before + 1 == same
-    assert stale(plan) == ("d",)
+    before, altered, plan, same, last, back = served(work)
+    assert altered.version == before + 1 == same.version
+    assert list(altered.stale_columns) == ["d"] == list(stale(plan))
+    assert list(last.stale_columns) == []
     assert plan.reason == planner_pb2.REFRESH_REASON_FUNCTION_CHANGED
     assert plan.functions[0].udf.version == "2"
     assert back.mode == planner_pb2.REFRESH_MODE_NO_OP
@@ -223,7 +254,7 @@ def test_another_version_makes_the_column_stale(filled):
 
 def test_other_inputs_make_it_stale_too(filled):
     async def work(stubs):
-        await stubs.catalog.AlterColumns(alter(filled, "double", "1", ["id"]))
+        await stubs.catalog.AlterMaterializedView(alter(filled, "double", "1", ["id"]))
         return await stubs.planning.PlanRefresh(refresh(filled))
 
     plan = served(work)
@@ -236,7 +267,7 @@ def test_a_view_without_values_has_nothing_stale(lake):
     async def work(stubs):
         await stubs.catalog.CreateMaterializedView(create(lake))
         lake.registry.put(dataclasses.replace(UDF, version="2"))
-        await stubs.catalog.AlterColumns(alter(lake, "double", "2"))
+        await stubs.catalog.AlterMaterializedView(alter(lake, "double", "2"))
         return await stubs.planning.PlanRefresh(refresh(lake))
 
     plan = served(work)
@@ -254,12 +285,17 @@ def test_a_view_without_values_has_nothing_stale(lake):
         ({"udf_name": "nope"}, "UDF_NOT_FOUND"),
         ({"udf_name": "double", "column": "loud"}, "COLUMN_NOT_DEFINED"),
         ({"udf_name": "double", "column": "nope"}, "COLUMN_NOT_DEFINED"),
-        ({"udf_name": "", "expression": "x + 1"}, "BAD_REQUEST"),
+        ({"udf_name": ""}, "BAD_UDF"),
+        ({"udf_name": "sql"}, "BAD_REQUEST"),
+        ({"udf_name": "double", "column": ""}, "BAD_REQUEST"),
+        ({"udf_name": "double", "mask": ()}, "BAD_UPDATE_MASK"),
+        ({"udf_name": "double", "mask": ("functions", "where")}, "BAD_UPDATE_MASK"),
+        ({"udf_name": "double", "name": "t"}, "NOT_A_VIEW"),
     ],
 )
 def test_functions_that_do_not_fit_are_refused(filled, asked, reason):
     async def work(stubs):
-        return await error_of(stubs.catalog.AlterColumns(alter(filled, **asked)))
+        return await error_of(stubs.catalog.AlterMaterializedView(alter(filled, **asked)))
 
     before = filled.open().version
     assert served(work)[1].reason == reason
@@ -268,7 +304,7 @@ def test_functions_that_do_not_fit_are_refused(filled, asked, reason):
 
 def test_a_function_with_other_parameters_reads_the_columns_of_their_names(filled):
     async def work(stubs):
-        await stubs.catalog.AlterColumns(alter(filled, "other"))
+        await stubs.catalog.AlterMaterializedView(alter(filled, "other"))
         return await stubs.planning.PlanRefresh(refresh(filled))
 
     assert list(served(work).functions[0].column.input_columns) == ["body"]
@@ -292,6 +328,70 @@ def test_a_backfill_of_a_view_is_told_to_refresh_it(filled):
     code, error = served(work)
     assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "IS_A_VIEW")
     assert "refresh it" in error.message
+
+
+# lists
+
+
+def listed(lake, **fields):
+    return catalog_pb2.ListMaterializedViewsRequest(database=lake.database, **fields)
+
+
+def test_views_are_listed_with_their_sources_and_rows(filled):
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(filled, "empty", where="id < 3"))
+        await stubs.catalog.AlterMaterializedView(alter(filled, "double", "2"))
+        whole = await stubs.catalog.GetMaterializedView(described(filled))
+        return whole.view, (await stubs.catalog.ListMaterializedViews(listed(filled))).views
+
+    whole, (empty, view) = served(work)
+    for name in ("name", "uri", "version", "source_version", "row_reference", "row_count", "rows_set", "stale_columns"):
+        assert getattr(view, name) == getattr(whole, name), name
+    assert view.source == whole.query.source
+    assert list(view.stale_columns) == ["d"]
+    assert (empty.name, empty.row_count, empty.rows_set, list(empty.stale_columns)) == ("empty", 3, 0, [])
+
+
+def test_rows_of_a_compacted_view_are_not_counted_for_a_list(lake):
+    async def work(stubs):
+        await stubs.catalog.CreateMaterializedView(create(lake, max_rows_per_fragment=10))
+        lake.fill()
+        lance.dataset(f"{lake.database}/v.lance").optimize.compact_files()
+        (view,) = (await stubs.catalog.ListMaterializedViews(listed(lake))).views
+        return view, (await stubs.catalog.GetMaterializedView(described(lake))).view
+
+    view, whole = served(work)
+    assert (view.row_count, view.HasField("rows_set")) == (25, False)
+    assert (whole.row_count, whole.rows_set) == (25, 25)
+
+
+def test_a_page_holds_the_views_among_the_tables_that_were_looked_at(lake, monkeypatch):
+    """Views stand between tables; a damaged one is told, and the list goes on."""
+    monkeypatch.setattr(view_listing, "MOST_TABLES", 3)
+
+    async def work(stubs):
+        for name in ("a", "n", "v", "z"):
+            await stubs.catalog.CreateMaterializedView(create(lake, name))
+        for name in ("b", "c", "d", "e", "f"):
+            lance.write_dataset(rows(1), f"{lake.database}/{name}.lance")
+        lance.dataset(f"{lake.database}/n.lance").update_schema_metadata({QUERY: "{"})
+        pages, tokens = [], [""]
+        while tokens[-1] or not pages:
+            request = listed(lake, page_size=1, page_token=tokens[-1])
+            pages.append(await stubs.catalog.ListMaterializedViews(request))
+            tokens.append(pages[-1].next_page_token)
+        other = listed(lake, page_token=tokens[1])
+        other.database += "/elsewhere"
+        wrong = [await error_of(stubs.catalog.ListMaterializedViews(r)) for r in (other, listed(lake, page_size=-1))]
+        return pages, [error.reason for _, error in wrong]
+
+    pages, wrong = served(work)
+    names = [[view.name for view in page.views] for page in pages]
+    assert [name for page in names for name in page] == ["a", "v", "z"]
+    assert [] in names, "a page of tables alone"
+    (warning,) = [text for page in pages for text in page.warnings]
+    assert warning.startswith("n: The table's metadata does not say what the view holds")
+    assert wrong == ["BAD_PAGE_TOKEN", "BAD_PAGE_SIZE"]
 
 
 # scratch tables: hidden tables whose columns are computed from another table's

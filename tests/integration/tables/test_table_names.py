@@ -12,6 +12,7 @@ import pytest
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from executor.jobs.job_history import JobHistory
+from leman.v1 import commit_pb2
 from tests.integration.commits.commit_helpers import Planner, make_table
 from tests.integration.commits.test_commit_service import message, refusal, run
 from tests.integration.commits.view_commit_helpers import View
@@ -42,6 +43,31 @@ def test_a_dropped_table_is_gone_and_another_one_can_take_its_name(tmp_path):
     assert "t.lance" not in there
     assert gone == ["TABLE_NOT_FOUND"] * 3
     assert lance.dataset(world.uri).to_table().to_pydict() == {"y": [1, 2]}
+
+
+def test_a_view_that_is_dropped_again_is_dropped_once(tmp_path):
+    """Also where another table has its name by then."""
+    View(str(tmp_path)).made()
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            asked = commit_pb2.DropViewRequest(view=up.ref("v"), request_id="mine")
+            await up.DropView(asked)
+            await up.DropView(asked)
+            there = folders(tmp_path)
+            forced = commit_pb2.DropViewRequest(view=up.ref("v"), request_id="mine", force=True)
+            unnamed = commit_pb2.DropViewRequest(view=up.ref("v"))
+            new = commit_pb2.DropViewRequest(view=up.ref("v"), request_id="other")
+            wrong = [(await refusal(up.DropView(r)))[1] for r in (forced, unnamed, new)]
+            await up.create(pa.schema([("y", pa.int64())]), "v")
+            await up.DropView(asked)
+            await up.append(pa.table({"y": [1]}), "v")
+            return there, wrong, (await refusal(up.DropView(new)))[1]
+
+    there, wrong, table = run(scenario)
+    assert {"t.lance", "v.lance"} & there == {"t.lance"}
+    assert wrong == ["REQUEST_ID_REUSED", "MISSING_FIELD", "TABLE_NOT_FOUND"]
+    assert table == "NOT_A_VIEW"
 
 
 def test_a_renamed_table_keeps_versions_row_ids_and_values(tmp_path):

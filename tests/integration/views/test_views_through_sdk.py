@@ -77,9 +77,13 @@ def test_another_function_is_computed_for_its_column_only(db, call_log, tmp_path
     view = db.create_materialized_view("v", query)
     view.refresh(progress=False)
     view.alter_columns({"y": new.double(version="2")})
-    assert view.plan_refresh().stale == ("y",)
+    assert view.plan_refresh().stale == ("y",) == view.describe().stale_columns
+    (listed,) = db.views()
+    assert (listed.name, listed.source_table, listed.row_count, listed.rows_unset) == ("v", "t", 30, 0)
+    assert listed.stale_columns == ("y",)
     result = view.refresh(progress=False)
     assert result.mode == "incremental"
+    assert db.views()[0].stale_columns == ()
     assert sorted(new.seen()) == list(range(30))
     assert len(other.seen()) == 30
     assert view.refresh(progress=False).mode == "no_op"

@@ -199,6 +199,39 @@ class _Servicer(
     def AlterColumns(self, request, context):
         return self._answer("AlterColumns", request, context, catalog_pb2.AlterColumnsResponse(version=3))
 
+    def UploadBundle(self, requests, context):
+        messages = list(requests)
+        answer = catalog_pb2.UploadBundleResponse(created=True)
+        return self._answer("UploadBundle", messages, context, answer)
+
+    def AlterMaterializedView(self, request, context):
+        def altered(r):
+            view = self._fake.views[r.view.table]
+            view.version += 1
+            view.stale_columns[:] = [function.name for function in r.functions]
+            return catalog_pb2.AlterMaterializedViewResponse(view=view)
+
+        return self._answer("AlterMaterializedView", request, context, altered)
+
+    def ListMaterializedViews(self, request, context):
+        def listed(r):
+            answer = catalog_pb2.ListMaterializedViewsResponse()
+            for view in self._fake.views.values():
+                answer.views.add(
+                    name=view.name,
+                    uri=f"{r.database}/{view.name}.lance",
+                    version=view.version,
+                    source=view.query.source,
+                    source_version=view.source_version,
+                    row_reference=view.row_reference,
+                    row_count=view.row_count,
+                    rows_set=view.rows_set,
+                    stale_columns=view.stale_columns,
+                )
+            return answer
+
+        return self._answer("ListMaterializedViews", request, context, listed)
+
     def DescribeTable(self, request, context):
         metadata = {"leman::view::query": "{}"} if request.table.table in self._fake.views else None
         schema = pa.schema([("text", pa.string()), ("size", pa.int32())], metadata)

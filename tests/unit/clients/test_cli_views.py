@@ -38,7 +38,27 @@ def test_views_ls_names_views_only(run, db, views):  # noqa: F811
 
 def test_views_ls_as_json(run, db, views):  # noqa: F811
     found = json.loads(run("views", "ls", db, "--json")[1])
-    assert [(v["name"], v["row_count"], v["rows_unset"]) for v in found] == [("adults", 7, 3)]
+    assert [(v["name"], v["row_count"], v["rows_unset"], v["source_table"]) for v in found] == [
+        ("adults", 7, 3, "docs")
+    ]
+
+
+def test_views_ls_says_what_it_leaves_out(run, db, fake, views):  # noqa: F811
+    answer = catalog_pb2.ListMaterializedViewsResponse(warnings=["odd: damaged"])
+    answer.views.add(name="compacted", row_reference=catalog_pb2.ROW_REFERENCE_ADDRESS)
+    fake.scripts["ListMaterializedViews"] = answer
+    _, out, err = run("views", "ls", db)
+    assert "compacted" in out
+    assert err == "leman: odd: damaged\n"
+
+
+def test_alter_gives_a_column_another_function(run, db, fake, views):  # noqa: F811
+    fake.udfs["words", "2"] = udf("words", "2")
+    code, out, _ = run("views", "alter", db, "adults", "--column", "n=words@2(text)")
+    assert code == 0
+    assert "A refresh computes anew for every row: n" in out
+    (function,) = fake.named("AlterMaterializedView")[0].functions
+    assert (function.name, function.udf.version, list(function.input_columns)) == ("n", "2", ["text"])
 
 
 @pytest.mark.parametrize("command", [("views", "show"), ("tables", "show")])
@@ -157,10 +177,10 @@ def test_no_wait_prints_the_job(run, db, fake, views):  # noqa: F811
     assert (code, out) == (0, "job-1\n")
 
 
-def udf(name):
+def udf(name, version="1"):
     from leman.v1 import udf_pb2
 
-    return udf_pb2.UdfDefinition(name=name, version="1", input_columns=["text"])
+    return udf_pb2.UdfDefinition(name=name, version=version, input_columns=["text"])
 
 
 def test_states_of_a_views_rows_are_not_kept(run, db, views):  # noqa: F811

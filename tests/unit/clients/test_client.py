@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import threading
 import traceback
 
@@ -245,6 +247,40 @@ def test_registered_code_is_not_sent_again(fake, docs):
     docs.add_columns({"n": words})
     docs.add_columns({"m": words})
     assert len(fake.named("RegisterUdf")) == 1
+
+
+def holding(size):
+    """A function that takes its data with it."""
+    known = os.urandom(size)
+
+    def lookup(text: str) -> int:
+        return len(known)
+
+    return leman.udf(version="1")(lookup)
+
+
+def test_a_large_bundle_is_sent_in_pieces_before_the_function(fake, docs):
+    docs.add_columns({"n": holding(1_200_000)})
+    (upload,), (request,) = fake.named("UploadBundle"), fake.named("RegisterUdf")
+    header, *pieces = upload
+    data = b"".join(piece.data for piece in pieces)
+    bundle = request.definition.python_bundle
+    assert request.bundle == b""
+    assert (header.header.database, header.header.sha256, header.header.size_bytes) == (
+        request.database,
+        bundle.sha256,
+        bundle.size_bytes,
+    )
+    assert (hashlib.sha256(data).hexdigest(), len(data)) == (bundle.sha256, bundle.size_bytes)
+    assert max(len(piece.data) for piece in pieces) <= 512 << 10
+
+
+def test_a_bundle_that_services_do_not_take_says_what_to_do(fake, docs):
+    fake.scripts["UploadBundle"] = status("INVALID_ARGUMENT", "BUNDLE_TOO_LARGE", "at most 1 MB")
+    with pytest.raises(errors.InvalidArgument, match=r"too large to send .*Load large data in __init__") as caught:
+        docs.add_columns({"n": holding(1_200_000)})
+    assert caught.value.reason == "BUNDLE_TOO_LARGE"
+    assert not fake.named("RegisterUdf")
 
 
 def test_other_options_under_the_same_version_are_set_without_sending_the_code(fake, docs):

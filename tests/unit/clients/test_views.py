@@ -230,13 +230,29 @@ def test_a_view_is_no_table(view, docs):
 
 
 def test_another_function_for_a_column(view, fake):
-    assert view.alter_columns({"n": (words, ["text"])}) == 3
-    request = fake.named("AlterColumns")[0]
-    column = request.columns[0].column
-    assert (request.table.table, column.name, column.udf.name) == ("adults", "n", "words")
-    assert list(column.input_columns) == ["text"]
+    assert view.alter_columns({"n": (words, ["text"])}) == 5
+    request = fake.named("AlterMaterializedView")[0]
+    (function,) = request.functions
+    assert (request.view.table, function.name, function.udf.name) == ("adults", "n", "words")
+    assert list(function.input_columns) == ["text"]
+    assert list(request.update_mask.paths) == ["functions"]
+    assert request.request_id
+    assert view.describe().stale_columns == ("n",)
     with pytest.raises(ValueError, match="part of its query"):
         view.alter_columns({"n": "upper(text)"})
+
+
+def test_views_of_a_database(db, fake):
+    plain = catalog_pb2.MaterializedViewSummary(name="compacted", row_count=9, source_version=2)
+    plain.row_reference = catalog_pb2.ROW_REFERENCE_ADDRESS
+    answers = [
+        catalog_pb2.ListMaterializedViewsResponse(next_page_token="more", warnings=["odd: damaged"]),
+        catalog_pb2.ListMaterializedViewsResponse(views=[plain]),
+    ]
+    fake.scripts["ListMaterializedViews"] = lambda request: answers[bool(request.page_token)]
+    with pytest.warns(UserWarning, match="odd: damaged"):
+        (found,) = db.views()
+    assert (found.name, found.row_count, found.rows_unset, found.row_reference) == ("compacted", None, None, "address")
 
 
 # refreshes

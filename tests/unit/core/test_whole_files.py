@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -48,7 +49,20 @@ def write_checkpoint(uri: str) -> None:
     LanceCheckpointStore(f"{uri}/_checkpoints")["k"] = pa.record_batch({"v": np.random.default_rng(1).random(BIG)})
 
 
+def write_bundle(uri: str) -> None:
+    data = b"x" * BIG
+    incoming = UdfRegistry(uri).bundles.begin(hashlib.sha256(data).hexdigest(), BIG)
+    try:
+        for at in range(0, BIG, BIG // 4):
+            incoming.write(data[at : at + BIG // 4])
+        incoming.finish()
+    except BaseException:
+        incoming.discard()
+        raise
+
+
 WRITERS = {
+    "bundle in pieces": write_bundle,
     "definition": lambda uri: UdfRegistry(uri).put(UDF),
     "note": write_note,
     "checkpoint": write_checkpoint,

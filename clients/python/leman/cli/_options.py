@@ -64,8 +64,8 @@ def connect_remote(db: str, endpoint: str, token: str | None, tls_ca: str | None
 
     Whoever has one has it for all services: so it is no option of each command.
     """
-    certificate = {name: os.environ.get(f"LEMAN_{name.upper()}") for name in ("tls_cert", "tls_key")}
-    return connect(db, endpoint, token=token, tls_ca=tls_ca, **certificate)
+    cert, key = os.environ.get("LEMAN_TLS_CERT"), os.environ.get("LEMAN_TLS_KEY")
+    return connect(db, endpoint, token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
 
 
 def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str | None) -> Database:

@@ -13,8 +13,8 @@ from leman._database import Database
 from leman._future import JobFuture, check_ended
 from leman._query import FunctionColumn
 from leman._table import Table
-from leman._view import View
-from leman._view_model import RefreshPolicy, ViewInfo
+from leman._view import ViewFunctionColumn
+from leman._view_model import RefreshPolicy, ViewInfo, ViewSummary
 from leman.cli._backfill import IndexesOption, end, follow_job
 from leman.cli._options import (
     DatabaseArgument,
@@ -46,17 +46,28 @@ def views_ls(
     as_json: JsonOption = False,
 ) -> None:
     """List the views of a database."""
-    with open_database(db, endpoint, token, tls_ca) as database:
-        tables = [database.open_table(name) for name in database.table_names()]
-        found = [table.describe() for table in tables if isinstance(table, View)]
+    with open_database(db, endpoint, token, tls_ca) as database, warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        found = database.views()
+    for remark in remarks:
+        note(str(remark.message))
     if as_json:
         print_json(found)
         return
     rows = [
-        (v.name, f"{v.row_count:,}", f"{v.rows_unset:,}", v.query.source_table, v.source_version, v.version)
+        (v.name, _count(v.row_count), _count(v.rows_unset), v.source_table, v.source_version, v.version, _names(v))
         for v in found
     ]
-    print_table(("view", "rows", "waiting", "source", "source version", "version"), rows)
+    print_table(("view", "rows", "waiting", "source", "source version", "version", "stale columns"), rows)
+
+
+def _count(number: int | None) -> str:
+    """A number, or nothing where it is not known."""
+    return "" if number is None else f"{number:,}"
+
+
+def _names(view: ViewSummary) -> str:
+    return ", ".join(view.stale_columns)
 
 
 @views.command("show")
@@ -90,6 +101,8 @@ def print_view(view: ViewInfo) -> None:
     versions = {f.name: f.udf_version for f in query.functions}
     rows = [(field.name, field.type, made.get(field.name), versions.get(field.name)) for field in view.schema]
     print_table(("column", "type", "is", "function version"), rows)
+    if view.stale_columns:
+        print_line(f"\nA refresh computes anew for every row: {', '.join(view.stale_columns)}")
 
 
 @views.command("create")
@@ -130,6 +143,32 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
             found = database.create_materialized_view(view, query, max_rows_per_fragment).describe()
     for remark in remarks:
         note(str(remark.message))
+    if as_json:
+        print_json(found)
+    else:
+        print_view(found)
+
+
+@views.command("alter")
+def views_alter(
+    db: DatabaseArgument,
+    view: ViewArgument,
+    *,
+    column: Annotated[
+        list[str],
+        typer.Option(metavar="NAME=UDF[@VERSION][(COLUMN,…)]", help="A column of the view, and its function now."),
+    ],
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give columns of a view other registered functions. `leman refresh` then computes these columns, and no others."""
+    wanted: dict[str, ViewFunctionColumn] = {c.name: (c.function, c.inputs) for c in map(_function, column)}
+    with open_database(db, endpoint, token, tls_ca) as database:
+        opened = database.open_view(view)
+        opened.alter_columns(wanted)
+        found = opened.describe()
     if as_json:
         print_json(found)
     else:

@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
 from leman.v1 import types_pb2 as leman_dot_v1_dot_types__pb2
 from leman.v1 import udf_pb2 as leman_dot_v1_dot_udf__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/catalog.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"+\n\x08TableRef\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\"c\n\x12RegisterUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12+\n\ndefinition\x18\x02 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x0e\n\x06\x62undle\x18\x03 \x01(\x0c\"&\n\x13RegisterUdfResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"@\n\rGetUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x1d\n\x03udf\x18\x02 \x01(\x0b\x32\x10.leman.v1.UdfRef\"S\n\x0eGetUdfResponse\x12+\n\ndefinition\x18\x01 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x14\n\x0cneeds_bundle\x18\x02 \x01(\x08\"J\n\x0fListUdfsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x10ListUdfsResponse\x12,\n\x0b\x64\x65\x66initions\x18\x01 \x03(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\x11\x41\x64\x64\x43olumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\xa4\x01\n\tNewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x03udf\x18\x02 \x01(\x0b\x32\x10.leman.v1.UdfRefH\x00\x12\x18\n\x0esql_expression\x18\x03 \x01(\tH\x00\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12+\n\x0c\x65rror_policy\x18\x05 \x01(\x0b\x32\x15.leman.v1.ErrorPolicyB\n\n\x08\x66unction\"L\n\x10\x43olumnAlteration\x12#\n\x06\x63olumn\x18\x01 \x01(\x0b\x32\x13.leman.v1.NewColumn\x12\x13\n\x0bkeep_values\x18\x02 \x01(\x08\"%\n\x12\x41\x64\x64\x43olumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"y\n\x13\x41lterColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12+\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x1a.leman.v1.ColumnAlteration\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\'\n\x14\x41lterColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"9\n\x14\x44\x65scribeTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\"\xec\x01\n\x15\x44\x65scribeTableResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x11\n\trow_count\x18\x03 \x01(\x03\x12\x16\n\x0e\x66ragment_count\x18\x04 \x01(\x05\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\x12\x32\n\x10\x63omputed_columns\x18\x06 \x03(\x0b\x32\x18.leman.v1.ComputedColumn\x12\x16\n\x0estable_row_ids\x18\x07 \x01(\x08\x12.\n\x0bjson_schema\x18\x08 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema\"t\n\x0e\x43omputedColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x03udf\x18\x02 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x15\n\rinput_columns\x18\x03 \x03(\t\x12\x1e\n\x04kept\x18\x04 \x03(\x0b\x32\x10.leman.v1.UdfRef\"L\n\x11ListTablesRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"=\n\x12ListTablesResponse\x12\x0e\n\x06tables\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xea\x01\n\tViewQuery\x12\"\n\x06source\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12%\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x14.leman.v1.ViewColumn\x12)\n\tfunctions\x18\x03 \x03(\x0b\x32\x16.leman.v1.ViewFunction\x12\r\n\x05where\x18\x04 \x01(\t\x12\x19\n\x0cshuffle_seed\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x0e\n\x06offset\x18\x07 \x01(\x03\x42\x0f\n\r_shuffle_seedB\x08\n\x06_limit\".\n\nViewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\"R\n\x0cViewFunction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x03udf\x18\x02 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x15\n\rinput_columns\x18\x03 \x03(\t\"\xb7\x01\n\x1d\x43reateMaterializedViewRequest\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\"\n\x05query\x18\x02 \x01(\x0b\x32\x13.leman.v1.ViewQuery\x12\"\n\x15max_rows_per_fragment\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x18\n\x16_max_rows_per_fragment\"\\\n\x1e\x43reateMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\x12\x10\n\x08warnings\x18\x02 \x03(\t\">\n\x1aGetMaterializedViewRequest\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\"G\n\x1bGetMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\"\xa2\x02\n\x10MaterializedView\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\"\n\x05query\x18\x04 \x01(\x0b\x32\x13.leman.v1.ViewQuery\x12\x12\n\nsource_uri\x18\x05 \x01(\t\x12\x16\n\x0esource_version\x18\x06 \x01(\x03\x12-\n\rrow_reference\x18\x07 \x01(\x0e\x32\x16.leman.v1.RowReference\x12\x11\n\trow_count\x18\x08 \x01(\x03\x12\x10\n\x08rows_set\x18\t \x01(\x03\x12\x0e\n\x06schema\x18\n \x01(\x0c\x12.\n\x0bjson_schema\x18\x0b \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema*i\n\x0cRowReference\x12\x1d\n\x19ROW_REFERENCE_UNSPECIFIED\x10\x00\x12\x19\n\x15ROW_REFERENCE_ADDRESS\x10\x01\x12\x1f\n\x1bROW_REFERENCE_STABLE_ROW_ID\x10\x02\x32\xd4\x06\n\x0e\x43\x61talogService\x12o\n\x0bRegisterUdf\x12\x1c.leman.v1.RegisterUdfRequest\x1a\x1d.leman.v1.RegisterUdfResponse\"#\x90\x02\x02\xb2\xde\"\x1c\x08\x03\x1a\x18\x64\x65\x66inition.python_bundle\x12\x46\n\x06GetUdf\x12\x17.leman.v1.GetUdfRequest\x1a\x18.leman.v1.GetUdfResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12L\n\x08ListUdfs\x12\x19.leman.v1.ListUdfsRequest\x1a\x1a.leman.v1.ListUdfsResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12O\n\nAddColumns\x12\x1b.leman.v1.AddColumnsRequest\x1a\x1c.leman.v1.AddColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12U\n\x0c\x41lterColumns\x12\x1d.leman.v1.AlterColumnsRequest\x1a\x1e.leman.v1.AlterColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12[\n\rDescribeTable\x12\x1e.leman.v1.DescribeTableRequest\x1a\x1f.leman.v1.DescribeTableResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12R\n\nListTables\x12\x1b.leman.v1.ListTablesRequest\x1a\x1c.leman.v1.ListTablesResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12s\n\x16\x43reateMaterializedView\x12\'.leman.v1.CreateMaterializedViewRequest\x1a(.leman.v1.CreateMaterializedViewResponse\"\x06\xb2\xde\"\x02\x08\x03\x12m\n\x13GetMaterializedView\x12$.leman.v1.GetMaterializedViewRequest\x1a%.leman.v1.GetMaterializedViewResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x42\x65\n\x0c\x64\x65v.leman.v1B\x0c\x43\x61talogProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/catalog.proto\x12\x08leman.v1\x1a google/protobuf/field_mask.proto\x1a\x1aleman/v1/annotations.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"+\n\x08TableRef\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\"c\n\x12RegisterUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12+\n\ndefinition\x18\x02 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x0e\n\x06\x62undle\x18\x03 \x01(\x0c\"&\n\x13RegisterUdfResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"]\n\x13UploadBundleRequest\x12.\n\x06header\x18\x01 \x01(\x0b\x32\x1c.leman.v1.UploadBundleHeaderH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"J\n\x12UploadBundleHeader\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\"\'\n\x14UploadBundleResponse\x12\x0f\n\x07\x63reated\x18\x01 \x01(\x08\"@\n\rGetUdfRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x1d\n\x03udf\x18\x02 \x01(\x0b\x32\x10.leman.v1.UdfRef\"S\n\x0eGetUdfResponse\x12+\n\ndefinition\x18\x01 \x01(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x14\n\x0cneeds_bundle\x18\x02 \x01(\x08\"J\n\x0fListUdfsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Y\n\x10ListUdfsResponse\x12,\n\x0b\x64\x65\x66initions\x18\x01 \x03(\x0b\x32\x17.leman.v1.UdfDefinition\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"p\n\x11\x41\x64\x64\x43olumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12$\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x13.leman.v1.NewColumn\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\xa4\x01\n\tNewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1f\n\x03udf\x18\x02 \x01(\x0b\x32\x10.leman.v1.UdfRefH\x00\x12\x18\n\x0esql_expression\x18\x03 \x01(\tH\x00\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12+\n\x0c\x65rror_policy\x18\x05 \x01(\x0b\x32\x15.leman.v1.ErrorPolicyB\n\n\x08\x66unction\"L\n\x10\x43olumnAlteration\x12#\n\x06\x63olumn\x18\x01 \x01(\x0b\x32\x13.leman.v1.NewColumn\x12\x13\n\x0bkeep_values\x18\x02 \x01(\x08\"%\n\x12\x41\x64\x64\x43olumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"y\n\x13\x41lterColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12+\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x1a.leman.v1.ColumnAlteration\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\'\n\x14\x41lterColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"9\n\x14\x44\x65scribeTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\"\xec\x01\n\x15\x44\x65scribeTableResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x11\n\trow_count\x18\x03 \x01(\x03\x12\x16\n\x0e\x66ragment_count\x18\x04 \x01(\x05\x12\x0e\n\x06schema\x18\x05 \x01(\x0c\x12\x32\n\x10\x63omputed_columns\x18\x06 \x03(\x0b\x32\x18.leman.v1.ComputedColumn\x12\x16\n\x0estable_row_ids\x18\x07 \x01(\x08\x12.\n\x0bjson_schema\x18\x08 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema\"t\n\x0e\x43omputedColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x03udf\x18\x02 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x15\n\rinput_columns\x18\x03 \x03(\t\x12\x1e\n\x04kept\x18\x04 \x03(\x0b\x32\x10.leman.v1.UdfRef\"L\n\x11ListTablesRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"=\n\x12ListTablesResponse\x12\x0e\n\x06tables\x18\x01 \x03(\t\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xea\x01\n\tViewQuery\x12\"\n\x06source\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12%\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x14.leman.v1.ViewColumn\x12)\n\tfunctions\x18\x03 \x03(\x0b\x32\x16.leman.v1.ViewFunction\x12\r\n\x05where\x18\x04 \x01(\t\x12\x19\n\x0cshuffle_seed\x18\x05 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\x05limit\x18\x06 \x01(\x03H\x01\x88\x01\x01\x12\x0e\n\x06offset\x18\x07 \x01(\x03\x42\x0f\n\r_shuffle_seedB\x08\n\x06_limit\".\n\nViewColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nexpression\x18\x02 \x01(\t\"R\n\x0cViewFunction\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1d\n\x03udf\x18\x02 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x15\n\rinput_columns\x18\x03 \x03(\t\"\xb7\x01\n\x1d\x43reateMaterializedViewRequest\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\"\n\x05query\x18\x02 \x01(\x0b\x32\x13.leman.v1.ViewQuery\x12\"\n\x15max_rows_per_fragment\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\x18\n\x16_max_rows_per_fragment\"\\\n\x1e\x43reateMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\x12\x10\n\x08warnings\x18\x02 \x03(\t\">\n\x1aGetMaterializedViewRequest\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\"G\n\x1bGetMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\"W\n\x1cListMaterializedViewsRequest\x12\x10\n\x08\x64\x61tabase\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"|\n\x1dListMaterializedViewsResponse\x12\x30\n\x05views\x18\x01 \x03(\x0b\x32!.leman.v1.MaterializedViewSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\"\xfe\x01\n\x17MaterializedViewSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\"\n\x06source\x18\x04 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x16\n\x0esource_version\x18\x05 \x01(\x03\x12-\n\rrow_reference\x18\x06 \x01(\x0e\x32\x16.leman.v1.RowReference\x12\x11\n\trow_count\x18\x07 \x01(\x03\x12\x15\n\x08rows_set\x18\x08 \x01(\x03H\x00\x88\x01\x01\x12\x15\n\rstale_columns\x18\t \x03(\tB\x0b\n\t_rows_set\"\xb0\x01\n\x1c\x41lterMaterializedViewRequest\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12)\n\tfunctions\x18\x02 \x03(\x0b\x32\x16.leman.v1.ViewFunction\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"I\n\x1d\x41lterMaterializedViewResponse\x12(\n\x04view\x18\x01 \x01(\x0b\x32\x1a.leman.v1.MaterializedView\"\xb9\x02\n\x10MaterializedView\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12\"\n\x05query\x18\x04 \x01(\x0b\x32\x13.leman.v1.ViewQuery\x12\x12\n\nsource_uri\x18\x05 \x01(\t\x12\x16\n\x0esource_version\x18\x06 \x01(\x03\x12-\n\rrow_reference\x18\x07 \x01(\x0e\x32\x16.leman.v1.RowReference\x12\x11\n\trow_count\x18\x08 \x01(\x03\x12\x10\n\x08rows_set\x18\t \x01(\x03\x12\x0e\n\x06schema\x18\n \x01(\x0c\x12.\n\x0bjson_schema\x18\x0b \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema\x12\x15\n\rstale_columns\x18\x0c \x03(\t*i\n\x0cRowReference\x12\x1d\n\x19ROW_REFERENCE_UNSPECIFIED\x10\x00\x12\x19\n\x15ROW_REFERENCE_ADDRESS\x10\x01\x12\x1f\n\x1bROW_REFERENCE_STABLE_ROW_ID\x10\x02\x32\x99\t\n\x0e\x43\x61talogService\x12o\n\x0bRegisterUdf\x12\x1c.leman.v1.RegisterUdfRequest\x1a\x1d.leman.v1.RegisterUdfResponse\"#\x90\x02\x02\xb2\xde\"\x1c\x08\x03\x1a\x18\x64\x65\x66inition.python_bundle\x12\\\n\x0cUploadBundle\x12\x1d.leman.v1.UploadBundleRequest\x1a\x1e.leman.v1.UploadBundleResponse\"\x0b\x90\x02\x02\xb2\xde\"\x04\x08\x03\x10\x01(\x01\x12\x46\n\x06GetUdf\x12\x17.leman.v1.GetUdfRequest\x1a\x18.leman.v1.GetUdfResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12L\n\x08ListUdfs\x12\x19.leman.v1.ListUdfsRequest\x1a\x1a.leman.v1.ListUdfsResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12O\n\nAddColumns\x12\x1b.leman.v1.AddColumnsRequest\x1a\x1c.leman.v1.AddColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12U\n\x0c\x41lterColumns\x12\x1d.leman.v1.AlterColumnsRequest\x1a\x1e.leman.v1.AlterColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12[\n\rDescribeTable\x12\x1e.leman.v1.DescribeTableRequest\x1a\x1f.leman.v1.DescribeTableResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12R\n\nListTables\x12\x1b.leman.v1.ListTablesRequest\x1a\x1c.leman.v1.ListTablesResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12s\n\x16\x43reateMaterializedView\x12\'.leman.v1.CreateMaterializedViewRequest\x1a(.leman.v1.CreateMaterializedViewResponse\"\x06\xb2\xde\"\x02\x08\x03\x12m\n\x13GetMaterializedView\x12$.leman.v1.GetMaterializedViewRequest\x1a%.leman.v1.GetMaterializedViewResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12s\n\x15ListMaterializedViews\x12&.leman.v1.ListMaterializedViewsRequest\x1a\'.leman.v1.ListMaterializedViewsResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12p\n\x15\x41lterMaterializedView\x12&.leman.v1.AlterMaterializedViewRequest\x1a\'.leman.v1.AlterMaterializedViewResponse\"\x06\xb2\xde\"\x02\x08\x03\x42\x65\n\x0c\x64\x65v.leman.v1B\x0c\x43\x61talogProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,6 +38,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._serialized_options = b'\n\014dev.leman.v1B\014CatalogProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1'
   _globals['_CATALOGSERVICE'].methods_by_name['RegisterUdf']._loaded_options = None
   _globals['_CATALOGSERVICE'].methods_by_name['RegisterUdf']._serialized_options = b'\220\002\002\262\336\"\034\010\003\032\030definition.python_bundle'
+  _globals['_CATALOGSERVICE'].methods_by_name['UploadBundle']._loaded_options = None
+  _globals['_CATALOGSERVICE'].methods_by_name['UploadBundle']._serialized_options = b'\220\002\002\262\336\"\004\010\003\020\001'
   _globals['_CATALOGSERVICE'].methods_by_name['GetUdf']._loaded_options = None
   _globals['_CATALOGSERVICE'].methods_by_name['GetUdf']._serialized_options = b'\220\002\001\262\336\"\002\010\001'
   _globals['_CATALOGSERVICE'].methods_by_name['ListUdfs']._loaded_options = None
@@ -53,60 +56,80 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CATALOGSERVICE'].methods_by_name['CreateMaterializedView']._serialized_options = b'\262\336\"\002\010\003'
   _globals['_CATALOGSERVICE'].methods_by_name['GetMaterializedView']._loaded_options = None
   _globals['_CATALOGSERVICE'].methods_by_name['GetMaterializedView']._serialized_options = b'\220\002\001\262\336\"\002\010\001'
-  _globals['_ROWREFERENCE']._serialized_start=2808
-  _globals['_ROWREFERENCE']._serialized_end=2913
-  _globals['_TABLEREF']._serialized_start=106
-  _globals['_TABLEREF']._serialized_end=149
-  _globals['_REGISTERUDFREQUEST']._serialized_start=151
-  _globals['_REGISTERUDFREQUEST']._serialized_end=250
-  _globals['_REGISTERUDFRESPONSE']._serialized_start=252
-  _globals['_REGISTERUDFRESPONSE']._serialized_end=290
-  _globals['_GETUDFREQUEST']._serialized_start=292
-  _globals['_GETUDFREQUEST']._serialized_end=356
-  _globals['_GETUDFRESPONSE']._serialized_start=358
-  _globals['_GETUDFRESPONSE']._serialized_end=441
-  _globals['_LISTUDFSREQUEST']._serialized_start=443
-  _globals['_LISTUDFSREQUEST']._serialized_end=517
-  _globals['_LISTUDFSRESPONSE']._serialized_start=519
-  _globals['_LISTUDFSRESPONSE']._serialized_end=608
-  _globals['_ADDCOLUMNSREQUEST']._serialized_start=610
-  _globals['_ADDCOLUMNSREQUEST']._serialized_end=722
-  _globals['_NEWCOLUMN']._serialized_start=725
-  _globals['_NEWCOLUMN']._serialized_end=889
-  _globals['_COLUMNALTERATION']._serialized_start=891
-  _globals['_COLUMNALTERATION']._serialized_end=967
-  _globals['_ADDCOLUMNSRESPONSE']._serialized_start=969
-  _globals['_ADDCOLUMNSRESPONSE']._serialized_end=1006
-  _globals['_ALTERCOLUMNSREQUEST']._serialized_start=1008
-  _globals['_ALTERCOLUMNSREQUEST']._serialized_end=1129
-  _globals['_ALTERCOLUMNSRESPONSE']._serialized_start=1131
-  _globals['_ALTERCOLUMNSRESPONSE']._serialized_end=1170
-  _globals['_DESCRIBETABLEREQUEST']._serialized_start=1172
-  _globals['_DESCRIBETABLEREQUEST']._serialized_end=1229
-  _globals['_DESCRIBETABLERESPONSE']._serialized_start=1232
-  _globals['_DESCRIBETABLERESPONSE']._serialized_end=1468
-  _globals['_COMPUTEDCOLUMN']._serialized_start=1470
-  _globals['_COMPUTEDCOLUMN']._serialized_end=1586
-  _globals['_LISTTABLESREQUEST']._serialized_start=1588
-  _globals['_LISTTABLESREQUEST']._serialized_end=1664
-  _globals['_LISTTABLESRESPONSE']._serialized_start=1666
-  _globals['_LISTTABLESRESPONSE']._serialized_end=1727
-  _globals['_VIEWQUERY']._serialized_start=1730
-  _globals['_VIEWQUERY']._serialized_end=1964
-  _globals['_VIEWCOLUMN']._serialized_start=1966
-  _globals['_VIEWCOLUMN']._serialized_end=2012
-  _globals['_VIEWFUNCTION']._serialized_start=2014
-  _globals['_VIEWFUNCTION']._serialized_end=2096
-  _globals['_CREATEMATERIALIZEDVIEWREQUEST']._serialized_start=2099
-  _globals['_CREATEMATERIALIZEDVIEWREQUEST']._serialized_end=2282
-  _globals['_CREATEMATERIALIZEDVIEWRESPONSE']._serialized_start=2284
-  _globals['_CREATEMATERIALIZEDVIEWRESPONSE']._serialized_end=2376
-  _globals['_GETMATERIALIZEDVIEWREQUEST']._serialized_start=2378
-  _globals['_GETMATERIALIZEDVIEWREQUEST']._serialized_end=2440
-  _globals['_GETMATERIALIZEDVIEWRESPONSE']._serialized_start=2442
-  _globals['_GETMATERIALIZEDVIEWRESPONSE']._serialized_end=2513
-  _globals['_MATERIALIZEDVIEW']._serialized_start=2516
-  _globals['_MATERIALIZEDVIEW']._serialized_end=2806
-  _globals['_CATALOGSERVICE']._serialized_start=2916
-  _globals['_CATALOGSERVICE']._serialized_end=3768
+  _globals['_CATALOGSERVICE'].methods_by_name['ListMaterializedViews']._loaded_options = None
+  _globals['_CATALOGSERVICE'].methods_by_name['ListMaterializedViews']._serialized_options = b'\220\002\001\262\336\"\002\010\001'
+  _globals['_CATALOGSERVICE'].methods_by_name['AlterMaterializedView']._loaded_options = None
+  _globals['_CATALOGSERVICE'].methods_by_name['AlterMaterializedView']._serialized_options = b'\262\336\"\002\010\003'
+  _globals['_ROWREFERENCE']._serialized_start=3803
+  _globals['_ROWREFERENCE']._serialized_end=3908
+  _globals['_TABLEREF']._serialized_start=140
+  _globals['_TABLEREF']._serialized_end=183
+  _globals['_REGISTERUDFREQUEST']._serialized_start=185
+  _globals['_REGISTERUDFREQUEST']._serialized_end=284
+  _globals['_REGISTERUDFRESPONSE']._serialized_start=286
+  _globals['_REGISTERUDFRESPONSE']._serialized_end=324
+  _globals['_UPLOADBUNDLEREQUEST']._serialized_start=326
+  _globals['_UPLOADBUNDLEREQUEST']._serialized_end=419
+  _globals['_UPLOADBUNDLEHEADER']._serialized_start=421
+  _globals['_UPLOADBUNDLEHEADER']._serialized_end=495
+  _globals['_UPLOADBUNDLERESPONSE']._serialized_start=497
+  _globals['_UPLOADBUNDLERESPONSE']._serialized_end=536
+  _globals['_GETUDFREQUEST']._serialized_start=538
+  _globals['_GETUDFREQUEST']._serialized_end=602
+  _globals['_GETUDFRESPONSE']._serialized_start=604
+  _globals['_GETUDFRESPONSE']._serialized_end=687
+  _globals['_LISTUDFSREQUEST']._serialized_start=689
+  _globals['_LISTUDFSREQUEST']._serialized_end=763
+  _globals['_LISTUDFSRESPONSE']._serialized_start=765
+  _globals['_LISTUDFSRESPONSE']._serialized_end=854
+  _globals['_ADDCOLUMNSREQUEST']._serialized_start=856
+  _globals['_ADDCOLUMNSREQUEST']._serialized_end=968
+  _globals['_NEWCOLUMN']._serialized_start=971
+  _globals['_NEWCOLUMN']._serialized_end=1135
+  _globals['_COLUMNALTERATION']._serialized_start=1137
+  _globals['_COLUMNALTERATION']._serialized_end=1213
+  _globals['_ADDCOLUMNSRESPONSE']._serialized_start=1215
+  _globals['_ADDCOLUMNSRESPONSE']._serialized_end=1252
+  _globals['_ALTERCOLUMNSREQUEST']._serialized_start=1254
+  _globals['_ALTERCOLUMNSREQUEST']._serialized_end=1375
+  _globals['_ALTERCOLUMNSRESPONSE']._serialized_start=1377
+  _globals['_ALTERCOLUMNSRESPONSE']._serialized_end=1416
+  _globals['_DESCRIBETABLEREQUEST']._serialized_start=1418
+  _globals['_DESCRIBETABLEREQUEST']._serialized_end=1475
+  _globals['_DESCRIBETABLERESPONSE']._serialized_start=1478
+  _globals['_DESCRIBETABLERESPONSE']._serialized_end=1714
+  _globals['_COMPUTEDCOLUMN']._serialized_start=1716
+  _globals['_COMPUTEDCOLUMN']._serialized_end=1832
+  _globals['_LISTTABLESREQUEST']._serialized_start=1834
+  _globals['_LISTTABLESREQUEST']._serialized_end=1910
+  _globals['_LISTTABLESRESPONSE']._serialized_start=1912
+  _globals['_LISTTABLESRESPONSE']._serialized_end=1973
+  _globals['_VIEWQUERY']._serialized_start=1976
+  _globals['_VIEWQUERY']._serialized_end=2210
+  _globals['_VIEWCOLUMN']._serialized_start=2212
+  _globals['_VIEWCOLUMN']._serialized_end=2258
+  _globals['_VIEWFUNCTION']._serialized_start=2260
+  _globals['_VIEWFUNCTION']._serialized_end=2342
+  _globals['_CREATEMATERIALIZEDVIEWREQUEST']._serialized_start=2345
+  _globals['_CREATEMATERIALIZEDVIEWREQUEST']._serialized_end=2528
+  _globals['_CREATEMATERIALIZEDVIEWRESPONSE']._serialized_start=2530
+  _globals['_CREATEMATERIALIZEDVIEWRESPONSE']._serialized_end=2622
+  _globals['_GETMATERIALIZEDVIEWREQUEST']._serialized_start=2624
+  _globals['_GETMATERIALIZEDVIEWREQUEST']._serialized_end=2686
+  _globals['_GETMATERIALIZEDVIEWRESPONSE']._serialized_start=2688
+  _globals['_GETMATERIALIZEDVIEWRESPONSE']._serialized_end=2759
+  _globals['_LISTMATERIALIZEDVIEWSREQUEST']._serialized_start=2761
+  _globals['_LISTMATERIALIZEDVIEWSREQUEST']._serialized_end=2848
+  _globals['_LISTMATERIALIZEDVIEWSRESPONSE']._serialized_start=2850
+  _globals['_LISTMATERIALIZEDVIEWSRESPONSE']._serialized_end=2974
+  _globals['_MATERIALIZEDVIEWSUMMARY']._serialized_start=2977
+  _globals['_MATERIALIZEDVIEWSUMMARY']._serialized_end=3231
+  _globals['_ALTERMATERIALIZEDVIEWREQUEST']._serialized_start=3234
+  _globals['_ALTERMATERIALIZEDVIEWREQUEST']._serialized_end=3410
+  _globals['_ALTERMATERIALIZEDVIEWRESPONSE']._serialized_start=3412
+  _globals['_ALTERMATERIALIZEDVIEWRESPONSE']._serialized_end=3485
+  _globals['_MATERIALIZEDVIEW']._serialized_start=3488
+  _globals['_MATERIALIZEDVIEW']._serialized_end=3801
+  _globals['_CATALOGSERVICE']._serialized_start=3911
+  _globals['_CATALOGSERVICE']._serialized_end=5088
 # @@protoc_insertion_point(module_scope)

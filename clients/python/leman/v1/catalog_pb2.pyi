@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -83,7 +84,9 @@ class RegisterUdfRequest(_message.Message):
     database: _builtins.str
     """Path or uri of the database that the function belongs to."""
     bundle: _builtins.bytes
-    """The pickled callable, where the code is a bundle; may be left out if the digest is stored already."""
+    """The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
+    fit into a message is stored by UploadBundle first.
+    """
     @_builtins.property
     def definition(self) -> _udf_pb2.UdfDefinition:
         """What to register."""
@@ -124,6 +127,88 @@ class RegisterUdfResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisterUdfResponse: _TypeAlias = RegisterUdfResponse  # noqa: Y015
+
+@_typing.final
+class UploadBundleRequest(_message.Message):
+    """See CatalogService.UploadBundle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """The next bytes of the bundle."""
+    @_builtins.property
+    def header(self) -> Global___UploadBundleHeader:
+        """What is uploaded."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___UploadBundleHeader | None = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "header", b"header", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "header", b"header", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "data"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___UploadBundleRequest: _TypeAlias = UploadBundleRequest  # noqa: Y015
+
+@_typing.final
+class UploadBundleHeader(_message.Message):
+    """What is said of a bundle before its bytes come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database that its functions belong to."""
+    sha256: _builtins.str
+    """sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again."""
+    size_bytes: _builtins.int
+    """How many bytes it has, 1 or more."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        sha256: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadBundleHeader: _TypeAlias = UploadBundleHeader  # noqa: Y015
+
+@_typing.final
+class UploadBundleResponse(_message.Message):
+    """See CatalogService.UploadBundle."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREATED_FIELD_NUMBER: _builtins.int
+    created: _builtins.bool
+    """False when the bundle was there already."""
+    def __init__(
+        self,
+        *,
+        created: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UploadBundleResponse: _TypeAlias = UploadBundleResponse  # noqa: Y015
 
 @_typing.final
 class GetUdfRequest(_message.Message):
@@ -860,6 +945,201 @@ class GetMaterializedViewResponse(_message.Message):
 Global___GetMaterializedViewResponse: _TypeAlias = GetMaterializedViewResponse  # noqa: Y015
 
 @_typing.final
+class ListMaterializedViewsRequest(_message.Message):
+    """See CatalogService.ListMaterializedViews."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    page_size: _builtins.int
+    """At most this many; 0: 100. More than 1,000 is read as 1,000."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMaterializedViewsRequest: _TypeAlias = ListMaterializedViewsRequest  # noqa: Y015
+
+@_typing.final
+class ListMaterializedViewsResponse(_message.Message):
+    """See CatalogService.ListMaterializedViews."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIEWS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty: this was the last."""
+    @_builtins.property
+    def views(self) -> _containers.RepeatedCompositeFieldContainer[Global___MaterializedViewSummary]:
+        """One page."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tables that could not be read, and damaged views, each with what is wrong and what to do, for a person."""
+
+    def __init__(
+        self,
+        *,
+        views: _abc.Iterable[Global___MaterializedViewSummary] | None = ...,
+        next_page_token: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "views", b"views", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListMaterializedViewsResponse: _TypeAlias = ListMaterializedViewsResponse  # noqa: Y015
+
+@_typing.final
+class MaterializedViewSummary(_message.Message):
+    """A view as a listing tells of it. GetMaterializedView has all of its query, and its columns."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    URI_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    SOURCE_VERSION_FIELD_NUMBER: _builtins.int
+    ROW_REFERENCE_FIELD_NUMBER: _builtins.int
+    ROW_COUNT_FIELD_NUMBER: _builtins.int
+    ROWS_SET_FIELD_NUMBER: _builtins.int
+    STALE_COLUMNS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Name of the view."""
+    uri: _builtins.str
+    """Uri of the Lance dataset."""
+    version: _builtins.int
+    """Latest version of its table."""
+    source_version: _builtins.int
+    """The source version that its set rows are right for."""
+    row_reference: Global___RowReference.ValueType
+    """How it refers to rows of its source."""
+    row_count: _builtins.int
+    """Rows, placeholders without values included."""
+    rows_set: _builtins.int
+    """Rows with values: those that queries show. Unset where rows would have to be read to count them, as after a compaction
+    of the view; GetMaterializedView reads them.
+    """
+    @_builtins.property
+    def source(self) -> Global___TableRef:
+        """The table or view that it is made from."""
+
+    @_builtins.property
+    def stale_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As MaterializedView.stale_columns."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        uri: _builtins.str = ...,
+        version: _builtins.int = ...,
+        source: Global___TableRef | None = ...,
+        source_version: _builtins.int = ...,
+        row_reference: Global___RowReference.ValueType = ...,
+        row_count: _builtins.int = ...,
+        rows_set: _builtins.int | None = ...,
+        stale_columns: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rows_set", b"_rows_set", "rows_set", b"rows_set", "source", b"source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rows_set", b"_rows_set", "name", b"name", "row_count", b"row_count", "row_reference", b"row_reference", "rows_set", b"rows_set", "source", b"source", "source_version", b"source_version", "stale_columns", b"stale_columns", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rows_set: _TypeAlias = _typing.Literal["rows_set"]  # noqa: Y015
+    _WhichOneofArgType__rows_set: _TypeAlias = _typing.Literal["_rows_set", b"_rows_set"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows_set) -> _WhichOneofReturnType__rows_set | None: ...
+
+Global___MaterializedViewSummary: _TypeAlias = MaterializedViewSummary  # noqa: Y015
+
+@_typing.final
+class AlterMaterializedViewRequest(_message.Message):
+    """See CatalogService.AlterMaterializedView."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIEW_FIELD_NUMBER: _builtins.int
+    FUNCTIONS_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Chosen by the caller; remembered for the last 16 alterations of the view. The same id and body again changes nothing,
+    and is answered with the view; the same id with another body for this view: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """
+    @_builtins.property
+    def view(self) -> Global___TableRef:
+        """The view."""
+
+    @_builtins.property
+    def functions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ViewFunction]:
+        """Function columns that the view has, by name, with the functions that they are to have; columns that are not named stay
+        as they are. Without `input_columns`: those that the column has, where its function so far has parameters of the same
+        names, else the columns of the source that the function names.
+        """
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """What is changed: `functions`."""
+
+    def __init__(
+        self,
+        *,
+        view: Global___TableRef | None = ...,
+        functions: _abc.Iterable[Global___ViewFunction] | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update_mask", b"update_mask", "view", b"view"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["functions", b"functions", "request_id", b"request_id", "update_mask", b"update_mask", "view", b"view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterMaterializedViewRequest: _TypeAlias = AlterMaterializedViewRequest  # noqa: Y015
+
+@_typing.final
+class AlterMaterializedViewResponse(_message.Message):
+    """See CatalogService.AlterMaterializedView."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VIEW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def view(self) -> Global___MaterializedView:
+        """The view as it is now."""
+
+    def __init__(
+        self,
+        *,
+        view: Global___MaterializedView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterMaterializedViewResponse: _TypeAlias = AlterMaterializedViewResponse  # noqa: Y015
+
+@_typing.final
 class MaterializedView(_message.Message):
     """A view as its table describes it."""
 
@@ -876,6 +1156,7 @@ class MaterializedView(_message.Message):
     ROWS_SET_FIELD_NUMBER: _builtins.int
     SCHEMA_FIELD_NUMBER: _builtins.int
     JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    STALE_COLUMNS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     name: _builtins.str
@@ -902,6 +1183,12 @@ class MaterializedView(_message.Message):
     def json_schema(self) -> _types_pb2.JsonArrowSchema:
         """`schema` in a form that needs no Arrow."""
 
+    @_builtins.property
+    def stale_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Function columns whose values are of another function, or of other inputs, than the query says: an alteration came
+        after them. The next refresh computes them for every row.
+        """
+
     def __init__(
         self,
         *,
@@ -916,10 +1203,11 @@ class MaterializedView(_message.Message):
         rows_set: _builtins.int = ...,
         schema: _builtins.bytes = ...,
         json_schema: _types_pb2.JsonArrowSchema | None = ...,
+        stale_columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema", "query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema", "name", b"name", "query", b"query", "row_count", b"row_count", "row_reference", b"row_reference", "rows_set", b"rows_set", "schema", b"schema", "source_uri", b"source_uri", "source_version", b"source_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["json_schema", b"json_schema", "name", b"name", "query", b"query", "row_count", b"row_count", "row_reference", b"row_reference", "rows_set", b"rows_set", "schema", b"schema", "source_uri", b"source_uri", "source_version", b"source_version", "stale_columns", b"stale_columns", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

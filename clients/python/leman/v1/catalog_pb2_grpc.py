@@ -57,6 +57,11 @@ class CatalogServiceStub(object):
                 request_serializer=leman_dot_v1_dot_catalog__pb2.RegisterUdfRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_catalog__pb2.RegisterUdfResponse.FromString,
                 _registered_method=True)
+        self.UploadBundle = channel.stream_unary(
+                '/leman.v1.CatalogService/UploadBundle',
+                request_serializer=leman_dot_v1_dot_catalog__pb2.UploadBundleRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_catalog__pb2.UploadBundleResponse.FromString,
+                _registered_method=True)
         self.GetUdf = channel.unary_unary(
                 '/leman.v1.CatalogService/GetUdf',
                 request_serializer=leman_dot_v1_dot_catalog__pb2.GetUdfRequest.SerializeToString,
@@ -96,6 +101,16 @@ class CatalogServiceStub(object):
                 '/leman.v1.CatalogService/GetMaterializedView',
                 request_serializer=leman_dot_v1_dot_catalog__pb2.GetMaterializedViewRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_catalog__pb2.GetMaterializedViewResponse.FromString,
+                _registered_method=True)
+        self.ListMaterializedViews = channel.unary_unary(
+                '/leman.v1.CatalogService/ListMaterializedViews',
+                request_serializer=leman_dot_v1_dot_catalog__pb2.ListMaterializedViewsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_catalog__pb2.ListMaterializedViewsResponse.FromString,
+                _registered_method=True)
+        self.AlterMaterializedView = channel.unary_unary(
+                '/leman.v1.CatalogService/AlterMaterializedView',
+                request_serializer=leman_dot_v1_dot_catalog__pb2.AlterMaterializedViewRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_catalog__pb2.AlterMaterializedViewResponse.FromString,
                 _registered_method=True)
 
 
@@ -137,7 +152,30 @@ class CatalogServiceServicer(object):
         those that do.
         * `FAILED_PRECONDITION` (UDF_PYTHON_MISMATCH): workers run another Python than the bundle's; make it with theirs.
         Nothing is stored.
+        * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
+        function is built, instead of pickling it.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UploadBundle(self, request_iterator, context):
+        """Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
+        bytes, in pieces of any size that fits into a message: 1 MiB is a good one. Nothing is stored unless all of them came,
+        with the size and the digest that the header states. A bundle that is stored already is answered at once, without
+        waiting for the rest of the stream. A bundle that no function names is no use to anybody, and stays.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
+        size or no sha256; mend the field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
+        * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
+        * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
+        * `ABORTED` (UPLOAD_STALLED): nothing was sent for a while; send the bundle again.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): as many uploads are at work as may be; send the call again after
+        RetryInfo's delay.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no pickled functions; use an entrypoint or SQL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,16 +244,15 @@ class CatalogServiceServicer(object):
 
     def AlterColumns(self, request, context):
         """Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
-        (REASON_UDF_CHANGED) until the next backfill. Function columns of a view can be altered too: inputs are columns of
-        its source then, and the next refresh computes the column for every row, and no other.
+        (REASON_UDF_CHANGED) until the next backfill.
 
         Errors:
-        * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, one with both a function and an expression, or for
-        a view what only tables have; mend the request.
+        * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
+        the request.
         * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
         * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (VIEW_CHANGED): the view was changed meanwhile; send the call again.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
         * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; AddColumns adds one.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
         not this table's; name others in `input_columns`.
@@ -231,7 +268,7 @@ class CatalogServiceServicer(object):
         RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
         stopping; send the same call again.
-        * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the view says of itself is not what was written;
+        * `DATA_LOSS` (BINDING_DAMAGED, VIEW_DAMAGED): what the column or the table says of itself is not what was written;
         restore the table's version before; where there is none, drop the column or the view and make it again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
@@ -325,6 +362,63 @@ class CatalogServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListMaterializedViews(self, request, context):
+        """The views of a database, by name. A database does not know which of its tables are views: they are looked at one
+        after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
+        there are more. Only an empty `next_page_token` says that there are none.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+        the first page.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterMaterializedView(self, request, context):
+        """Gives function columns of a view other functions or other inputs: all that are named, or none. Values and rows stay,
+        and so does the source version that they are right for; a column is stale (MaterializedView.stale_columns) until the
+        next refresh, which computes it for every row, and no other column. A column that gets back the version that computed
+        its values is not stale any more. A view without values has nothing stale: its first fill computes what it then says.
+
+        The rest of a query decides which rows there are, or what columns are called and hold: for another filter, limit,
+        order or SQL expression make another view. How rows are treated for which a function fails is said with the function
+        (RegisterUdf), and rows in a fragment with each refresh.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
+        called; mend the request.
+        * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
+        * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
+        does.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH): the source has no such columns; name others in
+        `input_columns`.
+        * `INVALID_ARGUMENT` (RESERVED_NAME): an input is a column that Leman keeps for itself; name another one.
+        * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
+        input; make another view.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
+        * `DATA_LOSS` (VIEW_DAMAGED): what the view says of itself is not what was written; restore the version before; where
+        there is none, drop the view and make it again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CatalogServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -332,6 +426,11 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.RegisterUdf,
                     request_deserializer=leman_dot_v1_dot_catalog__pb2.RegisterUdfRequest.FromString,
                     response_serializer=leman_dot_v1_dot_catalog__pb2.RegisterUdfResponse.SerializeToString,
+            ),
+            'UploadBundle': grpc.stream_unary_rpc_method_handler(
+                    servicer.UploadBundle,
+                    request_deserializer=leman_dot_v1_dot_catalog__pb2.UploadBundleRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_catalog__pb2.UploadBundleResponse.SerializeToString,
             ),
             'GetUdf': grpc.unary_unary_rpc_method_handler(
                     servicer.GetUdf,
@@ -372,6 +471,16 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     servicer.GetMaterializedView,
                     request_deserializer=leman_dot_v1_dot_catalog__pb2.GetMaterializedViewRequest.FromString,
                     response_serializer=leman_dot_v1_dot_catalog__pb2.GetMaterializedViewResponse.SerializeToString,
+            ),
+            'ListMaterializedViews': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListMaterializedViews,
+                    request_deserializer=leman_dot_v1_dot_catalog__pb2.ListMaterializedViewsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_catalog__pb2.ListMaterializedViewsResponse.SerializeToString,
+            ),
+            'AlterMaterializedView': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterMaterializedView,
+                    request_deserializer=leman_dot_v1_dot_catalog__pb2.AlterMaterializedViewRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_catalog__pb2.AlterMaterializedViewResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -419,6 +528,33 @@ class CatalogService(object):
             '/leman.v1.CatalogService/RegisterUdf',
             leman_dot_v1_dot_catalog__pb2.RegisterUdfRequest.SerializeToString,
             leman_dot_v1_dot_catalog__pb2.RegisterUdfResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UploadBundle(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/leman.v1.CatalogService/UploadBundle',
+            leman_dot_v1_dot_catalog__pb2.UploadBundleRequest.SerializeToString,
+            leman_dot_v1_dot_catalog__pb2.UploadBundleResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -635,6 +771,60 @@ class CatalogService(object):
             '/leman.v1.CatalogService/GetMaterializedView',
             leman_dot_v1_dot_catalog__pb2.GetMaterializedViewRequest.SerializeToString,
             leman_dot_v1_dot_catalog__pb2.GetMaterializedViewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListMaterializedViews(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.CatalogService/ListMaterializedViews',
+            leman_dot_v1_dot_catalog__pb2.ListMaterializedViewsRequest.SerializeToString,
+            leman_dot_v1_dot_catalog__pb2.ListMaterializedViewsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterMaterializedView(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.CatalogService/AlterMaterializedView',
+            leman_dot_v1_dot_catalog__pb2.AlterMaterializedViewRequest.SerializeToString,
+            leman_dot_v1_dot_catalog__pb2.AlterMaterializedViewResponse.FromString,
             options,
             channel_credentials,
             insecure,

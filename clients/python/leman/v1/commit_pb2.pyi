@@ -596,9 +596,14 @@ class DropViewRequest(_message.Message):
 
     VIEW_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
     force: _builtins.bool
     """Although views of the same database rest on it: these keep their rows and cannot be refreshed any more. Views of
     other databases are not looked for.
+    """
+    request_id: _builtins.str
+    """Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
+    first time; another one under the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def view(self) -> _catalog_pb2.TableRef:
@@ -609,10 +614,11 @@ class DropViewRequest(_message.Message):
         *,
         view: _catalog_pb2.TableRef | None = ...,
         force: _builtins.bool = ...,
+        request_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["force", b"force", "request_id", b"request_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -164,7 +164,10 @@ class CommitServiceServicer(object):
         computed. A refresh that runs fails. Its source and its functions stay.
 
         Errors:
-        * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; drop it with Lance.
+        * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; mend
+        the field that BadRequest names.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
         * `FAILED_PRECONDITION` (VIEW_IN_USE): views of the database rest on it; drop these first, or set `force`.
         * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.

@@ -69,6 +69,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The mask is empty, or names what cannot be changed; name fields that can."""
     BATCH_TOO_LARGE: _ErrorReason.ValueType  # 21
     """A record batch is larger than the service takes; send smaller ones."""
+    BUNDLE_TOO_LARGE: _ErrorReason.ValueType  # 165
+    """A bundle has more bytes than the services take; load large data when the function is built."""
     BODY_TOO_SLOW: _ErrorReason.ValueType  # 22
     """The body of an HTTP request came too slowly; send it faster, or in parts."""
     CONTENT_TYPE: _ErrorReason.ValueType  # 23
@@ -274,9 +276,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     TABLE_REPLACED: _ErrorReason.ValueType  # 116
     """The table was dropped and created again."""
     UPLOAD_ENDED: _ErrorReason.ValueType  # 117
-    """The call ended before all was sent; send the rows again."""
+    """The call ended before all was sent; send it again."""
     UPLOAD_STALLED: _ErrorReason.ValueType  # 118
-    """Nothing came for a while; send the rows again."""
+    """Nothing came for a while; send it again from the beginning."""
     VIEW_CHANGED: _ErrorReason.ValueType  # 119
     """The view was changed meanwhile."""
     VIEW_IS_SET: _ErrorReason.ValueType  # 120
@@ -327,7 +329,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     TOO_MANY_READS: _ErrorReason.ValueType  # 139
     """Too many calls read rows at once."""
     TOO_MANY_UPLOADS: _ErrorReason.ValueType  # 140
-    """Too many calls add rows at once."""
+    """Too many calls send rows or bundles at once."""
     BINDING_DAMAGED: _ErrorReason.ValueType  # 141
     """What is stored is not what was written. DATA_LOSS.
 
@@ -445,6 +447,8 @@ BAD_UPDATE_MASK: ErrorReason.ValueType  # 20
 """The mask is empty, or names what cannot be changed; name fields that can."""
 BATCH_TOO_LARGE: ErrorReason.ValueType  # 21
 """A record batch is larger than the service takes; send smaller ones."""
+BUNDLE_TOO_LARGE: ErrorReason.ValueType  # 165
+"""A bundle has more bytes than the services take; load large data when the function is built."""
 BODY_TOO_SLOW: ErrorReason.ValueType  # 22
 """The body of an HTTP request came too slowly; send it faster, or in parts."""
 CONTENT_TYPE: ErrorReason.ValueType  # 23
@@ -650,9 +654,9 @@ STORAGE_ERROR: ErrorReason.ValueType  # 115
 TABLE_REPLACED: ErrorReason.ValueType  # 116
 """The table was dropped and created again."""
 UPLOAD_ENDED: ErrorReason.ValueType  # 117
-"""The call ended before all was sent; send the rows again."""
+"""The call ended before all was sent; send it again."""
 UPLOAD_STALLED: ErrorReason.ValueType  # 118
-"""Nothing came for a while; send the rows again."""
+"""Nothing came for a while; send it again from the beginning."""
 VIEW_CHANGED: ErrorReason.ValueType  # 119
 """The view was changed meanwhile."""
 VIEW_IS_SET: ErrorReason.ValueType  # 120
@@ -703,7 +707,7 @@ TOO_MANY_JOBS: ErrorReason.ValueType  # 138
 TOO_MANY_READS: ErrorReason.ValueType  # 139
 """Too many calls read rows at once."""
 TOO_MANY_UPLOADS: ErrorReason.ValueType  # 140
-"""Too many calls add rows at once."""
+"""Too many calls send rows or bundles at once."""
 BINDING_DAMAGED: ErrorReason.ValueType  # 141
 """What is stored is not what was written. DATA_LOSS.
 

@@ -13,10 +13,10 @@ import pytest
 from core.domain.job import JobState
 from core.domain.refresh import RefreshPolicy, RefreshSpec
 from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.view import ViewFunction
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import scratch_table as view_scratch
-from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
 from executor.refresh import incremental_refresh, refresh_run, scratch_backfills
 from planner.views.catalog import ViewCatalog
@@ -65,7 +65,7 @@ def alter(world, version):
     UdfRegistry(world.database).put(
         UdfDefinition("score", version, UdfKind.SCALAR, parameters, pa.int64(), entrypoint=entrypoint)
     )
-    wanted = [NewColumn("score", "score", version, parameters)]
+    wanted = [ViewFunction("score", "score", version, parameters)]
     made = ViewCatalog(LanceTables()).alteration(world.database, SHUFFLED.name, wanted, "")
     lance.dataset(world.uri(SHUFFLED)).update_schema_metadata(made.metadata)
 

@@ -19,7 +19,6 @@ from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import failed_rows_file
 from core.lance_io.views import scratch_table as view_scratch
-from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
 from executor.refresh import failed_row_upkeep as refresh_failed
 from executor.refresh import first_fill, incremental_refresh, refresh_run
@@ -49,7 +48,9 @@ class OddView:
         )
 
     def alter(self, version) -> None:
-        change = ViewCatalog(LanceTables()).alteration(self.database, "v", [NewColumn("odd", "odd", version)], "")
+        change = ViewCatalog(LanceTables()).alteration(
+            self.database, "v", [ViewFunction("odd", "odd", version, ())], ""
+        )
         lance.dataset(self.view).update_schema_metadata(change.metadata)
 
     def append(self, first, last) -> None:

@@ -13,7 +13,6 @@ from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import files as view_files
 from core.lance_io.views.source import SourceRows
-from core.udf.validation import NewColumn
 from core.views import metadata as view_metadata
 from executor.refresh import view_files as refresh_files
 from executor.worker import source_inputs
@@ -39,7 +38,7 @@ def alter(world, version):
             "score", version, UdfKind.SCALAR, ("id", "x", "y"), pa.int64(), entrypoint=f"{functions.__name__}:score"
         )
     )
-    wanted = [NewColumn("score", "score", version, ("id", "x", "y"))]
+    wanted = [ViewFunction("score", "score", version, ("id", "x", "y"))]
     change = ViewCatalog(LanceTables()).alteration(world.database, "shuffled", wanted, "")
     lance.dataset(world.uri(SHUFFLED)).update_schema_metadata(change.metadata)
 

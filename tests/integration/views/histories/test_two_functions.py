@@ -15,7 +15,6 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import ViewColumn, ViewFunction, ViewQuery
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
-from core.udf.validation import NewColumn
 from planner.views.catalog import ViewCatalog
 from tests.integration.views.histories import functions
 
@@ -45,7 +44,7 @@ class Two:
         system.create(self.database, "v", ViewQuery(self.database, "t", columns, computed, where="k > 0", **window))
 
     def alter(self, version) -> None:
-        made = ViewCatalog(LanceTables()).alteration(self.database, "v", [NewColumn("tens", "f", version)], "")
+        made = ViewCatalog(LanceTables()).alteration(self.database, "v", [ViewFunction("tens", "f", version, ())], "")
         lance.dataset(self.view).update_schema_metadata(made.metadata)
 
     def update(self, changes, where) -> None:

@@ -182,3 +182,27 @@ def test_identity_of_a_table_that_leman_never_wrote_to_follows_from_its_files():
     assert identity(snapshot("", "a", "b")) == identity(snapshot("", "b", "a")) != identity(snapshot("", "a", "c"))
     assert not view_metadata.outlives_versions(identity(snapshot("", "a")))
     assert view_metadata.outlives_versions("inc")
+
+
+def test_the_last_alterations_are_remembered_by_their_requests():
+    metadata: dict[bytes, bytes] = {}
+    for number in range(20):
+        noted = view_metadata.with_alteration(metadata, f"id {number}", f"body {number}")
+        metadata |= {key.encode(): value.encode() for key, value in noted.items()}
+    assert view_metadata.alterations(metadata) == {f"id {n}": f"body {n}" for n in range(4, 20)}
+    written = view_metadata.write(SCHEMA, DEFINITION).metadata | metadata
+    assert view_metadata.from_metadata(written) == DEFINITION
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '[["a"]]', "{}"])
+def test_alterations_that_cannot_be_read_are_not_remembered(text):
+    metadata = {view_metadata.ALTERED_BY.encode(): text.encode()}
+    assert view_metadata.alterations(metadata) == {}
+    (value,) = view_metadata.with_alteration(metadata, "new", "body").values()
+    assert json.loads(value) == [["body", "new"]]
+
+
+def test_a_column_is_stale_until_what_the_query_says_has_computed_it():
+    assert DEFINITION.stale == ()
+    assert dataclasses.replace(DEFINITION, filled={"emb": "embed@0"}).stale == ("emb",)
+    assert dataclasses.replace(DEFINITION, filled={}).stale == ("emb",)

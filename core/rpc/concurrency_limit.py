@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from core.errors import ResourceExhausted
 
 
-class Places:
+class CallPlaces:
     """A number of places on one event loop. Who finds none is refused at once: waiting would hold a call open."""
 
     def __init__(self, most: int, reason: str, what: str) -> None:
