@@ -37,8 +37,8 @@ def canonical_database(text: str) -> str:
     """Return the one form of a database's path or uri: a local path absolute, without links or a trailing `/`.
 
     Raises:
-        InvalidArgument: BAD_DATABASE, where it is empty, relative, or not a uri of a store; RESERVED_DATABASE, where it
-            is inside Leman's own folder.
+        InvalidArgument: BAD_DATABASE, where it is empty, relative, a file or below one, or not a uri of a store;
+            RESERVED_DATABASE, where it is inside Leman's own folder.
     """
     if not text.strip() or "\0" in text:
         raise _bad("database is empty; give a path or uri")
@@ -59,10 +59,11 @@ def table_uri(database: str, table: str) -> str:
     Raises:
         InvalidArgument: BAD_TABLE_NAME, and as `canonical_database`.
     """
-    if not table or table.startswith((".", OWN_FOLDER)) or any(c in table for c in "/\\\0"):
+    if not table or table.startswith((".", OWN_FOLDER)) or any(c in table for c in "/\\") or not table.isprintable():
         raise InvalidArgument(
             "BAD_TABLE_NAME",
-            f"'{table}' is no table name: it must not be empty, contain / or \\, or begin with a dot or {OWN_FOLDER}",
+            f"{table!r} is no table name: it must not be empty, contain /, \\ or characters that cannot be printed, or "
+            f"begin with a dot or {OWN_FOLDER}",
             field="table.table",
         )
     if len(table.encode()) > _MOST_NAME_BYTES:
@@ -112,7 +113,18 @@ def _path_of(text: str) -> str:
 def _canonical_path(path: str) -> str:
     if not path.startswith("/"):
         raise _bad(f"'{path}' is a relative path, and a service has a folder of its own: give an absolute one")
-    return os.path.realpath(f"/{path.lstrip('/')}")  # POSIX lets `//x` be another place than `/x`; no table lies there
+    place = os.path.realpath(f"/{path.lstrip('/')}")  # POSIX lets `//x` be another place than `/x`; no table lies there
+    if not os.path.isdir(place):  # noqa: PTH112 - for every call: a Path would cost more than the look
+        _check_above(place)
+    return place
+
+
+def _check_above(place: str) -> None:
+    """Refuse a place that a file is in the way of: Lance would try for seconds, and say that the storage is away."""
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)  # noqa: PTH120
+    if not os.path.isdir(place):  # noqa: PTH112
+        raise _bad(f"'{place}' is a file, and a database is a folder: name another place")
 
 
 def _canonical_uri(text: str) -> str:

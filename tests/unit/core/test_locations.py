@@ -64,6 +64,23 @@ def test_what_is_no_place(text):
     assert (caught.value.reason, caught.value.field) == ("BAD_DATABASE", "database")
 
 
+def test_a_file_is_no_database_and_none_lies_below_one(tmp_path):
+    (tmp_path / "notes").write_text("x")
+    for place in ("notes", "notes/lake", "notes/a/b"):
+        with pytest.raises(InvalidArgument, match=f"'{tmp_path}/notes' is a file") as caught:
+            canonical_database(str(tmp_path / place))
+        assert caught.value.reason == "BAD_DATABASE"
+    assert canonical_database(str(tmp_path / "new" / "lake")) == str(tmp_path / "new" / "lake")
+
+
+@pytest.mark.parametrize("name", ["a\r\nb", "a\0b", "a\u202eb", "a\x7fb"])
+def test_a_table_name_has_no_characters_that_cannot_be_printed(name, tmp_path):
+    with pytest.raises(InvalidArgument) as caught:
+        table_uri(str(tmp_path), name)
+    assert (caught.value.reason, caught.value.field) == ("BAD_TABLE_NAME", "table.table")
+    assert name not in caught.value.message
+
+
 PLACES = {
     "s3": "s3://bucket/lake",
     "gs": "gs://bucket/lake",
