@@ -6,23 +6,30 @@ import asyncio
 import time
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import grpc
+import lance
+import pyarrow.compute as pc
 
 from benchmarks.common import Document, say
 from benchmarks.leman_side import TERMINAL, Caller
 from benchmarks.load.generator import Generator, Load, Target
+from benchmarks.load.sampling import Sampler
 from benchmarks.load.subjects import new_table
 from benchmarks.practical_limit import HEAVY
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
-_WATCH = "/leman.v1.JobService/WatchJob"
 _TOO_MANY = 50
+#: What is not over by then has failed.
+_PATIENCE_SECONDS = 600.0
+#: Jobs of which no more run at once than may.
+_FEW = 16
+_READ_AT_ONCE = 20
 
 
 def watchers(caller: Caller, prober: Generator, probes: Mapping[str, Target], count: int, seconds: float) -> Document:
-    """Watch a job from so many streams, the most that there may be, and ask for other things meanwhile."""
+    """Watch a job from so many streams, and ask for other things meanwhile, among them for more streams."""
     table = new_table(caller, 40_000, 8)
     caller.add_column(table, "y", HEAVY)
     job_id = caller.begin(caller.spec(table, "y")).job_id
@@ -35,11 +42,14 @@ async def _watch(
     caller: Caller, job_id: str, count: int, prober: Generator, probes: Mapping[str, Target], seconds: float
 ) -> Document:
     request = jobs_pb2.WatchJobRequest(database=caller.database, job_id=job_id)
-    async with grpc.aio.insecure_channel(caller.service["executor"]) as channel:
+    async with grpc.aio.insecure_channel(caller.service["executor"]) as channel, asyncio.timeout(_PATIENCE_SECONDS):
         stub = jobs_pb2_grpc.JobServiceStub(channel)
+        begun = time.perf_counter()
         streams = [stub.WatchJob(request, metadata=caller.metadata) for _ in range(count)]
         await asyncio.gather(*(stream.read() for stream in streams))
-        readers = [asyncio.ensure_future(_drain(stream)) for stream in streams]
+        opened = time.perf_counter() - begun
+        messages: Counter[int] = Counter()
+        readers = [asyncio.ensure_future(_drain(stream, messages, n)) for n, stream in enumerate(streams)]
         beside = prober.begin_each(list(probes.values()), Load(seconds, rate=20))
         more: Counter[str] = Counter()
         for _ in range(_TOO_MANY):
@@ -50,14 +60,21 @@ async def _watch(
             stream.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
     told = {name: outcomes.document(target) for (name, target), outcomes in zip(probes.items(), answers, strict=True)}
-    say(f"{still_open} of {count} streams open; {_TOO_MANY} more: {dict(more)}")
-    say(f"  beside them: { {name: probe['answered'].get('p99') for name, probe in told.items()} }")
-    return {"streams": count, "still_open": still_open, "further_streams": dict(more), "probes": told}
+    say(f"{still_open} of {count} streams open, after {opened:.1f} s; {_TOO_MANY} more: {dict(more)}")
+    say(f"  beside them p99: { {name: probe['answered'].get('p99') for name, probe in told.items()} } ms")
+    return {
+        "streams": count,
+        "opened_seconds": opened,
+        "still_open": still_open,
+        "messages_of_each": {"min": min(messages.values(), default=0), "max": max(messages.values(), default=0)},
+        "further_streams": dict(more),
+        "probes": told,
+    }
 
 
-async def _drain(stream: grpc.aio.UnaryStreamCall) -> None:
+async def _drain(stream: grpc.aio.UnaryStreamCall, messages: Counter[int], number: int) -> None:
     async for _ in stream:
-        pass
+        messages[number] += 1
 
 
 async def _outcome(stream: grpc.aio.UnaryStreamCall) -> str:
@@ -71,18 +88,46 @@ async def _outcome(stream: grpc.aio.UnaryStreamCall) -> str:
 
 
 def real_work(caller: Caller, jobs: int, rows: int) -> Document:
-    """Create so many jobs at once, each over a column of its own, and wait for all of them."""
+    """Create a few jobs at once, then so many, each over a column of its own, and wait for all of them.
+
+    Jobs that wait for their turn are to take no memory to speak of: the many are to need as much as the few.
+    """
     table = new_table(caller, rows, 4)
-    columns = {f"c{n}": f"x + {n}" for n in range(jobs)}
-    caller.sdk.open_table(table).add_columns(columns)
-    found = asyncio.run(_create(caller, table, list(columns)))
-    say(f"{jobs} jobs with work at once: {found}")
+    columns = [f"c{n}" for n in range(_FEW + jobs)]
+    caller.sdk.open_table(table).add_columns({name: f"x + {n}" for n, name in enumerate(columns)})
+    with Sampler(caller.processes(), seconds=0.1) as idle:
+        time.sleep(1.0)
+    found: Document = {"before_mb": _peak(idle)}
+    for name, some in (("few", columns[:_FEW]), ("many", columns[_FEW:])):
+        with Sampler(caller.processes(), seconds=0.1) as sampler:
+            told = asyncio.run(_create(caller, table, some))
+        right = _right(caller, table, some, columns)
+        found[name] = {"jobs": len(some), **told, "right": right, "peak_mb": _peak(sampler)}
+        say(f"{len(some)} jobs with work at once: {found[name]}")
     return found
 
 
-async def _create(caller: Caller, table: str, columns: list[str]) -> Document:
+def _peak(sampler: Sampler) -> float:
+    """Return the most that all processes took together, in megabytes."""
+    looks = zip(*(rows for rows in sampler.rows.values() if rows), strict=False)
+    return max(sum(row["mb"] for row in look) for look in looks)
+
+
+def _right(caller: Caller, table: str, some: Sequence[str], columns: Sequence[str]) -> int:
+    """Count the columns that hold what they are to hold, in every row."""
+    dataset, right = lance.dataset(caller.uri(table)), 0
+    for at in range(0, len(some), _READ_AT_ONCE):
+        part = list(some[at : at + _READ_AT_ONCE])
+        read = dataset.to_table(columns=["x", *part])
+        for name in part:
+            expected = pc.add(read["x"], columns.index(name))
+            right += read[name].null_count == 0 and bool(pc.all(pc.equal(read[name], expected)).as_py())
+    return right
+
+
+async def _create(caller: Caller, table: str, columns: Sequence[str]) -> Document:
     begin = time.perf_counter()
-    async with grpc.aio.insecure_channel(caller.service["executor"]) as channel:
+    async with grpc.aio.insecure_channel(caller.service["executor"]) as channel, asyncio.timeout(_PATIENCE_SECONDS):
         stub = jobs_pb2_grpc.JobServiceStub(channel)
 
         async def create(column: str) -> str:
@@ -91,17 +136,16 @@ async def _create(caller: Caller, table: str, columns: list[str]) -> Document:
 
         made = await asyncio.gather(*(create(column) for column in columns), return_exceptions=True)
         accepted = time.perf_counter() - begin
-        refused = Counter(error.code().name for error in made if isinstance(error, grpc.aio.AioRpcError))
+        refused = Counter(str(error) for error in made if isinstance(error, BaseException))
         states: Counter[str] = Counter()
         for job_id in (one for one in made if isinstance(one, str)):
             request = jobs_pb2.GetJobRequest(database=caller.database, job_id=job_id)
             while (job := (await stub.GetJob(request, metadata=caller.metadata)).job).state not in TERMINAL:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             states[jobs_pb2.Job.State.Name(job.state)] += 1
-    seconds = time.perf_counter() - begin
     return {
         "all_accepted_seconds": accepted,
-        "all_ended_seconds": seconds,
+        "all_ended_seconds": time.perf_counter() - begin,
         "ended": dict(states),
         "refused": dict(refused),
     }

@@ -22,6 +22,8 @@ PROCESSES = 2
 #: A call that is not answered by then counts as DEADLINE_EXCEEDED.
 DEADLINE_SECONDS = 10.0
 _DETAILS = "grpc-status-details-bin"
+_EXPLAINED = {"RESOURCE_EXHAUSTED": b"google.rpc.RetryInfo", "UNAVAILABLE": b"google.rpc.RetryInfo"}
+_LOOK_SECONDS = 0.01
 Metadata = tuple[tuple[str, str], ...]
 
 
@@ -38,6 +40,15 @@ class Target:
     #: What counts as an answer.
     answers: tuple[str, ...] = ("OK",)
 
+    def message(self, number: int) -> bytes:
+        """Return what a call sends."""
+        request = self.requests[number % len(self.requests)]
+        if not self.makes_jobs:
+            return request
+        message = jobs_pb2.CreateJobRequest.FromString(request)
+        message.request_id = uuid.uuid4().hex
+        return message.SerializeToString()
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -50,14 +61,16 @@ class Load:
 
 @dataclass(slots=True)
 class Outcomes:
-    """Seconds that calls took by their code, counted from when they were due; errors that give no reason.
+    """Seconds that calls took by their code, counted from when they were due; errors that do not say what to do.
 
-    `seconds`: from the first call to the last answer.
+    `seconds`: from the first call to the last answer; `late`: seconds by which the generator itself was late, looked at
+    a hundred times a second: what is measured is as much its own where that is long.
     """
 
     took: dict[str, list[float]] = field(default_factory=dict)
     unexplained: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
+    late: list[float] = field(default_factory=list)
 
     def add(self, code: str, seconds: float, *, explained: bool = True) -> None:
         self.took.setdefault(code, []).append(seconds)
@@ -69,6 +82,7 @@ class Outcomes:
             self.took.setdefault(code, []).extend(seconds)
         self.unexplained += other.unexplained
         self.seconds = max(self.seconds, other.seconds)
+        self.late += other.late
 
     def document(self, target: Target) -> Document:
         """Rates and percentiles of answers and of refusals."""
@@ -79,7 +93,8 @@ class Outcomes:
             "answered_per_second": len(answered) / self.seconds,
             "answered": percentiles(answered),
             "others": {code: {"calls": len(times), **percentiles(times)} for code, times in sorted(others.items())},
-            "without_a_reason": dict(self.unexplained),
+            "unexplained": dict(self.unexplained),
+            "generator_late": percentiles(self.late),
         }
 
 
@@ -109,8 +124,9 @@ class Generator:
 
     def begin(self, target: Target, load: Load) -> Callable[[], Outcomes]:
         """Begin to call; what is returned waits for the end."""
-        share = Load(load.seconds, -(-load.callers // self._processes), load.rate / self._processes)
-        result = self._pool.starmap_async(_client, [(target, share)] * self._processes, chunksize=1)
+        processes = min(self._processes, load.callers or self._processes)
+        share = Load(load.seconds, -(-load.callers // processes), load.rate / processes)
+        result = self._pool.starmap_async(_client, [(target, share)] * processes, chunksize=1)
         return lambda: _merged(result.get())
 
     def begin_each(self, targets: Sequence[Target], load: Load) -> Callable[[], list[Outcomes]]:
@@ -135,13 +151,14 @@ class _Client:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._outcomes = Outcomes()
-        self._made = os.getpid() % len(target.requests)
+        self._made = os.getpid()
 
     async def run(self, load: Load) -> Outcomes:
         options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         async with grpc.aio.insecure_channel(self._target.address, options) as channel:
             await asyncio.wait_for(channel.channel_ready(), DEADLINE_SECONDS)
             self._call = channel.unary_unary(self._target.method)
+            looking = asyncio.ensure_future(self._look())
             begin = time.perf_counter()
             end = begin + load.seconds
             if load.rate:
@@ -149,7 +166,15 @@ class _Client:
             else:
                 await asyncio.gather(*(self._closed_loop(end) for _ in range(load.callers)))
             self._outcomes.seconds = time.perf_counter() - begin
+            looking.cancel()
         return self._outcomes
+
+    async def _look(self) -> None:
+        """Note again and again by how much this process is late."""
+        while True:
+            due = time.perf_counter() + _LOOK_SECONDS
+            await asyncio.sleep(_LOOK_SECONDS)
+            self._outcomes.late.append(time.perf_counter() - due)
 
     async def _closed_loop(self, end: float) -> None:
         while (due := time.perf_counter()) < end:
@@ -163,23 +188,25 @@ class _Client:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             now = time.perf_counter()
             while due <= now and due < end:
-                task = asyncio.create_task(self._one(now))
+                task = asyncio.create_task(self._one(due))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
                 due += 1 / rate
         await asyncio.gather(*under_way)
 
     async def _one(self, due: float) -> None:
-        target = self._target
         self._made += 1
-        request = target.requests[self._made % len(target.requests)]
-        if target.makes_jobs:
-            message = jobs_pb2.CreateJobRequest.FromString(request)
-            message.request_id = uuid.uuid4().hex
-            request = message.SerializeToString()
+        request = self._target.message(self._made)
         try:
-            await self._call(request, metadata=target.metadata, timeout=DEADLINE_SECONDS)
+            await self._call(request, metadata=self._target.metadata, timeout=DEADLINE_SECONDS)
             self._outcomes.add("OK", time.perf_counter() - due)
         except grpc.aio.AioRpcError as error:
-            explained = any(key == _DETAILS for key, _ in error.trailing_metadata() or ())
-            self._outcomes.add(error.code().name, time.perf_counter() - due, explained=explained)
+            took = time.perf_counter() - due
+            self._outcomes.add(error.code().name, took, explained=_is_explained(error))
+
+
+def _is_explained(error: grpc.aio.AioRpcError) -> bool:
+    """Tell whether an error says why and, where it may pass, when to call again."""
+    details = next((value for key, value in error.trailing_metadata() or () if key == _DETAILS), b"")
+    raw = details if isinstance(details, bytes) else details.encode()
+    return b"google.rpc.ErrorInfo" in raw and _EXPLAINED.get(error.code().name, b"") in raw

@@ -22,17 +22,19 @@ class Overload:
     def __init__(self, generator: Generator, prober: Generator, seconds: float) -> None:
         self._generator = generator
         self._prober = prober
-        self._seconds = seconds
+        self.seconds = seconds
 
-    def peak(self, subject: Subject) -> Outcomes:
+    def closed_loop(self, subject: Subject) -> Outcomes:
         """Call as fast as is answered."""
-        self._generator.run(subject.target, Load(_WARM_UP_SECONDS, subject.callers))
-        return self._generator.run(subject.target, Load(self._seconds, subject.callers))
+        return self._generator.run(subject.target, Load(self.seconds, subject.callers))
 
     def document(self, subject: Subject, probes: Mapping[str, Target]) -> Document:
         """Measure an RPC, with the probes beside it."""
-        peak = self.peak(subject).document(subject.target)
+        self._generator.run(subject.target, Load(_WARM_UP_SECONDS, subject.callers))
+        alone = self._generator.run(subject.target, Load(self.seconds / 2, 1)).document(subject.target)
+        peak = self.closed_loop(subject).document(subject.target)
         say(f"{subject.name}: {peak['answered_per_second']:.0f}/s of {subject.callers} callers, {_short(peak)}")
+        say(f"  one caller: {_short(alone)}")
         steps = []
         for factor in FACTORS:
             rate = factor * peak["answered_per_second"]
@@ -44,11 +46,17 @@ class Overload:
         time.sleep(1.0)  # what "one second after it" is about
         after = self._step(subject, probes, peak["answered_per_second"] / 2)
         say(f"  a second after it, half: {_short(after)}")
-        return {"callers": subject.callers, "closed_loop": peak, "open_loop": steps, "after": after}
+        return {
+            "callers": subject.callers,
+            "one_caller": alone,
+            "closed_loop": peak,
+            "open_loop": steps,
+            "after": after,
+        }
 
     def _step(self, subject: Subject, probes: Mapping[str, Target], rate: float) -> Document:
-        ending = self._generator.begin(subject.target, Load(self._seconds, rate=rate))
-        beside = self._prober.begin_each(list(probes.values()), Load(self._seconds, rate=_PROBES_PER_SECOND))
+        ending = self._generator.begin(subject.target, Load(self.seconds, rate=rate))
+        beside = self._prober.begin_each(list(probes.values()), Load(self.seconds, rate=_PROBES_PER_SECOND))
         answers = ending().document(subject.target)
         told = {
             name: outcomes.document(target) for (name, target), outcomes in zip(probes.items(), beside(), strict=True)
@@ -60,7 +68,8 @@ def _short(step: Document) -> str:
     took = step["answered"]
     others = ", ".join(f"{n['calls']} {code} p99 {n['p99']:.0f} ms" for code, n in step["others"].items())
     answered = f"{step['answered_per_second']:.0f}/s answered"
-    return f"{answered}, p50 {took['p50']:.1f} p99 {took['p99']:.1f} ms; {others}" if took else f"{answered}; {others}"
+    late = f"generator late p99 {step['generator_late'].get('p99', 0):.0f} ms"
+    return f"{answered}, p50 {took.get('p50', 0):.1f} p99 {took.get('p99', 0):.1f} ms; {others or 'no refusals'}; {late}"
 
 
 def _p99(probes: Document) -> str:

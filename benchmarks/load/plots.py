@@ -30,10 +30,10 @@ def main() -> None:
 def draw(document: Document, folder: Path) -> None:
     """Draw what the document has."""
     folder.mkdir(parents=True, exist_ok=True)
-    if document.get("rpcs"):
-        _peaks(document["rpcs"], folder / "peaks.svg")
-        _overload(document["rpcs"], folder / "overload.svg")
-    if document.get("soak"):
+    if "rpcs" in document:
+        _peaks(document["rpcs"]["subjects"], folder / "peaks.svg")
+        _overload(document["rpcs"]["subjects"], folder / "overload.svg")
+    if "soak" in document:
         _soak(document["soak"]["samples"], folder / "soak.svg")
 
 

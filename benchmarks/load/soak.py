@@ -39,17 +39,17 @@ def soak(caller: Caller, subjects: list[Subject], minutes: float) -> Document:
             for subject, ending in zip(subjects, endings, strict=True)
         }
     growth = {name: _growth(rows) for name, rows in sampler.rows.items()}
-    say(f"soak of {minutes:g} minutes: {growth}")
+    shares = {name: {kind: round(one["share"], 3) for kind, one in kinds.items()} for name, kinds in growth.items()}
+    say(f"soak of {minutes:g} minutes, last quarter to second: {shares}")
     return {"minutes": minutes, "answers": answers, "growth": growth, "samples": sampler.rows}
 
 
-def _growth(rows: list[Row]) -> dict[str, float]:
-    """Means of the second quarter and of the last one: the first quarter fills caches and pools."""
+def _growth(rows: list[Row]) -> Document:
+    """Return the means of the second quarter and of the last one: the first quarter fills caches and pools."""
     quarter = max(1, len(rows) // 4)
     early, late = rows[quarter : 2 * quarter] or rows, rows[-quarter:]
-    names = [name for name in rows[0] if name != "at"]
     found = {}
-    for name in names:
-        found[f"{name}_second_quarter"] = sum(row[name] for row in early) / len(early)
-        found[f"{name}_last_quarter"] = sum(row[name] for row in late) / len(late)
+    for name in (name for name in rows[0] if name != "at"):
+        second, last = (sum(row[name] for row in part) / len(part) for part in (early, late))
+        found[name] = {"second_quarter": second, "last_quarter": last, "share": last / second}
     return found

@@ -21,6 +21,7 @@ class Subject:
     name: str
     target: Target
     callers: int
+    service: str = "executor"
 
 
 def new_table(caller: Caller, rows: int, fragments: int) -> str:
@@ -56,7 +57,7 @@ class System:
             Subject("ListJobs, page of 100", self._jobs("ListJobs", pages[1]), 32),
             Subject("ListJobs of a table", self._jobs("ListJobs", *tables), 32),
             Subject("ListJobErrors", self._jobs("ListJobErrors", errors), 8),
-            Subject("ExplainPlan", self._target("planner", "/leman.v1.PlannerService/ExplainPlan", explain), 16),
+            Subject("ExplainPlan", self._target("planner", "/leman.v1.PlannerService/ExplainPlan", explain), 16, "planner"),
             Subject("CreateJob, nothing to do", self._jobs("CreateJob", create, makes_jobs=True), 16),
         ]
 

@@ -1,0 +1,1 @@
+"""What the benchmarks say of their own figures."""

@@ -1,0 +1,83 @@
+"""What `benchmarks.load` makes of calls: figures, and whether they show what is promised."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from benchmarks.load.generator import Outcomes, Target, _is_explained
+from benchmarks.load.targets import judged
+from core.errors import NotFound, ResourceExhausted
+from core.rpc import status
+from leman.v1 import jobs_pb2
+
+TARGET = Target("127.0.0.1:1", "/x/Y", (b"",))
+
+
+def error(code: grpc.StatusCode, details: bytes | None) -> grpc.aio.AioRpcError:
+    trailers = grpc.aio.Metadata() if details is None else grpc.aio.Metadata((status.DETAILS_KEY, details))
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailers)
+
+
+def packed(raised: Exception) -> bytes:
+    return status.to_status(raised).SerializeToString()
+
+
+def test_a_refusal_is_explained_by_its_reason_and_by_when_to_come_again():
+    exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert _is_explained(error(exhausted, packed(ResourceExhausted("TOO_MANY_CALLS", "x"))))
+    assert not _is_explained(error(exhausted, packed(ResourceExhausted("TOO_MANY_CALLS", "x", retry_after_seconds=0))))
+    assert not _is_explained(error(exhausted, None))
+    assert _is_explained(error(grpc.StatusCode.NOT_FOUND, packed(NotFound("JOB_NOT_FOUND", "x"))))
+
+
+def test_processes_are_counted_together():
+    outcomes, other = Outcomes(seconds=2.0), Outcomes(seconds=4.0)
+    for milliseconds in range(100):
+        outcomes.add("OK", milliseconds / 1000)
+    other.add("RESOURCE_EXHAUSTED", 0.5, explained=False)
+    outcomes.merge(other)
+    document = outcomes.document(TARGET)
+    assert (document["answered_per_second"], document["answered"]["p50"], document["answered"]["p99"]) == (25, 50, 99)
+    assert document["others"]["RESOURCE_EXHAUSTED"]["calls"] == 1
+    assert document["unexplained"] == {"RESOURCE_EXHAUSTED": 1}
+
+
+def test_each_job_is_asked_for_under_an_id_of_its_own():
+    target = Target("127.0.0.1:1", "/x/Y", (jobs_pb2.CreateJobRequest().SerializeToString(),), makes_jobs=True)
+    ids = {jobs_pb2.CreateJobRequest.FromString(target.message(n)).request_id for n in range(3)}
+    assert len(ids) == 3
+
+
+def step(factor: float, answered: float, p99: float, *, refused: float = 0.0, probe: float = 1.0) -> dict[str, object]:
+    others = {"RESOURCE_EXHAUSTED": {"calls": 5, "p99": refused}} if refused else {}
+    return {
+        "factor": factor,
+        "answered_per_second": answered,
+        "answered": {"p99": p99},
+        "others": others,
+        "unexplained": {},
+        "probes": {"health": {"answered": {"p99": probe}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("last", "after", "missed"),
+    [
+        (step(10, 90, 50, refused=60), 10, []),
+        (step(10, 70, 50, refused=60), 10, ["≥ 80 % of the peak"]),
+        (step(10, 90, 50, refused=160), 10, ["refusals p99 ≤ 100 ms"]),
+        (step(10, 90, 50, refused=60, probe=101), 10, ["health, GetJob and CancelJob beside it p99 ≤ 100 ms"]),
+        (step(10, 90, 50, refused=60), 25, ["p99 a second after it as before (10.0 ms)"]),
+        ({**step(10, 90, 50, refused=60), "unexplained": {"X": 1}}, 10, ["refusals without ErrorInfo or RetryInfo"]),
+    ],
+)
+def test_each_promise_is_judged_by_itself(last, after, missed):
+    rpc = {
+        "closed_loop": {"answered_per_second": 100.0},
+        "open_loop": [step(0.5, 50, 10), last],
+        "after": {"answered": {"p99": after}},
+    }
+    targets = judged({"rpcs": {"subjects": {"ExplainPlan": rpc}}})
+    assert len(targets) == 5
+    assert [target["rule"].partition(": ")[2] for target in targets if not target["met"]] == missed
