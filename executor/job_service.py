@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import Any, Protocol, TypeVar
 
@@ -17,11 +16,12 @@ from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc import convert, convert_views
 from core.rpc.auth.caller import current_caller
 from core.rpc.convert_values import seconds_from_proto
+from core.rpc.encoded import encoded
 from core.rpc.paging import read_page
 from core.rpc.request_digest import body_digest
 from executor import convert_jobs
+from executor.job_answers import JobAnswers, job_message
 from executor.job_manager import JobManager
-from executor.jobs import job_errors
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_filter import JobListing
 from executor.jobs.job_record import age
@@ -32,7 +32,6 @@ _Result = TypeVar("_Result")
 
 _HEARTBEAT_SECONDS = 10.0
 _LONGEST_WAIT_SECONDS = 60.0
-_ANSWERS_KEPT = 4096
 
 
 class MayBeInTrouble(Protocol):
@@ -51,7 +50,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._manager = manager
         self._spark = spark
         self._draining = draining
-        self._known = _KnownAnswers()
+        self._answers = JobAnswers()
 
     def add_to(self, server: grpc.aio.Server) -> list[str]:
         """Answer on this server; the full name of what is answered."""
@@ -63,7 +62,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         body = body_digest(request)
         asked, attributes = _asked(request), _attributes(request)
         job = await self._manager.create(asked, request.request_id, body=body, attributes=attributes)
-        return jobs_pb2.CreateJobResponse(job=_job(job))
+        return jobs_pb2.CreateJobResponse(job=job_message(job))
 
     def _check_open(self) -> None:
         if self._draining.is_set():
@@ -73,7 +72,8 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             raise trouble.with_traceback(None)  # the same one for everybody
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
-        return self._known.answer(await self._manager.get(request.database, request.job_id))
+        job = await self._manager.get(request.database, request.job_id)
+        return encoded(jobs_pb2.GetJobResponse, [self._answers.part(jobs_pb2.GetJobResponse, job)])
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
         wanted, oldest_first = convert_jobs.filter_from_proto(request.filter), _oldest_first(request.order)
@@ -83,12 +83,13 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         listing = JobListing(filter=wanted, after=after, most=page.size + 1, oldest_first=oldest_first)
         jobs = await self._manager.list_jobs(request.database, listing)
         items = jobs[: page.size]
-        return jobs_pb2.ListJobsResponse(
-            jobs=[self._known.answer(j).job for j in items],
+        rest = jobs_pb2.ListJobsResponse(
             next_page_token=page.token(age(items[-1])) if len(jobs) > page.size else "",
             warnings=await self._manager.warnings(request.database),
             total_size=await self._manager.count_jobs(request.database, wanted) if request.include_total_size else None,
         )
+        parts = [self._answers.part(jobs_pb2.ListJobsResponse, job) for job in items]
+        return encoded(jobs_pb2.ListJobsResponse, [*parts, rest.SerializeToString()])
 
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, _context: object
@@ -96,11 +97,11 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         watch = self._watch(request.database, request.job_id, request.after_sequence)
         async with contextlib.aclosing(watch) as messages:
             async for sequence, job, events in messages:
-                yield jobs_pb2.WatchJobResponse(
-                    sequence=sequence,
-                    job=self._known.answer(job).job,
-                    events=[convert_jobs.event_to_proto(e) for e in events],
+                news = jobs_pb2.WatchJobResponse(
+                    sequence=sequence, events=[convert_jobs.event_to_proto(e) for e in events]
                 )
+                part = self._answers.part(jobs_pb2.WatchJobResponse, job)
+                yield encoded(jobs_pb2.WatchJobResponse, [part, news.SerializeToString()])
 
     async def WaitJob(self, request: jobs_pb2.WaitJobRequest, _context: object) -> jobs_pb2.WaitJobResponse:
         longest = min(seconds_from_proto(request, "timeout", default=_LONGEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
@@ -110,7 +111,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                 async with contextlib.aclosing(self._watch(request.database, request.job_id, 0)) as messages:
                     async for _, job, _ in messages:  # noqa: B007 - the last one is the answer
                         pass
-        return jobs_pb2.WaitJobResponse(job=self._known.answer(job).job)
+        return encoded(jobs_pb2.WaitJobResponse, [self._answers.part(jobs_pb2.WaitJobResponse, job)])
 
     async def _watch(self, database: str, job_id: str, after: int) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
         """Yield the changes of a job until it has ended.
@@ -133,7 +134,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def UpdateJob(self, request: jobs_pb2.UpdateJobRequest, _context: object) -> jobs_pb2.UpdateJobResponse:
         changes = _changes(request)
         return jobs_pb2.UpdateJobResponse(
-            job=_job(await self._manager.update(request.database, request.job_id, **changes))
+            job=job_message(await self._manager.update(request.database, request.job_id, **changes))
         )
 
     async def CancelJobs(self, request: jobs_pb2.CancelJobsRequest, _context: object) -> jobs_pb2.CancelJobsResponse:
@@ -145,10 +146,10 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             )
         wanted = convert_jobs.filter_from_proto(request.filter)
         jobs, elsewhere = await self._manager.cancel_all(request.database, wanted)
-        return jobs_pb2.CancelJobsResponse(jobs=[_job(job) for job in jobs], jobs_elsewhere=elsewhere)
+        return jobs_pb2.CancelJobsResponse(jobs=[job_message(job) for job in jobs], jobs_elsewhere=elsewhere)
 
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
-        return jobs_pb2.CancelJobResponse(job=_job(await self._manager.cancel(request.database, request.job_id)))
+        return jobs_pb2.CancelJobResponse(job=job_message(await self._manager.cancel(request.database, request.job_id)))
 
     async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
         self._check_open()
@@ -160,7 +161,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         )
         body, attributes = body_digest(request), _attributes(request)
         job = await self._manager.retry(request.database, retry, request.request_id, body=body, attributes=attributes)
-        return jobs_pb2.RetryJobResponse(job=_job(job))
+        return jobs_pb2.RetryJobResponse(job=job_message(job))
 
     async def ListJobErrors(
         self, request: jobs_pb2.ListJobErrorsRequest, _context: object
@@ -184,27 +185,6 @@ async def _ended_with_it(work: Awaitable[_Result]) -> AsyncIterator[asyncio.Futu
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-class _KnownAnswers:
-    """Answers about jobs: making one takes longer than all else in a call, and many ask about one job.
-
-    An ended job stays what it is, and all watchers of a running one are given the same object until there is news.
-    """
-
-    def __init__(self) -> None:
-        self._answers: OrderedDict[str, tuple[Job, jobs_pb2.GetJobResponse]] = OrderedDict()
-
-    def answer(self, job: Job) -> jobs_pb2.GetJobResponse:
-        """The same message again for the same object."""
-        known = self._answers.get(job.job_id)
-        if known is not None and known[0] is job:
-            return known[1]
-        answer = jobs_pb2.GetJobResponse(job=_job(job))
-        self._answers[job.job_id] = (job, answer)
-        if len(self._answers) > _ANSWERS_KEPT:
-            self._answers.popitem(last=False)
-        return answer
 
 
 def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -> JobAttributes:
@@ -255,6 +235,3 @@ def _asked(request: jobs_pb2.CreateJobRequest) -> BackfillSpec | RefreshSpec:
         case _:
             raise InvalidArgument("BAD_REQUEST", "say either backfill or refresh", field="backfill")
 
-
-def _job(job: Job) -> jobs_pb2.Job:
-    return convert_jobs.job_to_proto(job, None if job.error is None else job_errors.of_job(job.error))

@@ -15,6 +15,8 @@ from executor.jobs.row_errors import PageKey, RowErrors
 
 #: Databases whose history is written at once.
 _WRITERS = 4
+#: Pages of failed rows that are read at once. They have threads of their own: many of them hold up nothing else.
+_PAGES = 2
 #: The writers bound what waits: one batch for each database.
 _UNBOUNDED = 1 << 40
 #: Jobs that are taken in at once: then other calls have their turn.
@@ -28,12 +30,13 @@ class JobDatabase:
     history has been read.
     """
 
-    def __init__(self, path: str, pool: BlockingPool, writers: BlockingPool) -> None:
+    def __init__(self, path: str, pool: BlockingPool, writers: BlockingPool, pages: BlockingPool) -> None:
         self.path = path
         self.jobs = KnownJobs()
         self.opened = asyncio.Lock()
         self.loaded = False
         self._pool = pool
+        self._pages = pages
         self._history = JobHistory(path)
         self._writer = HistoryWriter(self._history, writers)
         self._row_errors = RowErrors(path)
@@ -83,7 +86,7 @@ class JobDatabase:
         self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
     ) -> tuple[list[StoredRowError], PageKey | None]:
         """Return a page of failed rows, see `RowErrors.page`."""
-        return await self._pool.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
+        return await self._pages.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
 
 
 class JobDatabases:
@@ -92,6 +95,7 @@ class JobDatabases:
     def __init__(self, pool: BlockingPool) -> None:
         self._pool = pool
         self._writers = BlockingPool(_WRITERS, max_queued=_UNBOUNDED, name="job-history")
+        self._pages = BlockingPool(_PAGES, name="failed-rows")
         self._databases: dict[str, JobDatabase] = {}
 
     def __iter__(self) -> Iterator[JobDatabase]:
@@ -101,7 +105,7 @@ class JobDatabases:
         """Return the database of a path, whether or not somebody asked for it before."""
         database = self._databases.get(path)
         if database is None:
-            database = self._databases[path] = JobDatabase(path, self._pool, self._writers)
+            database = self._databases[path] = JobDatabase(path, self._pool, self._writers, self._pages)
         return database
 
     def of(self, job: Job) -> JobDatabase:
@@ -113,3 +117,4 @@ class JobDatabases:
         for database in self:
             await database.written()
         self._writers.close()
+        self._pages.close()

@@ -4,32 +4,48 @@ from dataclasses import replace
 
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
-from executor import job_service
-from executor.job_service import _KnownAnswers
+from core.rpc.encoded import encoded
+from executor import job_answers
+from executor.job_answers import JobAnswers
+from leman.v1.jobs_pb2 import GetJobResponse, ListJobsResponse
 
 RUNNING = Job("job-1", "r", JobState.RUNNING, BackfillSpec("/d", "t", "y"), 1.0, 1.0)
 DONE = replace(RUNNING, state=JobState.DONE, updated_at=2.0)
 
 
 def test_a_state_of_a_job_has_one_answer():
-    known = _KnownAnswers()
-    assert known.answer(RUNNING) is known.answer(RUNNING)
-    assert known.answer(replace(RUNNING)) is not known.answer(RUNNING)
-    first = known.answer(DONE)
-    assert known.answer(DONE) is first
-    assert first.job.update_time.seconds == 2
+    answers = JobAnswers()
+    first = answers.part(GetJobResponse, RUNNING)
+    assert answers.part(GetJobResponse, RUNNING) is first
+    assert answers.part(GetJobResponse, replace(RUNNING)) is not first
+    done = answers.part(GetJobResponse, DONE)
+    assert answers.part(GetJobResponse, DONE) is done
+    assert GetJobResponse.FromString(done).job.update_time.seconds == 2
 
 
 def test_another_record_of_the_same_job_is_answered_as_it_is():
-    known = _KnownAnswers()
-    known.answer(DONE)
-    assert known.answer(replace(DONE, table_version=7)).job.table_version == 7
+    answers = JobAnswers()
+    answers.part(GetJobResponse, DONE)
+    other = GetJobResponse.FromString(answers.part(GetJobResponse, replace(DONE, table_version=7)))
+    assert other.job.table_version == 7
+
+
+def test_a_page_is_made_of_parts():
+    answers = JobAnswers()
+    jobs = [replace(DONE, job_id=f"job-{n}") for n in range(3)]
+    rest = ListJobsResponse(next_page_token="token", total_size=7)
+    parts = [answers.part(ListJobsResponse, job) for job in jobs]
+    page = ListJobsResponse.FromString(encoded(ListJobsResponse, [*parts, rest.SerializeToString()]))
+    assert [job.job_id for job in page.jobs] == ["job-0", "job-1", "job-2"]
+    assert (page.next_page_token, page.total_size) == ("token", 7)
+    alone = GetJobResponse.FromString(answers.part(GetJobResponse, jobs[1]))
+    assert alone.job == page.jobs[1]
 
 
 def test_the_oldest_answers_go_first(monkeypatch):
-    monkeypatch.setattr(job_service, "_ANSWERS_KEPT", 2)
-    known = _KnownAnswers()
+    monkeypatch.setattr(job_answers, "_KEPT", 2)
+    answers = JobAnswers()
     jobs = [replace(DONE, job_id=f"job-{n}") for n in range(3)]
-    answers = [known.answer(job) for job in jobs]
-    assert known.answer(jobs[2]) is answers[2]
-    assert known.answer(jobs[0]) is not answers[0]
+    made = [answers.part(GetJobResponse, job) for job in jobs]
+    assert answers.part(GetJobResponse, jobs[2]) is made[2]
+    assert answers.part(GetJobResponse, jobs[0]) is not made[0]
