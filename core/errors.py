@@ -66,7 +66,11 @@ class Unavailable(LemanError):
 
 
 class ResourceExhausted(LemanError):
-    """A bound was hit, such as the length of a queue; there may be room later."""
+    """A bound was hit, such as the length of a queue; there may be room later.
+
+    Args:
+        retry_after_seconds: 0: there will not be, and sending the call again does not help.
+    """
 
     def __init__(self, reason: str, message: str, *, retry_after_seconds: float = 1.0, **facts: object) -> None:
         super().__init__(reason, message, field="", **facts)

@@ -234,4 +234,3 @@ def _asked(request: jobs_pb2.CreateJobRequest) -> BackfillSpec | RefreshSpec:
             return convert_views.refresh_spec_from_proto(request.refresh)
         case _:
             raise InvalidArgument("BAD_REQUEST", "say either backfill or refresh", field="backfill")
-

@@ -69,7 +69,9 @@ def _short(step: Document) -> str:
     others = ", ".join(f"{n['calls']} {code} p99 {n['p99']:.0f} ms" for code, n in step["others"].items())
     answered = f"{step['answered_per_second']:.0f}/s answered"
     late = f"generator late p99 {step['generator_late'].get('p99', 0):.0f} ms"
-    return f"{answered}, p50 {took.get('p50', 0):.1f} p99 {took.get('p99', 0):.1f} ms; {others or 'no refusals'}; {late}"
+    return (
+        f"{answered}, p50 {took.get('p50', 0):.1f} p99 {took.get('p99', 0):.1f} ms; {others or 'no refusals'}; {late}"
+    )
 
 
 def _p99(probes: Document) -> str:

@@ -57,7 +57,9 @@ class System:
             Subject("ListJobs, page of 100", self._jobs("ListJobs", pages[1]), 32),
             Subject("ListJobs of a table", self._jobs("ListJobs", *tables), 32),
             Subject("ListJobErrors", self._jobs("ListJobErrors", errors), 8),
-            Subject("ExplainPlan", self._target("planner", "/leman.v1.PlannerService/ExplainPlan", explain), 16, "planner"),
+            Subject(
+                "ExplainPlan", self._target("planner", "/leman.v1.PlannerService/ExplainPlan", explain), 16, "planner"
+            ),
             Subject("CreateJob, nothing to do", self._jobs("CreateJob", create, makes_jobs=True), 16),
         ]
 

@@ -17,6 +17,7 @@ from core.rpc.idempotency import may_be_repeated
 from core.rpc.interceptors import REQUEST_ID
 from core.rpc.routes import internal_services, public_services
 from core.rpc.tls import channel_credentials
+from core.rpc.unreadable import TRANSPORT_FACTOR
 
 _RETRY_POLICY = {
     "maxAttempts": 5,
@@ -153,7 +154,8 @@ def _credentials(settings: Settings) -> grpc.ChannelCredentials | None:
 def _options(settings: Settings) -> list[tuple[str, Any]]:
     largest = settings.server.max_message_mb << 20
     return [
-        ("grpc.max_send_message_length", largest),
+        # The peer says why it does not take what is larger.
+        ("grpc.max_send_message_length", TRANSPORT_FACTOR * largest),
         ("grpc.max_receive_message_length", largest),
         # A peer that hangs, and does not just close, is noticed while a call is open.
         ("grpc.keepalive_time_ms", 20_000),

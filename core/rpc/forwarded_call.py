@@ -109,7 +109,7 @@ class ForwardedCall:
     def _read(self, request: bytes) -> Any:
         read = reader(GetMessageClass(self._method.input_type).FromString)(request)
         if isinstance(read, Unreadable):
-            raise read.error()
+            raise read.error
         return read
 
     @contextlib.contextmanager

@@ -24,7 +24,7 @@ from core.rpc.auth.caller import CURRENT, Caller
 from core.rpc.auth.requirements import Requirement, requirement_of
 from core.rpc.places import canonicalise
 from core.rpc.uninterrupted_calls import Outliving
-from core.rpc.unreadable import Unreadable, reader
+from core.rpc.unreadable import Unreadable, check_answer, reader
 
 REQUEST_ID = "x-request-id"
 #: Services that ask nobody who they are, and are neither logged nor counted.
@@ -47,11 +47,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
       in `core.rpc.auth.caller.current_caller`.
     - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL, logged
       with traceback.
+    - A message that is too large, in either direction, ends its call with a reason.
     - A unary method that changes something runs to its end although its caller hangs up: see `Outliving`. One that is
       sent a stream ends with its caller; what it does once all was sent, it protects itself.
     """
 
-    def __init__(self, callers: Authenticator, roots: DatabaseRoots, activity: Activity, changes: Outliving) -> None:
+    def __init__(
+        self, callers: Authenticator, roots: DatabaseRoots, activity: Activity, changes: Outliving, largest: int
+    ) -> None:
+        """`largest`: bytes that a message may have."""
+        self._largest = largest
         self._callers = callers
         self._roots = roots
         self._activity = activity
@@ -73,19 +78,31 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapped[method]
 
     def _wrap(self, method: str, handler: Any) -> Handler:
-        codec = {
-            "request_deserializer": reader(handler.request_deserializer),
-            "response_serializer": handler.response_serializer,
-        }
+        read, written = reader(handler.request_deserializer, self._largest), self._writer(handler.response_serializer)
         if handler.request_streaming and handler.response_streaming:
             raise TypeError(f"{method}: streaming both ways is not part of the API")
         if handler.request_streaming:
-            return grpc.stream_unary_rpc_method_handler(self._receiving(method, handler.stream_unary), **codec)
+            return grpc.stream_unary_rpc_method_handler(self._receiving(method, handler.stream_unary, written), read)
         if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(method, handler.unary_stream), **codec)
-        return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **codec)
+            return grpc.unary_stream_rpc_method_handler(self._streaming(method, handler.unary_stream, written), read)
+        return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary, written), read)
 
-    def _unary(self, method: str, behavior: Callable[[Any, Context], Coroutine[Any, Any, Any]]) -> Any:
+    def _writer(self, serialise: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        """Return what makes bytes of an answer; a handler may have made them itself."""
+
+        def written(answer: Any) -> bytes:
+            message = answer if isinstance(answer, bytes) else serialise(answer)
+            check_answer(message, self._largest)
+            return message
+
+        return written
+
+    def _unary(
+        self,
+        method: str,
+        behavior: Callable[[Any, Context], Coroutine[Any, Any, Any]],
+        written: Callable[[Any], bytes],
+    ) -> Any:
         required = requirement_of(method)
         name = method.rpartition("/")[2]
 
@@ -95,13 +112,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     await self._admit(current, required, request, context)
                     canonicalise(request, self._roots)
                     work = behavior(request, context)
-                    return await (work if required.reads else self._changes.run(name, work))
+                    return written(await (work if required.reads else self._changes.run(name, work)))
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await current.fail(error)
 
         return call
 
-    def _streaming(self, method: str, behavior: Callable[[Any, Context], Any]) -> Any:
+    def _streaming(self, method: str, behavior: Callable[[Any, Context], Any], written: Callable[[Any], bytes]) -> Any:
         if not inspect.isasyncgenfunction(behavior):
             raise TypeError(f"{method}: a streaming method is an async generator")
         required = requirement_of(method)
@@ -113,13 +130,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     canonicalise(request, self._roots)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
-                            yield message
+                            yield written(message)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await current.fail(error)
 
         return call
 
-    def _receiving(self, method: str, behavior: Callable[[Any, Context], Coroutine[Any, Any, Any]]) -> Any:
+    def _receiving(
+        self,
+        method: str,
+        behavior: Callable[[Any, Context], Coroutine[Any, Any, Any]],
+        written: Callable[[Any], bytes],
+    ) -> Any:
         required = requirement_of(method)
         at_once = replace(required, code_where=())
 
@@ -128,7 +150,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     caller = await self._admit(current, at_once, None, context)
                     async with contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages:
-                        return await behavior(messages, context)
+                        return written(await behavior(messages, context))
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await current.fail(error)
 
@@ -139,7 +161,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         call.caller = caller = await self._callers.caller_of(call.metadata, context)
         CURRENT.set(caller)
         if isinstance(request, Unreadable):
-            raise request.error()
+            raise request.error
         required.check(caller, request)
         return caller
 
@@ -149,7 +171,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """Pass on the messages that the caller may send."""
         async for request in requests:
             if isinstance(request, Unreadable):
-                raise request.error()
+                raise request.error
             required.check(caller, request)
             canonicalise(request, self._roots)
             call.about = call.about or audit.subjects(request)

@@ -37,6 +37,7 @@ from core.rpc.info_service import InfoServicer
 from core.rpc.interceptors import CallInterceptor
 from core.rpc.reflection import add_reflection
 from core.rpc.uninterrupted_calls import Outliving
+from core.rpc.unreadable import TRANSPORT_FACTOR
 from leman.v1 import info_pb2, info_pb2_grpc
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         interceptors=[
             BudgetInterceptor(settings.server),
             forwarding,
-            CallInterceptor(callers, roots, activity, changes),
+            CallInterceptor(callers, roots, activity, changes, settings.server.max_message_mb << 20),
         ],
         options=_options(settings),
     )
@@ -293,7 +294,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     largest = settings.server.max_message_mb << 20
     return [
         ("grpc.max_send_message_length", largest),
-        ("grpc.max_receive_message_length", largest),
+        ("grpc.max_receive_message_length", TRANSPORT_FACTOR * largest),
         ("grpc.so_reuseport", int(settings.server.reuse_port)),
         # gRPC cancels calls that it holds when they are a thousand, or for half a minute, without a word: it is for us
         # to refuse them.

@@ -1,8 +1,9 @@
 """The one map between the error tree and gRPC status.
 
 Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest` with the
-field, Unavailable and ResourceExhausted a `RetryInfo`. No password in a url that a caller gave comes back. A status is
-cut to 6 KB: gRPC turns a call whose trailers are too large into RESOURCE_EXHAUSTED, and the reason would be lost.
+field, Unavailable and ResourceExhausted a `RetryInfo` where sending the call again may help. No password in a url that
+a caller gave comes back. A status is cut to 6 KB: gRPC turns a call whose trailers are too large into
+RESOURCE_EXHAUSTED, and the reason would be lost.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
 
 def from_status(status: status_pb2.Status) -> errors.LemanError:
     """Return the error that a google.rpc.Status stands for. The opposite of `to_status`, but for what was shortened."""
-    reason, facts, field, retry_after = "", {}, "", 1.0
+    reason, facts, field, retry_after = "", {}, "", 0.0
     for detail in status.details:
         info, bad, retry = (
             error_details_pb2.ErrorInfo(),
@@ -113,7 +114,9 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
             if status.code == code.value[0]:
                 return from_status(status)
     cls = _EXTERNAL.get(code) or _CLASSES.get(code.value[0], errors.Internal)
-    return _make(cls, code.name, error.details() or code.name.lower(), {}, field="", retry_after=1.0)
+    # what gRPC itself refuses as too much is a message that is too large, also when it is sent again
+    retry_after = 0.0 if code is grpc.StatusCode.RESOURCE_EXHAUSTED else 1.0
+    return _make(cls, code.name, error.details() or code.name.lower(), {}, field="", retry_after=retry_after)
 
 
 def header_message(message: str) -> str:
@@ -137,7 +140,7 @@ def _build(error: errors.LemanError, facts: dict[str, str]) -> status_pb2.Status
             field=_clip(error.field, 256), description=_clip(message, 512), reason=error.reason
         )
         status.details.append(_pack(error_details_pb2.BadRequest(field_violations=[violation])))
-    if isinstance(error, errors.Unavailable | errors.ResourceExhausted):
+    if isinstance(error, errors.Unavailable | errors.ResourceExhausted) and error.retry_after_seconds:
         fraction, whole = math.modf(error.retry_after_seconds)
         delay = duration_pb2.Duration(seconds=int(whole), nanos=int(fraction * 1e9))
         status.details.append(_pack(error_details_pb2.RetryInfo(retry_delay=delay)))

@@ -22,10 +22,11 @@ async def patiently(
 ) -> _Result:
     """Make a call, again while the service cannot be reached or has too much to do, for two minutes.
 
-    An unknown outcome is not a failure, and neither is a service that others keep busy.
+    An unknown outcome is not a failure, and neither is a service that others keep busy. A message that is too large is
+    not sent again.
     """
     async for attempt in tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception_type((Unavailable, ResourceExhausted)),
+        retry=tenacity.retry_if_exception(_may_pass),
         stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
         wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
         reraise=True,
@@ -33,6 +34,12 @@ async def patiently(
         with attempt:
             return await call(*args, **kwargs)
     raise AssertionError("the loop returns or raises")
+
+
+def _may_pass(error: BaseException) -> bool:
+    if isinstance(error, ResourceExhausted):
+        return error.retry_after_seconds > 0
+    return isinstance(error, Unavailable)
 
 
 class SharedLook(Generic[_Result]):

@@ -7,7 +7,8 @@ import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
-from core.errors import InvalidArgument, ResourceExhausted, Unimplemented
+from core.errors import InvalidArgument, Unimplemented
+from core.rpc.unreadable import too_large
 
 _HEAD = struct.Struct(">BI")
 _COMPRESSED, _LAST = 1, 2
@@ -48,18 +49,10 @@ async def opened(chunks: AsyncIterator[bytes], largest: int) -> AsyncIterator[by
         raise InvalidArgument("BAD_ENVELOPE", "the body ends in the middle of an envelope: send it to its end")
 
 
-def too_large(largest: int) -> ResourceExhausted:
-    """Return the error for a message above the bound."""
-    return ResourceExhausted(
-        "MESSAGE_TOO_LARGE",
-        f"a message may have {largest} bytes here: send less at once, or raise LEMAN_SERVER__MAX_MESSAGE_MB",
-    )
-
-
 def _check(flags: int, size: int, largest: int) -> None:
     if flags & _COMPRESSED:
         raise Unimplemented("COMPRESSED", "compressed messages are not taken: send them as they are")
     if flags:
         raise InvalidArgument("BAD_ENVELOPE", f"an envelope of a request has the flags 0, not {flags}")
     if size > largest:
-        raise too_large(largest)
+        raise too_large(size, largest)

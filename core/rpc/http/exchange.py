@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
 from core.errors import InvalidArgument
-from core.rpc.http.envelopes import too_large
 from core.rpc.http.errors import HttpRefusal, WireError, of_error
+from core.rpc.unreadable import too_large
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -79,12 +79,12 @@ class Exchange:
         """
         told = self.headers.get("content-length", "")
         if told.isdigit() and int(told) > largest:
-            raise too_large(largest)
+            raise too_large(int(told), largest)
         taken = bytearray()
         async for chunk in self.chunks():
             taken += chunk
             if len(taken) > largest:
-                raise too_large(largest)
+                raise too_large(len(taken), largest)
         return bytes(taken)
 
     async def hung_up(self) -> None:

@@ -19,6 +19,7 @@ from core.config import Settings
 from core.errors import InvalidArgument, Unavailable
 from core.rpc.http.admission import Admission
 from core.rpc.http.app import HttpFront
+from core.rpc.unreadable import TRANSPORT_FACTOR
 
 #: Seconds in which the head of a request must be there, the TLS handshake included.
 _HEAD_SECONDS = 15
@@ -66,7 +67,9 @@ class HttpListener:
         self._listening = _bound(self._settings)
         self.port = self._listening.getsockname()[1]
         largest = self._settings.server.max_message_mb << 20
-        options = [(f"grpc.max_{way}_message_length", largest) for way in ("send", "receive")]
+        # The server behind it says why it does not take what is larger.
+        sizes = {"send": TRANSPORT_FACTOR * largest, "receive": largest}
+        options = [(f"grpc.max_{way}_message_length", size) for way, size in sizes.items()]
         self._channel = grpc.aio.insecure_channel(self.inner_address, options=[*options, ("grpc.enable_retries", 0)])
         openapi = _OPENAPI.read_bytes() if self._settings.server.reflection else b""
         app = HttpFront(self._channel, self._admission, largest=largest, openapi=openapi)

@@ -44,6 +44,8 @@ class CommitServiceStub(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -104,6 +106,8 @@ class CommitServiceServicer(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -190,6 +194,7 @@ class CommitServiceServicer(object):
         * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
         * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
         * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
+        * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; go on from the last token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -277,6 +282,8 @@ class CommitService(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 

@@ -45,6 +45,8 @@ class CommitServiceStub:
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+      less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -119,6 +121,7 @@ class CommitServiceStub:
     * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
     * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
     * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
+    * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; go on from the last token.
     """
     OptimizeIndices: _grpc.UnaryUnaryMultiCallable[_commit_pb2.OptimizeIndicesRequest, _commit_pb2.OptimizeIndicesResponse]
     """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
@@ -159,6 +162,8 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+      less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -230,6 +235,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
     * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
     * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
+    * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; go on from the last token.
     """
     OptimizeIndices: _aio.UnaryUnaryMultiCallable[_commit_pb2.OptimizeIndicesRequest, _commit_pb2.OptimizeIndicesResponse]  # type: ignore[assignment]
     """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
@@ -269,6 +275,8 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+      less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -368,6 +376,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
         * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
         * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
+        * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; go on from the last token.
         """
 
     @_abc_1.abstractmethod

@@ -312,14 +312,16 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     WORKERS_CANNOT_REACH_DRIVER: _ErrorReason.ValueType  # 132
     """Spark's workers cannot call the executor back; set the addresses that the message names."""
     CLUSTER_BUSY: _ErrorReason.ValueType  # 133
-    """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay.
+    """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay, where there is one.
 
     Others have the cluster's cores.
     """
     COMMIT_QUEUE_FULL: _ErrorReason.ValueType  # 134
     """Too many requests wait for the table."""
     MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 135
-    """The message is larger than the service takes; send it in parts. Sending it again does not help."""
+    """The message, or its answer, is larger than the service lets it be; send less, or ask for less, at once. Sending the
+    call again does not help.
+    """
     QUEUE_FULL: _ErrorReason.ValueType  # 136
     """The service has too much to do."""
     TOO_MANY_CALLS: _ErrorReason.ValueType  # 137
@@ -690,14 +692,16 @@ STORE_UNAVAILABLE: ErrorReason.ValueType  # 131
 WORKERS_CANNOT_REACH_DRIVER: ErrorReason.ValueType  # 132
 """Spark's workers cannot call the executor back; set the addresses that the message names."""
 CLUSTER_BUSY: ErrorReason.ValueType  # 133
-"""There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay.
+"""There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay, where there is one.
 
 Others have the cluster's cores.
 """
 COMMIT_QUEUE_FULL: ErrorReason.ValueType  # 134
 """Too many requests wait for the table."""
 MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 135
-"""The message is larger than the service takes; send it in parts. Sending it again does not help."""
+"""The message, or its answer, is larger than the service lets it be; send less, or ask for less, at once. Sending the
+call again does not help.
+"""
 QUEUE_FULL: ErrorReason.ValueType  # 136
 """The service has too much to do."""
 TOO_MANY_CALLS: ErrorReason.ValueType  # 137

@@ -44,6 +44,8 @@ class JobServiceStub(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -124,6 +126,8 @@ class JobServiceServicer(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -185,6 +189,7 @@ class JobServiceServicer(object):
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
+        * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -375,6 +380,8 @@ class JobService(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 

@@ -45,6 +45,8 @@ class JobServiceStub:
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+      less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -98,6 +100,7 @@ class JobServiceStub:
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
+    * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
     """
     WaitJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.WaitJobRequest, _jobs_pb2.WaitJobResponse]
     """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
@@ -201,6 +204,8 @@ class JobServiceAsyncStub(JobServiceStub):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+      less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -251,6 +256,7 @@ class JobServiceAsyncStub(JobServiceStub):
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
+    * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
     """
     WaitJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.WaitJobRequest, _jobs_pb2.WaitJobResponse]  # type: ignore[assignment]
     """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
@@ -353,6 +359,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+      less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -425,6 +433,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
+        * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
         """
 
     @_abc_1.abstractmethod

@@ -43,6 +43,8 @@ class TableServiceStub(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -117,6 +119,8 @@ class TableServiceServicer(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 
@@ -141,6 +145,7 @@ class TableServiceServicer(object):
         * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
         delay.
         * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
+        * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
         Leman.
@@ -444,6 +449,8 @@ class TableService(object):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+    less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
     """
 

@@ -61,6 +61,17 @@ def test_the_field_of_a_bad_request_and_the_pause_before_a_retry_travel():
     assert away.retry_after_seconds == 2.5
 
 
+def test_what_does_not_help_to_send_again_has_no_delay():
+    packed = status.to_status(errors.ResourceExhausted("MESSAGE_TOO_LARGE", "no", retry_after_seconds=0))
+    assert [detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in packed.details] == [False]
+    back = status.from_status(packed)
+    assert isinstance(back, errors.ResourceExhausted)
+    assert back.retry_after_seconds == 0
+    by_grpc = status.error_from_rpc(Failed(grpc.StatusCode.RESOURCE_EXHAUSTED, "Sent message larger than max"))
+    assert isinstance(by_grpc, errors.ResourceExhausted)
+    assert by_grpc.retry_after_seconds == 0
+
+
 def test_a_fact_may_be_named_like_anything():
     error = errors.NotFound("X", "y")
     error.facts = {"reason": "1", "message": "2", "field": "3", "self": "4"}

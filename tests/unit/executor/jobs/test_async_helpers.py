@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from core.errors import Unavailable
-from executor.jobs.async_helpers import SharedLook, so_many_at_once
+from core.errors import ResourceExhausted, Unavailable
+from executor.jobs.async_helpers import SharedLook, patiently, so_many_at_once
 
 
 def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():
@@ -121,3 +121,32 @@ def test_a_look_that_fails_fails_for_all_who_asked_and_the_next_one_is_made():
         assert await shared() == "seen"
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("first", "calls"),
+    [
+        (Unavailable("STORE_UNAVAILABLE", "away"), 2),
+        (ResourceExhausted("QUEUE_FULL", "too much to do"), 2),
+        (ResourceExhausted("MESSAGE_TOO_LARGE", "always", retry_after_seconds=0), 1),
+        (ValueError("a bug"), 1),
+    ],
+)
+def test_only_what_may_pass_is_tried_again(first, calls):
+    made = []
+
+    async def call() -> str:
+        made.append(1)
+        if len(made) == 1:
+            raise first
+        return "done"
+
+    async def main() -> None:
+        if calls == 1:
+            with pytest.raises(type(first)):
+                await patiently(call)
+        else:
+            assert await patiently(call) == "done"
+        assert len(made) == calls
+
+    asyncio.run(main())
