@@ -73,7 +73,7 @@ async def _watch(
 
 
 async def _drain(stream: grpc.aio.UnaryStreamCall, messages: Counter[int], number: int) -> None:
-    async for _ in stream:
+    while await stream.read() is not grpc.aio.EOF:
         messages[number] += 1
 
 

@@ -46,7 +46,8 @@ class System:
         database, spec = self._caller.database, self._caller.spec(self._table, "y")
         unknown = [jobs_pb2.GetJobRequest(database=database, job_id=f"job-none-{n}") for n in range(50)]
         pages = [jobs_pb2.ListJobsRequest(database=database, page_size=size) for size in (1, 100)]
-        tables = [jobs_pb2.ListJobsRequest(database=database, table=f"table{n}", page_size=20) for n in range(50)]
+        filters = [jobs_pb2.JobFilter(tables=[f"table{n}"]) for n in range(50)]
+        tables = [jobs_pb2.ListJobsRequest(database=database, filter=one, page_size=20) for one in filters]
         errors = jobs_pb2.ListJobErrorsRequest(database=database, job_id=self._failed_job, page_size=100)
         create = jobs_pb2.CreateJobRequest(backfill=spec, request_id="r")
         explain = planner_pb2.ExplainPlanRequest(spec=spec)
