@@ -61,14 +61,14 @@ class Sampler:
                 row = {"at": at, "mb": process.memory_info().rss / 2**20}
                 self.rows[name].append({**row, "threads": process.num_threads(), "handles": process.num_fds()})
         if self._folder is not None:
-            size = sum(path.stat().st_size for path in _files(self._folder))
-            self.rows["disk"].append({"at": at, "mb": size / 2**20})
+            self.rows["disk"].append({"at": at, "mb": _size(self._folder) / 2**20})
 
 
-def _files(folder: Path) -> list[Path]:
-    found = []
+def _size(folder: Path) -> int:
+    """Return the bytes of all files; what goes away meanwhile does not count."""
+    total = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
             if path.is_file():
-                found.append(path)
-    return found
+                total += path.stat().st_size
+    return total
