@@ -31,6 +31,12 @@ _MEANT = {
     **dict.fromkeys(("s3a", "s3n"), "s3://bucket/path"),
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+def is_database_name(text: str) -> bool:
+    """Tell whether a text can be the name of a registered database: then it is no absolute path and no uri."""
+    return _NAME.fullmatch(text) is not None
 
 
 def canonical_database(text: str) -> str:

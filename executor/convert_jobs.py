@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-
 from core.domain.job import Job, JobEvent, JobState, Progress, Stall, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.errors import InvalidArgument, LemanError
@@ -24,9 +21,6 @@ from executor.jobs.job_filter import JobFilter
 from leman.v1 import jobs_pb2
 
 _HIGHEST_PRIORITY = 100
-_MOST_LABELS = 32
-_MOST_LABEL_BYTES = 255
-_LABEL_KEY = re.compile(r"[A-Za-z0-9_./-]{1,63}")
 _STATE_FROM = {jobs_pb2.Job.State.Value(f"STATE_{state.value}"): state for state in JobState}
 #: Durations of a job's progress → their names here.
 _DURATIONS = tuple(
@@ -88,24 +82,6 @@ def filter_from_proto(message: jobs_pb2.JobFilter) -> JobFilter:
         accepted_from=microseconds_from_proto(message, "create_time_from"),
         accepted_before=microseconds_from_proto(message, "create_time_before"),
     )
-
-
-def labels_from_proto(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of a job.
-
-    Raises:
-        InvalidArgument: BAD_LABEL – too many, or one with a key or a value that none can have.
-    """
-    if len(labels) > _MOST_LABELS:
-        raise InvalidArgument("BAD_LABEL", f"{len(labels)} labels: give {_MOST_LABELS} at the most", field="labels")
-    for key, value in labels.items():
-        if not _LABEL_KEY.fullmatch(key):
-            message = f"{key!r} is no key of a label: 1 to 63 letters, digits, _, -, . or /"
-            raise InvalidArgument("BAD_LABEL", message, field="labels")
-        if len(value.encode()) > _MOST_LABEL_BYTES:
-            message = f"the value of label {key} has {len(value.encode())} bytes: {_MOST_LABEL_BYTES} are allowed"
-            raise InvalidArgument("BAD_LABEL", message, field="labels")
-    return dict(labels)
 
 
 def priority_from_proto(priority: int) -> int:

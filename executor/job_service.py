@@ -15,6 +15,7 @@ from core.domain.refresh import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc import convert, convert_views
 from core.rpc.auth.caller import current_caller
+from core.rpc.convert_labels import labels_from_proto
 from core.rpc.convert_values import seconds_from_proto
 from core.rpc.encoded import encoded
 from core.rpc.paging import read_page
@@ -189,7 +190,7 @@ async def _ended_with_it(work: Awaitable[_Result]) -> AsyncIterator[asyncio.Futu
 
 def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -> JobAttributes:
     return JobAttributes(
-        labels=convert_jobs.labels_from_proto(request.labels),
+        labels=labels_from_proto(request.labels),
         priority=convert_jobs.priority_from_proto(request.priority),
         initiator=_initiator(),
     )
@@ -213,7 +214,7 @@ def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:
         )
     changes: dict[str, Any] = {}
     if "labels" in named:
-        changes["labels"] = convert_jobs.labels_from_proto(request.labels)
+        changes["labels"] = labels_from_proto(request.labels)
     if "priority" in named:
         changes["priority"] = convert_jobs.priority_from_proto(request.priority)
     return changes

@@ -1,4 +1,4 @@
-"""Puts a planner together: its three servicers, what they read through, and the way to the commit coordinator."""
+"""Puts a planner together: its four servicers, what they read through, and the way to the commit coordinator."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ import grpc
 
 from core.config import Settings
 from core.database_roots import DatabaseRoots
+from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.rpc import channels
 from core.rpc.blocking import BlockingPool
+from core.rpc.registered_databases import registry_place
 from core.rpc.status import error_from_rpc
 from core.udf.function_policy import FunctionPolicy
-from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc
+from leman.v1 import catalog_pb2, catalog_pb2_grpc, databases_pb2, databases_pb2_grpc, planner_pb2, planner_pb2_grpc
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 from planner.bundle_uploads import BundleUploads
 from planner.catalog import Catalog
 from planner.catalog_service import CatalogServicer
+from planner.database_service import DatabaseServicer
 from planner.plan_maker import PlanMaker
 from planner.planner_service import PlannerServicer
 from planner.planning_service import PlanningServicer
@@ -28,6 +31,7 @@ from planner.views.refresh_reader import ViewReader
 
 _THREADS = 8
 _SERVICES = (
+    databases_pb2.DESCRIPTOR.services_by_name["DatabaseService"].full_name,
     catalog_pb2.DESCRIPTOR.services_by_name["CatalogService"].full_name,
     planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,
     planning_pb2.DESCRIPTOR.services_by_name["PlanningService"].full_name,
@@ -49,7 +53,7 @@ class Planner:
         self._uploads: BundleUploads | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Add CatalogService, PlannerService and PlanningService; return their names."""
+        """Add CatalogService, DatabaseService, PlannerService and PlanningService; return their names."""
         self._pool = BlockingPool(_THREADS, name="planner")
         settings = self._settings
         tables = LanceTables(roots=DatabaseRoots(settings.server.database_roots))
@@ -60,6 +64,8 @@ class Planner:
         self._uploads = BundleUploads(allowed, registry)
         catalog = CatalogServicer(Catalog(tables, registry), new_views, views, self._pool, self._commit, self._uploads)
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
+        names = DatabaseRegistry(registry_place(settings.server)) if settings.server.registry else None
+        databases_pb2_grpc.add_DatabaseServiceServicer_to_server(DatabaseServicer(names, self._pool), server)
         plans = PlanMaker(tables, registry=registry)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
         planning_pb2_grpc.add_PlanningServiceServicer_to_server(PlanningServicer(plans, views, self._pool), server)

@@ -29,6 +29,13 @@ class Server(Section):
     asks for no token or certificate, nothing where it does."""
     database_roots: tuple[str, ...] = ()
     """Paths and uris, as a JSON list, below which databases and what views are made from must lie; empty: anywhere."""
+    registry: str = ""
+    """Path or uri of the folder in which names of databases are kept, the same for all services; empty: databases have
+    no names."""
+    registry_seconds: float = Field(default=5.0, ge=0, le=3600)
+    """Seconds for which a service goes by what it has read there. A name that it does not know it looks for at once."""
+    registered_databases_only: bool = False
+    """Take no other databases than registered ones, named by name or by root."""
     tls_cert: str = ""
     """Path of the server's certificate chain (PEM); with `tls_key` it turns TLS on."""
     tls_key: str = ""

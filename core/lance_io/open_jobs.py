@@ -24,20 +24,33 @@ def open_jobs(uri: str) -> list[OpenJob]:
         Unavailable: STORE_UNAVAILABLE.
     """
     database, _, name = uri.rpartition("/")
+    return _open_jobs(database, name.removesuffix(TABLE_ENDING))
+
+
+def open_jobs_of(database: str) -> list[str]:
+    """Return the ids of the open jobs of a database, oldest first.
+
+    Raises:
+        Unavailable: STORE_UNAVAILABLE.
+    """
+    return [job.job_id for job in _open_jobs(database.rstrip("/"), None)]
+
+
+def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
+    """Return the open jobs of a table; None: of all."""
     log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]), called=f"The job history of {database}")
     rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
-    table = name.removesuffix(TABLE_ENDING)
     jobs: dict[str, Job] = {}
     damaged: dict[str, OpenJob] = {}
     for row in rows:
         try:
             job = job_records.decode(str(row["record"]))
         except DataLoss:  # what lies beside the record, without a digest, says enough to let the job's files be
-            if row["table"] == table and not _has_ended(row["state"]):
+            if table in (None, row["table"]) and not _has_ended(row["state"]):
                 job_id = str(row["job_id"])
                 damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))
             continue
-        if job.request.table == table:
+        if table in (None, job.request.table):
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
     found = [OpenJob(job.job_id, job.column, job.created_at) for job in jobs.values() if not job.state.terminal]
     found += [job for job_id, job in damaged.items() if job_id not in jobs]

@@ -25,7 +25,7 @@ REFUSALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 _LONGEST = 256
 _DEEPEST = 3
 #: Fields by which a request names what it is about → what they are called in a line.
-_NAMES = {"database": "database", "uri": "uri", "table": "table", "view": "table", "job_id": "job_id"}
+_NAMES = {"database": "database", "root": "root", "uri": "uri", "table": "table", "view": "table", "job_id": "job_id"}
 #: What a service that passed the call on says of the way → what that is called in a line.
 _WAY = {FORWARDED_BY: "forwarded_by", FORWARDED_FOR: "forwarded_for"}
 _known: dict[str, tuple[Named, ...]] = {}
@@ -81,7 +81,7 @@ def _named_in(kind: Descriptor, path: tuple[str, ...] = ()) -> Iterator[Named]:
     fields = [(name, _NAMES[name]) for name in texts if name in _NAMES]
     if "name" in texts and "version" in texts:
         fields += [("name", "udf"), ("version", "udf_version")]
-    elif "name" in texts and "database" in texts:
+    elif "name" in texts:
         fields.append(("name", "name"))
     if fields:
         yield path, tuple(fields)

@@ -15,14 +15,13 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 
-from core.database_roots import DatabaseRoots
 from core.errors import Internal, LemanError
 from core.rpc import audit, status
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.auth.caller import CURRENT, Caller
 from core.rpc.auth.requirements import Requirement, requirement_of
-from core.rpc.places import canonicalise
+from core.rpc.places import RequestPlaces
 from core.rpc.uninterrupted_calls import Outliving
 from core.rpc.unreadable import Unreadable, check_answer, reader
 
@@ -53,12 +52,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(
-        self, callers: Authenticator, roots: DatabaseRoots, activity: Activity, changes: Outliving, largest: int
+        self, callers: Authenticator, places: RequestPlaces, activity: Activity, changes: Outliving, largest: int
     ) -> None:
         """`largest`: bytes that a message may have."""
         self._largest = largest
         self._callers = callers
-        self._roots = roots
+        self._places = places
         self._activity = activity
         self._changes = changes
         self._wrapped: dict[str, Handler] = {}
@@ -110,7 +109,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    canonicalise(request, self._roots)
+                    await self._places.settle(request, from_peer=required.of_peers)
                     work = behavior(request, context)
                     return written(await (work if required.reads else self._changes.run(name, work)))
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
@@ -127,7 +126,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    canonicalise(request, self._roots)
+                    await self._places.settle(request, from_peer=required.of_peers)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
                             yield written(message)
@@ -173,7 +172,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if isinstance(request, Unreadable):
                 raise request.error
             required.check(caller, request)
-            canonicalise(request, self._roots)
+            await self._places.settle(request, from_peer=required.of_peers)
             call.about = call.about or audit.subjects(request)
             yield request
 

@@ -18,6 +18,7 @@ EVERYWHERE = "leman.v1.InfoService"
 SERVED_BY = {
     "leman.v1.CatalogService": "planner",
     "leman.v1.CommitService": "commit_coordinator",
+    "leman.v1.DatabaseService": "planner",
     "leman.v1.JobService": "executor",
     "leman.v1.PlannerService": "planner",
     "leman.v1.TableService": "commit_coordinator",

@@ -25,7 +25,6 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from core import config, telemetry
 from core.config import Settings
-from core.database_roots import DatabaseRoots
 from core.errors import InvalidArgument, LemanError
 from core.process_secrets import forget_settings
 from core.rpc.activity import Activity
@@ -35,6 +34,7 @@ from core.rpc.exposure import bind, bracketed, check_bind
 from core.rpc.forwarding import Forwarding
 from core.rpc.info_service import InfoServicer
 from core.rpc.interceptors import CallInterceptor
+from core.rpc.places import RequestPlaces
 from core.rpc.reflection import add_reflection
 from core.rpc.uninterrupted_calls import Outliving
 from core.rpc.unreadable import TRANSPORT_FACTOR
@@ -158,7 +158,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         Exception: what the service's own start raises.
     """
     check_bind(settings)
-    callers, roots = Authenticator(settings), DatabaseRoots(settings.server.database_roots)
+    callers, places = Authenticator(settings), RequestPlaces(settings.server)
     activity = Activity()
     changes = Outliving(settings.server.max_calls, activity)
     forwarding = Forwarding(settings, name, callers, draining, activity)
@@ -166,7 +166,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         interceptors=[
             BudgetInterceptor(settings.server),
             forwarding,
-            CallInterceptor(callers, roots, activity, changes, settings.server.max_message_mb << 20),
+            CallInterceptor(callers, places, activity, changes, settings.server.max_message_mb << 20),
         ],
         options=_options(settings),
     )

@@ -15,8 +15,9 @@
 """
 
 from leman._backfill import BackfillParameters
-from leman._connect import connect
+from leman._connect import connect, databases
 from leman._database import Database
+from leman._databases import DatabaseInfo, Databases
 from leman._future import JobFuture
 from leman._garbage import CheckpointCollection, StoredFile
 from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
@@ -47,6 +48,8 @@ __all__ = [
     "CheckpointCollection",
     "ComputedColumn",
     "Database",
+    "DatabaseInfo",
+    "Databases",
     "ErrorHandlingConfig",
     "Fail",
     "Finding",
@@ -86,6 +89,7 @@ __all__ = [
     "ViewQuery",
     "ViewSummary",
     "connect",
+    "databases",
     "sql",
     "udf",
 ]

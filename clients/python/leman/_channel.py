@@ -22,6 +22,7 @@ from leman.errors import InvalidArgument, LemanError
 from leman.v1 import (
     catalog_pb2_grpc,
     commit_pb2_grpc,
+    databases_pb2_grpc,
     info_pb2,
     info_pb2_grpc,
     jobs_pb2_grpc,
@@ -81,6 +82,7 @@ class Services:
         self._lock = threading.Lock()
         self._closed = False
         self.catalog = catalog_pb2_grpc.CatalogServiceStub(self._patient_channel("planner", 60.0))
+        self.databases = databases_pb2_grpc.DatabaseServiceStub(self._patient_channel("planner", 60.0))
         self.planner = planner_pb2_grpc.PlannerServiceStub(self._patient_channel("planner", 300.0))
         self.jobs = jobs_pb2_grpc.JobServiceStub(self._patient_channel("executor", 300.0))
         self.commits = commit_pb2_grpc.CommitServiceStub(self._patient_channel("commit_coordinator", 600.0))

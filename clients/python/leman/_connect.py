@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
-import urllib.parse
 
 from leman import local
 from leman._channel import Remote, Services
 from leman._database import Database
+from leman._databases import Databases, find
 from leman._embedded import Embedded
+from leman._names import database_uri
 from leman._tracebacks import boundary
 from leman.errors import InvalidArgument
-
-_FILE_URI = re.compile("file:(//(localhost)?)?(?=/(?!/))", re.IGNORECASE)
 
 
 @boundary
@@ -26,6 +24,7 @@ def connect(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     direct: bool | None = None,
+    database: str | None = None,
 ) -> Database:
     """Open a database, which is created with its first table.
 
@@ -37,13 +36,22 @@ def connect(
     with; without it there is no TLS. `tls_cert`, `tls_key`: PEM files of a certificate that says who calls, where the
     services take one.
 
+    `leman.connect("host:port", database="name")` opens a database that is registered with these services (see
+    `leman.databases`): the first argument is the endpoint then.
+
     `direct`: whether this process reads and writes rows itself, as `to_arrow`, `create_table` and `add` do where
     pylance is installed (None); where it is not, or with False, rows go through the services, and nothing but these
     need reach the storage.
 
-    Raises InvalidArgument, StartFailed, Unavailable, Unauthenticated, MissingDependency.
+    Raises InvalidArgument, StartFailed, Unavailable, Unauthenticated, MissingDependency, and NotFound whose `reason` is
+    DATABASE_NOT_REGISTERED.
     """
-    uri = database_uri(path_or_uri)
+    if database is not None:
+        if endpoint is not None:
+            raise InvalidArgument("with database= the first argument is the endpoint: leave endpoint= out")
+        endpoint, uri = os.fspath(path_or_uri), ""
+    else:
+        uri = database_uri(path_or_uri)
     by_itself = local.is_available() if direct is None else direct
     if direct:
         local.require()
@@ -56,30 +64,33 @@ def connect(
         embedded = Embedded(uri)
         embedded.locate_answering()
         return Database(uri, Services(embedded, direct=by_itself))
-    remote = Remote(endpoint, token or "", tls_ca or "", tls_cert or "", tls_key or "")
-    services = Services(remote, direct=by_itself)
-    services.look_again()
-    return Database(uri, services)
+    services = _remote(endpoint, token, tls_ca, tls_cert, tls_key, direct=by_itself)
+    return Database(uri if database is None else find(services, database).root, services)
 
 
-def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
-    """How a database is called on the wire: a local path absolute and without links, a uri as it is.
+@boundary
+def databases(
+    endpoint: str,
+    *,
+    token: str | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+) -> Databases:
+    """The registered databases of running services. Parameters as for `connect`.
 
-    The services bring every spelling into one form (their `core.locations`); what only this process knows, its folder
-    and its home, is resolved here. Raises InvalidArgument.
+    Raises InvalidArgument, Unavailable, Unauthenticated.
     """
-    given: object = path_or_uri
-    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise InvalidArgument(f"a database needs a path or uri, not {given!r}")
-    if _FILE_URI.match(text):
-        text = urllib.parse.unquote(_FILE_URI.sub("", text))
-    if "://" in text:
-        return text.rstrip("/")
-    path = os.path.realpath(os.path.expanduser(text))  # noqa: PTH111 - a database is called by a str
-    if "_leman" in path.split("/"):
-        raise InvalidArgument(f"{path} lies in a folder _leman, which Leman keeps for itself: name the database above")
-    return path
+    return Databases(_remote(endpoint, token, tls_ca, tls_cert, tls_key, direct=False))
+
+
+def _remote(
+    endpoint: str, token: str | None, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, *, direct: bool
+) -> Services:
+    remote = Remote(endpoint, token or "", tls_ca or "", tls_cert or "", tls_key or "")
+    services = Services(remote, direct=direct)
+    services.look_again()
+    return services
 
 
 def make_folder(path: str) -> None:

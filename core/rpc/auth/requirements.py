@@ -9,7 +9,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
 
 from core.errors import PermissionDenied
-from core.rpc.auth.caller import CODE, RANKS, Caller, current_caller
+from core.rpc.auth.caller import CODE, RANKS, SERVICE, Caller, current_caller
 from core.rpc.idempotency import changes_nothing
 from leman.v1 import annotations_pb2
 
@@ -30,6 +30,11 @@ class Requirement:
     code_where: tuple[tuple[str, ...], ...] = ()
     #: Whether it changes nothing.
     reads: bool = False
+
+    @property
+    def of_peers(self) -> bool:
+        """Tell whether only services call it."""
+        return self.role == SERVICE
 
     def check(self, caller: Caller, request: Any) -> None:
         """Refuse a call that the caller may not make.

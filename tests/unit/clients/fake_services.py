@@ -20,6 +20,8 @@ from leman.v1 import (
     catalog_pb2_grpc,
     commit_pb2,
     commit_pb2_grpc,
+    databases_pb2,
+    databases_pb2_grpc,
     info_pb2,
     info_pb2_grpc,
     jobs_pb2,
@@ -94,6 +96,7 @@ class FakeLeman:
         self.calls: list[tuple[str, Any, dict[str, str]]] = []
         self.udfs: dict[tuple[str, str], Any] = {}
         self.views: dict[str, catalog_pb2.MaterializedView] = {}
+        self.databases: dict[str, databases_pb2.Database] = {}
         self.address = ""
         self._server: grpc.Server | None = None
         self.changed = threading.Condition()
@@ -106,6 +109,7 @@ class FakeLeman:
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(servicer, server)
         jobs_pb2_grpc.add_JobServiceServicer_to_server(servicer, server)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(servicer, server)
+        databases_pb2_grpc.add_DatabaseServiceServicer_to_server(servicer, server)
         info_pb2_grpc.add_InfoServiceServicer_to_server(servicer, server)
         tables_pb2_grpc.add_TableServiceServicer_to_server(servicer, server)
         port = server.add_insecure_port(address)
@@ -137,6 +141,7 @@ class _Servicer(
     planner_pb2_grpc.PlannerServiceServicer,
     jobs_pb2_grpc.JobServiceServicer,
     commit_pb2_grpc.CommitServiceServicer,
+    databases_pb2_grpc.DatabaseServiceServicer,
     info_pb2_grpc.InfoServiceServicer,
     tables_pb2_grpc.TableServiceServicer,
 ):
@@ -348,6 +353,42 @@ class _Servicer(
         errors[0].error_type, errors[0].error_message, errors[0].attempt = "ValueError", "bad text", 1
         answer = jobs_pb2.ListJobErrorsResponse(errors=errors)
         return self._answer("ListJobErrors", request, context, answer)
+
+    def _database(self, name):
+        missing = status("NOT_FOUND", "DATABASE_NOT_REGISTERED", f"No database is registered as '{name}'")
+        return self._fake.databases.get(name, missing)
+
+    def RegisterDatabase(self, request, context):
+        def register(r):
+            self._fake.databases[r.database.name] = r.database
+            return databases_pb2.RegisterDatabaseResponse(database=r.database)
+
+        return self._answer("RegisterDatabase", request, context, register)
+
+    def GetDatabase(self, request, context):
+        def find(r):
+            found = self._database(r.name)
+            is_error = isinstance(found, status_pb2.Status)
+            return found if is_error else databases_pb2.GetDatabaseResponse(database=found)
+
+        return self._answer("GetDatabase", request, context, find)
+
+    def ListDatabases(self, request, context):
+        answer = databases_pb2.ListDatabasesResponse(
+            databases=self._fake.databases.values(), warnings=["odd is damaged"]
+        )
+        return self._answer("ListDatabases", request, context, answer)
+
+    def UpdateDatabase(self, request, context):
+        answer = databases_pb2.UpdateDatabaseResponse(database=request.database)
+        return self._answer("UpdateDatabase", request, context, answer)
+
+    def UnregisterDatabase(self, request, context):
+        def unregister(r):
+            del self._fake.databases[r.name]
+            return databases_pb2.UnregisterDatabaseResponse()
+
+        return self._answer("UnregisterDatabase", request, context, unregister)
 
     def DropView(self, request, context):
         def drop(r):

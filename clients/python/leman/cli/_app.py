@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from leman.cli import _backfill, _catalog, _checkpoints, _jobs, _programs, _verify, _views
+from leman.cli import _backfill, _catalog, _checkpoints, _databases, _jobs, _programs, _verify, _views
 
 app = typer.Typer(
     name="leman",
@@ -37,6 +37,7 @@ app.command("errors")(_jobs.errors)
 app.command("refresh")(_views.refresh)
 app.command("verify")(_verify.verify)
 app.add_typer(_jobs.app, name="jobs")
+app.add_typer(_databases.databases, name="databases")
 app.add_typer(_catalog.tables, name="tables")
 app.add_typer(_catalog.udfs, name="udfs")
 app.add_typer(_views.views, name="views")

@@ -8,14 +8,19 @@ from typing import Annotated
 
 import typer
 
-from leman._connect import connect, database_uri
+from leman._connect import connect, databases
 from leman._database import Database
+from leman._databases import Databases
 from leman._embedded import Embedded
+from leman._names import database_uri
 from leman._table import Table
 from leman.cli._output import note
-from leman.errors import FailedPrecondition
+from leman.errors import FailedPrecondition, InvalidArgument
 
-DatabaseArgument = Annotated[str, typer.Argument(metavar="DB", help="Path or uri of the database.")]
+DatabaseArgument = Annotated[
+    str,
+    typer.Argument(metavar="DB", help="Path or uri of the database; with --endpoint also @NAME of a registered one."),
+]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
 ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="Name of the computed column.")]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job.")]
@@ -65,13 +70,23 @@ def connect_remote(db: str, endpoint: str, token: str | None, tls_ca: str | None
     Whoever has one has it for all services: so it is no option of each command.
     """
     cert, key = os.environ.get("LEMAN_TLS_CERT"), os.environ.get("LEMAN_TLS_KEY")
+    if db.startswith("@"):
+        return connect(endpoint, database=db[1:], token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
     return connect(db, endpoint, token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
+
+
+def connect_registry(endpoint: str, token: str | None, tls_ca: str | None) -> Databases:
+    """The registered databases of the services at an endpoint; certificates as for `connect_remote`."""
+    cert, key = os.environ.get("LEMAN_TLS_CERT"), os.environ.get("LEMAN_TLS_KEY")
+    return databases(endpoint, token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
 
 
 def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str | None) -> Database:
     """The database that the options name. Local services are started where there are none."""
     if endpoint is not None:
         return connect_remote(db, endpoint, token, tls_ca)
+    if db.startswith("@"):
+        raise InvalidArgument(f"{db} is a registered database: say --endpoint host:port of the services that know it")
     uri = database_uri(db)
     if "://" not in uri and not Embedded(uri).is_running() and sys.stderr.isatty():
         note("starting the services of this database; that takes about ten seconds")

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from leman._connect import database_uri, make_folder
+from leman._connect import make_folder
+from leman._names import database_uri
 from leman.cli._options import JsonOption
 from leman.errors import InvalidArgument, MissingDependency, NotFound
 

@@ -12,8 +12,9 @@ import typer
 from rich.console import Console
 
 from leman._channel import Services
-from leman._connect import connect, database_uri
+from leman._connect import connect
 from leman._embedded import Embedded
+from leman._names import database_uri
 from leman._own_coordinator import own_coordinator
 from leman._verify import Verification
 from leman._verify import verify as verify_database

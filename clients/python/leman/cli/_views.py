@@ -8,9 +8,9 @@ from typing import Annotated, cast
 
 import typer
 
-from leman._connect import database_uri
 from leman._database import Database
 from leman._future import JobFuture, check_ended
+from leman._names import database_uri
 from leman._query import FunctionColumn
 from leman._table import Table
 from leman._view import ViewFunctionColumn

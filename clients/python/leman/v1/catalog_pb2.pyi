@@ -55,7 +55,7 @@ class TableRef(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     TABLE_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     table: _builtins.str
     """Name of the table, without `.lance`."""
     def __init__(
@@ -82,7 +82,7 @@ class RegisterUdfRequest(_message.Message):
     DEFINITION_FIELD_NUMBER: _builtins.int
     BUNDLE_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database that the function belongs to."""
+    """Name, path or uri of the database that the function belongs to."""
     bundle: _builtins.bytes
     """The pickled callable, where the code is a bundle; may be left out if the digest is stored already. One that does not
     fit into a message is stored by UploadBundle first.
@@ -168,7 +168,7 @@ class UploadBundleHeader(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database that its functions belong to."""
+    """Name, path or uri of the database that its functions belong to."""
     sha256: _builtins.str
     """sha256 of all its bytes, lower-case hex. A bundle is known by it: no request id is needed to send it again."""
     size_bytes: _builtins.int
@@ -219,7 +219,7 @@ class GetUdfRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     UDF_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
         """The function; without a version: the one registered last."""
@@ -278,7 +278,7 @@ class ListUdfsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
@@ -653,7 +653,7 @@ class ListTablesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
@@ -954,7 +954,7 @@ class ListMaterializedViewsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str

@@ -650,7 +650,7 @@ class VerifyDatabaseRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     RESUME_TOKEN_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     resume_token: _builtins.str
     """`resume_token` of an earlier call for this database; empty: from the beginning."""
     def __init__(

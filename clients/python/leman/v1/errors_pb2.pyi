@@ -71,6 +71,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A record batch is larger than the service takes; send smaller ones."""
     BUNDLE_TOO_LARGE: _ErrorReason.ValueType  # 165
     """A bundle has more bytes than the services take; load large data when the function is built."""
+    BAD_DATABASE_NAME: _ErrorReason.ValueType  # 166
+    """No database can have that name; give letters, digits, `-` and `_`."""
+    BAD_TEXT: _ErrorReason.ValueType  # 167
+    """A text is longer than what is kept; shorten it."""
     BODY_TOO_SLOW: _ErrorReason.ValueType  # 22
     """The body of an HTTP request came too slowly; send it faster, or in parts."""
     CONTENT_TYPE: _ErrorReason.ValueType  # 23
@@ -102,6 +106,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     DATABASE_NOT_FOUND: _ErrorReason.ValueType  # 35
     """There is no such folder; check the path."""
+    DATABASE_NOT_REGISTERED: _ErrorReason.ValueType  # 168
+    """No database is registered under that name; check the name, or register one."""
     FILE_MISSING: _ErrorReason.ValueType  # 36
     """A file that is needed is gone; `VerifyDatabase` tells what else is."""
     HISTORY_UNREADABLE: _ErrorReason.ValueType  # 37
@@ -131,6 +137,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A table or view of that name exists; take another name, or drop it."""
     UDF_EXISTS: _ErrorReason.ValueType  # 48
     """Another definition has this name and version; register under another version."""
+    DATABASE_EXISTS: _ErrorReason.ValueType  # 169
+    """The name stands for another database, or the root has another name; take another name, or use that one."""
     ATTEMPT_FENCED: _ErrorReason.ValueType  # 49
     """The request is right, and the table, the function or the services are not ready for it. FAILED_PRECONDITION.
 
@@ -152,6 +160,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The rows lack a column that may not be NULL; send it."""
     COMMIT_REFUSED: _ErrorReason.ValueType  # 56
     """Lance refuses the commit, and would again; do what the message says."""
+    DATABASE_IN_USE: _ErrorReason.ValueType  # 170
+    """Jobs of the database have not ended; wait for them or cancel them, or force it."""
     EXPRESSION_FAILED: _ErrorReason.ValueType  # 57
     """SQL that is right fails on a value; correct it, or exclude such rows."""
     EXTERNAL_WRITES: _ErrorReason.ValueType  # 58
@@ -202,6 +212,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The version to be read does not have an input column; read a later one."""
     READ_VERSION_ROWS_MOVED: _ErrorReason.ValueType  # 81
     """Rows of the version to be read cannot be told among those of now; read the latest."""
+    REGISTRY_NOT_SET: _ErrorReason.ValueType  # 171
+    """The services keep no names of databases; name these by path or uri, or set LEMAN_SERVER__REGISTRY."""
     RENAME_NOT_SUPPORTED: _ErrorReason.ValueType  # 82
     """An object store can only copy; make a table of the new name, and append the rows of this one."""
     RESOURCES_NOT_AVAILABLE: _ErrorReason.ValueType  # 83
@@ -326,6 +338,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The service has too much to do."""
     TOO_MANY_CALLS: _ErrorReason.ValueType  # 137
     """Too many calls of this method are at work."""
+    TOO_MANY_DATABASES: _ErrorReason.ValueType  # 172
+    """As many databases are registered as can be; unregister one."""
     TOO_MANY_JOBS: _ErrorReason.ValueType  # 138
     """As many jobs run and wait as may."""
     TOO_MANY_READS: _ErrorReason.ValueType  # 139
@@ -346,6 +360,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Versions of the table that would tell what compaction moved were cleaned away."""
     RECORD_DAMAGED: _ErrorReason.ValueType  # 145
     """A record is damaged; what it pointed at is computed again."""
+    REGISTRATION_DAMAGED: _ErrorReason.ValueType  # 173
+    """The registration of a database is not what was written; register it again."""
     TABLE_DAMAGED: _ErrorReason.ValueType  # 146
     """The table's manifest cannot be decoded; restore the file that the message names."""
     UDF_DAMAGED: _ErrorReason.ValueType  # 147
@@ -451,6 +467,10 @@ BATCH_TOO_LARGE: ErrorReason.ValueType  # 21
 """A record batch is larger than the service takes; send smaller ones."""
 BUNDLE_TOO_LARGE: ErrorReason.ValueType  # 165
 """A bundle has more bytes than the services take; load large data when the function is built."""
+BAD_DATABASE_NAME: ErrorReason.ValueType  # 166
+"""No database can have that name; give letters, digits, `-` and `_`."""
+BAD_TEXT: ErrorReason.ValueType  # 167
+"""A text is longer than what is kept; shorten it."""
 BODY_TOO_SLOW: ErrorReason.ValueType  # 22
 """The body of an HTTP request came too slowly; send it faster, or in parts."""
 CONTENT_TYPE: ErrorReason.ValueType  # 23
@@ -482,6 +502,8 @@ The table's history, as far as it was kept, knows no commit of the request; send
 """
 DATABASE_NOT_FOUND: ErrorReason.ValueType  # 35
 """There is no such folder; check the path."""
+DATABASE_NOT_REGISTERED: ErrorReason.ValueType  # 168
+"""No database is registered under that name; check the name, or register one."""
 FILE_MISSING: ErrorReason.ValueType  # 36
 """A file that is needed is gone; `VerifyDatabase` tells what else is."""
 HISTORY_UNREADABLE: ErrorReason.ValueType  # 37
@@ -511,6 +533,8 @@ TABLE_EXISTS: ErrorReason.ValueType  # 47
 """A table or view of that name exists; take another name, or drop it."""
 UDF_EXISTS: ErrorReason.ValueType  # 48
 """Another definition has this name and version; register under another version."""
+DATABASE_EXISTS: ErrorReason.ValueType  # 169
+"""The name stands for another database, or the root has another name; take another name, or use that one."""
 ATTEMPT_FENCED: ErrorReason.ValueType  # 49
 """The request is right, and the table, the function or the services are not ready for it. FAILED_PRECONDITION.
 
@@ -532,6 +556,8 @@ COLUMN_REQUIRED: ErrorReason.ValueType  # 55
 """The rows lack a column that may not be NULL; send it."""
 COMMIT_REFUSED: ErrorReason.ValueType  # 56
 """Lance refuses the commit, and would again; do what the message says."""
+DATABASE_IN_USE: ErrorReason.ValueType  # 170
+"""Jobs of the database have not ended; wait for them or cancel them, or force it."""
 EXPRESSION_FAILED: ErrorReason.ValueType  # 57
 """SQL that is right fails on a value; correct it, or exclude such rows."""
 EXTERNAL_WRITES: ErrorReason.ValueType  # 58
@@ -582,6 +608,8 @@ READ_VERSION_INPUT_MISSING: ErrorReason.ValueType  # 80
 """The version to be read does not have an input column; read a later one."""
 READ_VERSION_ROWS_MOVED: ErrorReason.ValueType  # 81
 """Rows of the version to be read cannot be told among those of now; read the latest."""
+REGISTRY_NOT_SET: ErrorReason.ValueType  # 171
+"""The services keep no names of databases; name these by path or uri, or set LEMAN_SERVER__REGISTRY."""
 RENAME_NOT_SUPPORTED: ErrorReason.ValueType  # 82
 """An object store can only copy; make a table of the new name, and append the rows of this one."""
 RESOURCES_NOT_AVAILABLE: ErrorReason.ValueType  # 83
@@ -706,6 +734,8 @@ QUEUE_FULL: ErrorReason.ValueType  # 136
 """The service has too much to do."""
 TOO_MANY_CALLS: ErrorReason.ValueType  # 137
 """Too many calls of this method are at work."""
+TOO_MANY_DATABASES: ErrorReason.ValueType  # 172
+"""As many databases are registered as can be; unregister one."""
 TOO_MANY_JOBS: ErrorReason.ValueType  # 138
 """As many jobs run and wait as may."""
 TOO_MANY_READS: ErrorReason.ValueType  # 139
@@ -726,6 +756,8 @@ HISTORY_LOST: ErrorReason.ValueType  # 144
 """Versions of the table that would tell what compaction moved were cleaned away."""
 RECORD_DAMAGED: ErrorReason.ValueType  # 145
 """A record is damaged; what it pointed at is computed again."""
+REGISTRATION_DAMAGED: ErrorReason.ValueType  # 173
+"""The registration of a database is not what was written; register it again."""
 TABLE_DAMAGED: ErrorReason.ValueType  # 146
 """The table's manifest cannot be decoded; restore the file that the message names."""
 UDF_DAMAGED: ErrorReason.ValueType  # 147

@@ -712,7 +712,7 @@ class GetJobRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job."""
     def __init__(
@@ -766,7 +766,7 @@ class ListJobsRequest(_message.Message):
     ORDER_FIELD_NUMBER: _builtins.int
     INCLUDE_TOTAL_SIZE_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     page_size: _builtins.int
     """At most this many; 0: 100. More than 1,000 is read as 1,000."""
     page_token: _builtins.str
@@ -923,7 +923,7 @@ class WatchJobRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     AFTER_SEQUENCE_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job."""
     after_sequence: _builtins.int
@@ -1090,7 +1090,7 @@ class WaitJobRequest(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job."""
     @_builtins.property
@@ -1168,7 +1168,7 @@ class UpdateJobRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     UPDATE_MASK_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job."""
     priority: _builtins.int
@@ -1231,7 +1231,7 @@ class CancelJobRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job."""
     def __init__(
@@ -1281,7 +1281,7 @@ class CancelJobsRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     FILTER_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     @_builtins.property
     def filter(self) -> Global___JobFilter:
         """Which jobs; an empty message: all."""
@@ -1364,7 +1364,7 @@ class RetryJobRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job, which has ended."""
     keep_others: _builtins.bool
@@ -1439,7 +1439,7 @@ class ListJobErrorsRequest(_message.Message):
     COLUMN_FIELD_NUMBER: _builtins.int
     PLACES_ONLY_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job."""
     page_size: _builtins.int

@@ -40,6 +40,8 @@ class JobServiceStub:
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
       the table name is not valid; correct the field that BadRequest names.
+    * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+    * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -199,6 +201,8 @@ class JobServiceAsyncStub(JobServiceStub):
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
       the table name is not valid; correct the field that BadRequest names.
+    * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+    * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
@@ -354,6 +358,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
     * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
       the table name is not valid; correct the field that BadRequest names.
+    * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+    * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
       do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
