@@ -76,7 +76,7 @@ def _services_package() -> Path:
     """Folder of the package `core`. Raises MissingDependency where the services are not installed."""
     spec = importlib.util.find_spec("core")
     places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    if not places or not (Path(places[0]) / "config.py").exists():
+    if not places or not (Path(places[0]) / "config").is_dir():
         raise MissingDependency(
             "the services are not installed in this Python environment: install leman-services",
             reason="SERVICES_NOT_INSTALLED",
