@@ -26,8 +26,19 @@ from core.rpc import audit
 from core.rpc.server import start_server
 from executor.jobs.job_history import JobHistory
 from leman import errors
-from leman.v1 import catalog_pb2, catalog_pb2_grpc, databases_pb2, databases_pb2_grpc, tables_pb2, tables_pb2_grpc
+from leman.v1 import (
+    catalog_pb2,
+    catalog_pb2_grpc,
+    databases_pb2,
+    databases_pb2_grpc,
+    jobs_pb2,
+    jobs_pb2_grpc,
+    planner_pb2,
+    tables_pb2,
+    tables_pb2_grpc,
+)
 from planner import app as planner_app
+from tests.conftest import start_system, stop_system
 
 TOKENS = """
 [[token]]
@@ -271,6 +282,35 @@ def test_registered_databases_alone(tmp_path):
         with leman.connect(tmp_path / "elsewhere", up.planner, token=OPERATOR, direct=False) as db:
             assert reason_of(db.table_names) == ("PermissionDenied", "DATABASE_NOT_ALLOWED")
             assert reason_of(db.create_table, "docs", {"n": [1]})[1] == "DATABASE_NOT_ALLOWED"
+
+
+def test_jobs_of_a_named_database(tmp_path):
+    """All three services, as they run: a column and a view are computed in a database that only its name tells of."""
+    running = start_system(tmp_path / "own", LEMAN_SERVER__REGISTRY=str(tmp_path / "registry"))
+    try:
+        endpoint, token = str(running.service["executor"]), str(running.service["token"])
+        with leman.databases(endpoint, token=token) as registered:
+            registered.register("lake", tmp_path / "lake")
+        with leman.connect(endpoint, database="lake", token=token) as db:
+            docs = db.create_table("docs", {"n": [1, 2, 3]})
+            docs.add_columns({"twice": "n * 2"})
+            docs.backfill("twice", progress=False)
+            view = docs.search(None).where("n > 1").create_materialized_view(db, "large")
+            assert view.refresh(progress=False).rows_added == 2
+        with grpc.insecure_channel(endpoint) as channel:
+            jobs, metadata = jobs_pb2_grpc.JobServiceStub(channel), (("authorization", f"Bearer {token}"),)
+            spec = planner_pb2.BackfillSpec(table={"database": "lake", "table": "docs"}, column="twice")
+            request = jobs_pb2.CreateJobRequest(backfill=spec, request_id="one")
+            job = jobs.CreateJob(request, metadata=metadata).job
+            request.backfill.table.database = f"{tmp_path}/lake"
+            again = jobs.CreateJob(request, metadata=metadata).job
+            listed = jobs.ListJobs(jobs_pb2.ListJobsRequest(database="lake"), metadata=metadata).jobs
+        assert job.backfill.table.database == f"{tmp_path}/lake", "answers name the place"
+        assert again.job_id == job.job_id, "a name and its root are one database, also for request ids"
+        assert {found.job_id for found in listed} >= {job.job_id}
+        assert len(listed) == 3
+    finally:
+        stop_system(running)
 
 
 def test_services_without_a_registry_say_so(system):
