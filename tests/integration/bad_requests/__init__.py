@@ -1,0 +1,1 @@
+"""A corpus of bad requests, made from the descriptors of the contract."""

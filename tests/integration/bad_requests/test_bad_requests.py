@@ -1,0 +1,288 @@
+"""Every field of every request missing, wrong, huge and hostile: typed errors, none INTERNAL, none hung, nothing dead.
+
+The corpus is made from the descriptors of the contract, so that a new field has its cases with it. All but the one
+field is right, so that what is wrong is met by the code that it is meant for. A case that is let through, as a name may
+well be a strange one, may change a table of its method's own, which is made anew then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+
+import leman
+from core.rpc.routes import public_services
+from leman import Databases
+from leman.v1 import catalog_pb2, commit_pb2, errors_pb2, tables_pb2
+from tests.conftest import System, start_system, stop_system
+from tests.integration.bad_requests.callers import GrpcCaller, HttpCaller, Outcome
+from tests.integration.bad_requests.requests import Case, RightRequests, bad_json, bad_messages
+
+METHODS = {
+    f"{service.name}.{method.name}": method for service in public_services().values() for method in service.methods
+}
+LEAST = 2_000
+#: What a bad request may end with: what its caller can mend.
+ALLOWED = {
+    *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "PERMISSION_DENIED"),
+    *("RESOURCE_EXHAUSTED", "ABORTED", "UNIMPLEMENTED"),
+}
+_REASONS = set(errors_pb2.ErrorReason.keys())
+#: Methods whose right request is refused, as what they are about cannot be had with a table of ten rows.
+REFUSED = {"JobService.UpdateJob": "JOB_ENDED"}
+BUNDLE = b"code"
+ROWS = pa.table({"n": pa.array(range(10), pa.int64()), "s": [str(n) for n in range(10)]})
+_INT64 = {"type": "int64"}
+
+
+def _special(database: str, commit: str) -> dict[str, dict[str, Any]]:
+    """What requests have beside the fields that are known by their names."""
+
+    def table(name: str) -> dict[str, str]:
+        return {"database": database, "table": name}
+
+    new = {"fields": [{"name": "p{fresh}", "type": _INT64, "nullable": True}]}
+    function = {
+        "name": "f{fresh}",
+        "version": "1",
+        "kind": "KIND_SCALAR",
+        "entrypoint": "math:sqrt",
+        "input_columns": ["n"],
+        "json_input_schema": {"fields": [{"name": "n", "type": _INT64, "nullable": True}]},
+        "json_output_schema": {"fields": [{"name": "f", "type": {"type": "float64"}, "nullable": True}]},
+    }
+    return {
+        "CatalogService.AddColumns": {"columns": [{"name": "c{fresh}", "sql_expression": "n + 1"}]},
+        "CatalogService.AlterColumns": {"columns": [{"column": {"name": "twice", "sql_expression": "n * 2"}}]},
+        "CatalogService.CreateMaterializedView": {
+            "view": table("v{fresh}"),
+            "query": {"source": table("docs"), "columns": [{"name": "n", "expression": "n"}]},
+        },
+        "CatalogService.AlterMaterializedView": {
+            "functions": [{"name": "h", "udf": {"name": "half"}, "input_columns": ["n"]}],
+            "update_mask": "functions",
+        },
+        "CatalogService.RegisterUdf": {"definition": function},
+        "CatalogService.UploadBundle": {
+            "header": {"database": database, "sha256": hashlib.sha256(BUNDLE).hexdigest(), "size_bytes": len(BUNDLE)}
+        },
+        "CommitService.CollectGarbage": {"dry_run": True},
+        "CommitService.GetCommit": {"request_id": commit},
+        "DatabaseService.GetDatabase": {"name": "known"},
+        "DatabaseService.RegisterDatabase": {"database": {"name": "d{fresh}", "root": f"{database}-{{fresh}}"}},
+        "DatabaseService.UpdateDatabase": {
+            "database": {"name": "known", "description": "changed"},
+            "update_mask": "description",
+        },
+        "JobService.CancelJobs": {"filter": {}},
+        "JobService.CreateJob": {"backfill": {"table": table("docs"), "column": "twice"}},
+        "JobService.UpdateJob": {"labels": {"a": "b"}, "update_mask": "labels"},
+        "PlannerService.ExplainPlan": {"spec": {"table": table("docs"), "column": "twice"}},
+        "PlannerService.ExplainRefresh": {"spec": {"view": table("seen")}},
+        "TableService.AddPlainColumns": {"json_schema": new},
+        "TableService.AlterPlainColumns": {"columns": [{"name": "s", "new_name": "z"}]},
+        "TableService.AppendRows": {"header": {"table": table("docs"), "request_id": "{fresh}"}},
+        "TableService.CreateTable": {"table": table("t{fresh}"), "json_schema": new},
+        "TableService.DeleteRows": {"where": "n = 0"},
+        "TableService.DropColumns": {"columns": ["s"]},
+        "TableService.RenameTable": {"new_name": "r{fresh}"},
+    }
+
+
+@leman.udf(data_type=pa.float64(), version="1")
+def half(n: int) -> float:
+    return n / 2
+
+
+def _own_table(db: leman.Database, name: str) -> Any:
+    if name in db.table_names():
+        db.drop_table(name, force=True)
+    db.create_table(name, ROWS).add_columns({"twice": "n * 2"})
+    return {"database": db.uri, "table": name}
+
+
+def _own_view(db: leman.Database, name: str) -> Any:
+    if name in db.table_names():
+        db.drop_view(name, force=True)
+    db.create_materialized_view(name, db.open_table("docs").search(None).select(["n"]).add_column("h", half))
+    return {"database": db.uri, "table": name}
+
+
+def _own_registration(db: leman.Database, _name: str) -> Any:
+    registered = Databases(db._services)
+    if "own" not in {known.name for known in registered.all()}:
+        registered.register("own", f"{db.uri}-own")
+    return "own"
+
+
+#: Methods that change what they are about: the field that names it, and what makes it anew and returns that field.
+OWN: dict[str, tuple[str, Callable[[leman.Database, str], Any]]] = {
+    "CatalogService.AddColumns": ("table", _own_table),
+    "CatalogService.AlterColumns": ("table", _own_table),
+    "CatalogService.AlterMaterializedView": ("view", _own_view),
+    "CommitService.DropView": ("view", _own_view),
+    "DatabaseService.UnregisterDatabase": ("name", _own_registration),
+    "TableService.AddPlainColumns": ("table", _own_table),
+    "TableService.AlterPlainColumns": ("table", _own_table),
+    "TableService.DeleteRows": ("table", _own_table),
+    "TableService.DropColumns": ("table", _own_table),
+    "TableService.DropTable": ("table", _own_table),
+    "TableService.RenameTable": ("table", _own_table),
+}
+
+
+def _a_request_id(db: leman.Database) -> str:
+    table = catalog_pb2.TableRef(database=db.uri, table="docs")
+    commits = db._services.commits.ListCommits(commit_pb2.ListCommitsRequest(table=table)).commits
+    return next(known for commit in commits for known in commit.request_ids)
+
+
+@dataclass
+class Target:
+    """What cases are sent to."""
+
+    db: leman.Database
+    requests: RightRequests
+    grpc: GrpcCaller
+    http: HttpCaller
+    #: Of the services, before the first case.
+    pids: object
+
+    def renew(self, name: str) -> None:
+        """Make what a method is about anew, where it changes that."""
+        if name in OWN:
+            _, make = OWN[name]
+            make(self.db, name)
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """One of its own, that others need not suffer from it: with HTTP, and with a registry of databases."""
+    folder = tmp_path_factory.mktemp("system")
+    settings = {"LEMAN_SERVER__HTTP_PORT": "0", "LEMAN_SERVER__REGISTRY": str(folder / "registry")}
+    running = start_system(folder / "lake", **settings)
+    yield running
+    stop_system(running)
+
+
+@pytest.fixture(scope="module")
+def target(system: System, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    path = tmp_path_factory.mktemp("bad")
+    service = system.service
+    with system.connect(path) as db:
+        docs = db.create_table("docs", ROWS)
+        docs.add_columns({"twice": "n * 2"})
+        job = docs.backfill("twice", progress=False)
+        db.create_materialized_view("seen", docs.search(None).select(["n"])).refresh(progress=False)
+        grpc_caller = GrpcCaller(str(service["executor"]), str(service["token"]))
+        http_caller = HttpCaller(str(service["http"]), str(service["token"]))
+        named = {
+            "database": db.uri,
+            "table": {"database": db.uri, "table": "docs"},
+            "view": {"database": db.uri, "table": "seen"},
+            "udf": {"name": db.udfs()[0].name},
+            "job_id": job,
+            "column": "twice",
+            "request_id": "{fresh}",
+        }
+        Databases(db._services).register("known", f"{db.uri}-known")
+        special = _special(db.uri, _a_request_id(db))
+        for method, (field, make) in OWN.items():
+            special[method] = {**special.get(method, {}), field: make(db, method)}
+        yield Target(db, RightRequests(named, special), grpc_caller, http_caller, service["pids"])
+        grpc_caller.close()
+        http_caller.close()
+
+
+def _rest_of_the_stream(method: MethodDescriptor) -> tuple[bytes, ...]:
+    """What follows the first message of a stream of requests."""
+    if method.input_type is catalog_pb2.UploadBundleRequest.DESCRIPTOR:
+        return (catalog_pb2.UploadBundleRequest(data=BUNDLE).SerializeToString(),)
+    if method.input_type is tables_pb2.AppendRowsRequest.DESCRIPTOR:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, ROWS.schema) as writer:
+            writer.write_table(ROWS.select(["n", "s"]))
+        return (tables_pb2.AppendRowsRequest(arrow_ipc=sink.getvalue().to_pybytes()).SerializeToString(),)
+    return ()
+
+
+def flaw_of(outcome: Outcome) -> str:
+    """What is wrong with the way in which a call ended; empty: nothing."""
+    if outcome.code not in ALLOWED:
+        return "a code that says nothing about the request"
+    if outcome.code == "OK":
+        return ""
+    if outcome.domain != "leman" or outcome.reason not in _REASONS:
+        return "no reason"
+    if not outcome.message or len(outcome.message) > 4_000:
+        return "no message for a person"
+    if re.search(r"Traceback|\.(py|rs)\b", outcome.message):
+        return "a message that shows our code"
+    return ""
+
+
+def _flaws(name: str, cases: Iterator[Case], ask: Callable[[bytes], Outcome], target: Target) -> list[str]:
+    found = []
+    for case in cases:
+        outcome = ask(case.body)
+        if flaw := flaw_of(outcome):
+            found.append(f"{case}: {flaw}: {outcome.code} {outcome.reason} {outcome.message[:300]}")
+        if outcome.code == "OK":
+            target.renew(name)
+    return found
+
+
+def _answers(target: Target, name: str) -> Outcome:
+    body = target.requests.of(METHODS[name]).SerializeToString()
+    outcome = target.grpc.ask(METHODS[name], body, _rest_of_the_stream(METHODS[name]))
+    target.renew(name)
+    return outcome
+
+
+def _expected(name: str) -> tuple[str, str]:
+    return ("FAILED_PRECONDITION", REFUSED[name]) if name in REFUSED else ("OK", "")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bad_messages_get_typed_errors(target, name):
+    method, rest = METHODS[name], _rest_of_the_stream(METHODS[name])
+    before = _answers(target, name)
+    assert (before.code, before.reason) == _expected(name), before
+
+    cases = bad_messages(method, lambda: target.requests.of(method))
+    assert _flaws(name, cases, lambda body: target.grpc.ask(method, body, rest), target) == []
+
+    after = _answers(target, name)
+    assert (after.code, after.reason) == _expected(name), after
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if not method.client_streaming])
+def test_bad_json_gets_typed_errors(target, name):
+    method = METHODS[name]
+    target.http.close()  # it opens a connection anew; the services may have closed one that was idle
+    cases = bad_json(method, lambda: target.requests.of(method))
+    assert _flaws(name, cases, lambda body: target.http.ask(method, body), target) == []
+    after = _answers(target, name)
+    assert (after.code, after.reason) == _expected(name), after
+
+
+def test_the_corpus_is_large():
+    requests = RightRequests({}, {})
+    over_grpc, over_http = (
+        sum(1 for method in METHODS.values() for _ in cases(method, lambda method=method: requests.of(method)))
+        for cases in (bad_messages, bad_json)
+    )
+    assert over_grpc >= LEAST
+    assert over_http >= LEAST
+
+
+def test_no_process_has_died(system, target):
+    """The last one: services that end are started anew, and would answer."""
+    assert system.service["pids"] == target.pids
