@@ -46,6 +46,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         table_version=given(job.table_version),
         attempt=job.attempt,
         queue_position=given(job.queue_position),
+        expected_start_time=timestamp_to_proto(job.expected_start_at) if job.expected_start_at else None,
         stalls=[_stall(s) for s in job.stalls],
         retry_of=job.retry_of,
         failed_in=job.failed_in,

@@ -14,7 +14,7 @@ from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc import convert, convert_views
-from core.rpc.auth.caller import current_caller
+from core.rpc.auth.caller import ANONYMOUS, current_caller
 from core.rpc.convert_labels import labels_from_proto
 from core.rpc.convert_values import seconds_from_proto
 from core.rpc.encoded import encoded
@@ -198,7 +198,7 @@ def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -
 
 def _initiator() -> str:
     caller = current_caller()
-    return "" if caller is None or caller.shown_by == "anonymous" else caller.name
+    return "" if caller is None or caller.shown_by == ANONYMOUS else caller.name
 
 
 def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:

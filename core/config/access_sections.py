@@ -58,6 +58,11 @@ class Server(Section):
     method of which every call takes long for a second gets 32 until there are fewer."""
     max_streams: int = Field(default=1024, ge=1)
     """Streams of one method that may be open at once, such as WatchJob; more are refused likewise."""
+    caller_calls_per_second: float = Field(default=0.0, ge=0)
+    """Calls that one caller may make in a second, and at once; more are refused with RESOURCE_EXHAUSTED (CALLER_RATE).
+    0: no limit. Callers without a name are one; services, and whoever has their role, have no limit."""
+    caller_streams: int = Field(default=0, ge=0)
+    """Streams that one caller may have open at once; more are refused likewise (CALLER_STREAMS). 0: no limit."""
     stalled_stream_seconds: float = Field(default=60.0, gt=0)
     """Seconds after which a stream ends of which nobody takes a message."""
     max_message_mb: int = Field(default=32, ge=1, le=1024)

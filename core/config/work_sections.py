@@ -72,7 +72,15 @@ class Executor(Section):
     max_running_jobs: int = Field(default=16, ge=1)
     """Jobs that run at once; more wait for their turn."""
     max_waiting_jobs: int = Field(default=1000, ge=0)
-    """Jobs that may wait for their turn; more are refused with RESOURCE_EXHAUSTED."""
+    """Jobs that may wait for their turn; more are refused with RESOURCE_EXHAUSTED (TOO_MANY_JOBS)."""
+    max_running_jobs_per_database: int = Field(default=0, ge=0)
+    """Jobs of one database that run at once; more wait, and let those of others go first. 0: no limit of its own."""
+    max_running_jobs_per_caller: int = Field(default=0, ge=0)
+    """Jobs of one caller, in all databases, that run at once; more wait likewise. Callers without a name are one. 0: no
+    limit of its own."""
+    max_waiting_jobs_per_caller: int = Field(default=0, ge=0)
+    """Jobs of one caller that may wait for their turn; more are refused with RESOURCE_EXHAUSTED
+    (TOO_MANY_WAITING_JOBS). 0: no limit of its own."""
     reservation_ttl_seconds: float = Field(default=6.0, gt=0)
     """Seconds after which what a dead worker had reserved is free again."""
     job_attempts_max: int = Field(default=3, ge=1)

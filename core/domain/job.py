@@ -121,6 +121,8 @@ class Job:
     """How many executors have begun it, this one included."""
     queue_position: int = 0
     """Its place among the jobs that wait for their turn, 1 is next; 0: it does not wait."""
+    expected_start_at: float = 0.0
+    """When a job that waits will have its turn, as far as is known; 0: not known, or it does not wait."""
     stalls: tuple[Stall, ...] = ()
     """What it waits for; empty unless it is running."""
     handed_back: int = 0

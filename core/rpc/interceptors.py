@@ -21,6 +21,7 @@ from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.auth.caller import CURRENT, Caller
 from core.rpc.auth.requirements import Requirement, requirement_of
+from core.rpc.caller_limits import CallerLimits
 from core.rpc.places import RequestPlaces
 from core.rpc.uninterrupted_calls import Outliving
 from core.rpc.unreadable import Unreadable, check_answer, reader
@@ -42,8 +43,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """What wraps the methods of every service but health and reflection.
 
     - `x-request-id` is taken from the caller or made, bound to log lines, and sent back as a trailer.
-    - A call of somebody who is not known, or may not make it, ends before its handler sees it; handlers find the caller
-      in `core.rpc.auth.caller.current_caller`.
+    - A call of somebody who is not known, calls too often, or may not make it, ends before its handler sees it;
+      handlers find the caller in `core.rpc.auth.caller.current_caller`.
     - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL, logged
       with traceback.
     - A message that is too large, in either direction, ends its call with a reason.
@@ -52,11 +53,18 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(
-        self, callers: Authenticator, places: RequestPlaces, activity: Activity, changes: Outliving, largest: int
+        self,
+        callers: Authenticator,
+        limits: CallerLimits,
+        places: RequestPlaces,
+        activity: Activity,
+        changes: Outliving,
+        largest: int,
     ) -> None:
         """`largest`: bytes that a message may have."""
         self._largest = largest
         self._callers = callers
+        self._limits = limits
         self._places = places
         self._activity = activity
         self._changes = changes
@@ -158,6 +166,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
         call.required, call.request = required, None if isinstance(request, Unreadable) else request
         call.caller = caller = await self._callers.caller_of(call.metadata, context)
+        self._limits.admit(caller, required, context)
         CURRENT.set(caller)
         if isinstance(request, Unreadable):
             raise request.error

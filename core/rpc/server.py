@@ -30,6 +30,7 @@ from core.process_secrets import forget_settings
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.call_budgets import BudgetInterceptor
+from core.rpc.caller_limits import CallerLimits
 from core.rpc.exposure import bind, bracketed, check_bind
 from core.rpc.forwarding import Forwarding
 from core.rpc.info_service import InfoServicer
@@ -166,7 +167,9 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         interceptors=[
             BudgetInterceptor(settings.server),
             forwarding,
-            CallInterceptor(callers, places, activity, changes, settings.server.max_message_mb << 20),
+            CallInterceptor(
+                callers, CallerLimits(settings.server), places, activity, changes, settings.server.max_message_mb << 20
+            ),
         ],
         options=_options(settings),
     )

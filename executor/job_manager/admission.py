@@ -16,7 +16,7 @@ from core.rpc.request_digest import check_body
 from executor.coordination.leases import Answer
 from executor.job_manager.queries import JobQueries
 from executor.job_manager.shared import Shared
-from executor.job_manager.supervisor import Supervisor
+from executor.job_manager.supervisor import Supervisor, queued
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
@@ -111,8 +111,8 @@ class Admission:
         return await self._requests.once((path, request_id), body, known, make)
 
     async def _create(self, asked: _Asked) -> Job:
-        self._supervisor.queue.check_capacity()
         run = self._supervisor.run_of(asked.job())
+        self._supervisor.queue.check_capacity(queued(run.status.job))
         async with self._planning:
             plan: Any = await run.plan()
         if asked.retry_of is not None:
@@ -145,7 +145,7 @@ class Admission:
         if await self._is_made_elsewhere(job):
             run.status.lose()
             return job
-        turn = self._supervisor.queue.join(job.job_id, job.created_at, priority=job.priority)
+        turn = self._supervisor.join_queue(job)
         at_once = turn.done()
         if at_once:
             run.status.has_its_turn()

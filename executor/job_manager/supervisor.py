@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +17,10 @@ from core.errors import LemanError
 from executor.job_manager.shared import Shared
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.cost_estimates import CostEstimates
+from executor.jobs.fair_order import QueuedJob, TurnLimits
 from executor.jobs.job_queue import JobQueue
 from executor.jobs.job_run import JobRun
-from executor.jobs.job_status import JobStatus
+from executor.jobs.run_time import seconds_left
 from executor.refresh.refresh_run import RefreshRun
 
 _log = structlog.get_logger(__name__)
@@ -36,17 +37,41 @@ class Supervisor:
         self._running = shared.running
         self._store = shared.store
         self._leases = shared.leases
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling: asyncio.Task[None] | None = None
+        self._news = False
+        self._told: dict[str, int] = {}
         self.executor_id = uuid.uuid4().hex
         self.costs = CostEstimates()
         limits = shared.services.settings.executor
-        self.queue = JobQueue(limits.max_running_jobs, limits.max_waiting_jobs)
+        turns = TurnLimits(
+            running=limits.max_running_jobs,
+            per_database=limits.max_running_jobs_per_database,
+            per_caller=limits.max_running_jobs_per_caller,
+        )
+        waits = limits.max_waiting_jobs, limits.max_waiting_jobs_per_caller
+        self.queue = JobQueue(turns, *waits, self._seconds_left)
 
     def run_of(self, job: Job) -> JobRun:
         """Return a run of the job that belongs to this executor."""
         job = replace(job, executor=self.executor_id)
         kind = BackfillRun if isinstance(job.request, BackfillSpec) else RefreshRun
-        return kind(job, self._services)
+        run = kind(job, self._services)
+        run.status.expected = self.queue.expected
+        return run
+
+    def _seconds_left(self, queued: QueuedJob) -> float | None:
+        """Return how long a job still takes, as far as is known; for one that waits: how long it will run."""
+        run = self._running.runs.get(queued.job_id)
+        if run is None:
+            return None
+        costs = run.status.metrics.seconds_per_row or self.costs.of(run.status.job)
+        share = self._services.slots / max(1, self.queue.together)
+        workers = min(share, run.workers or share)
+        return seconds_left(run.status.job, run.status.metrics, costs, workers, time.time())
+
+    def join_queue(self, job: Job, *, always: bool = False) -> asyncio.Future[bool]:
+        """Put a job into the queue, see `JobQueue.join`."""
+        return self.queue.join(queued(job), always=always)
 
     def start(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
         """Do a job's work beside everything else."""
@@ -64,7 +89,6 @@ class Supervisor:
         if not await turn:
             await run.end(JobState.CANCELLED)
             return
-        run.status.queue(0)
         run.status.has_its_turn()
         if run.status.job.state is JobState.PENDING:  # from now on it counts when its executor dies
             await run.status.move(JobState.PLANNING)
@@ -77,14 +101,19 @@ class Supervisor:
         self.tell_places()
 
     def tell_places(self) -> None:
-        """Tell the watchers of waiting jobs the jobs' places in the queue."""
-        runs = self._running.runs
-        statuses = ((runs[job_id].status, place) for job_id, place in self.queue.places() if job_id in runs)
-        moved = [status for status, place in statuses if status.queue(place)]
-        if moved:
-            task = asyncio.create_task(_publish(moved))
-            self._telling.add(task)
-            task.add_done_callback(self._telling.discard)
+        """Tell the watchers of waiting jobs the jobs' places in the queue, once for all who come and go meanwhile."""
+        self._news = True
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell_places())
+
+    async def _tell_places(self) -> None:
+        while self._news:
+            self._news = False
+            before, self._told = self._told, dict(self.queue.places())
+            for job_id, place in self._told.items():
+                run = self._running.runs.get(job_id)
+                if run is not None and before.get(job_id) != place:
+                    await run.status.publish()
 
     async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
         beat = asyncio.create_task(self._heartbeat(run))
@@ -140,6 +169,12 @@ class Supervisor:
             self._running.lose(job.job_id)
 
 
-async def _publish(statuses: Sequence[JobStatus]) -> None:
-    for status in statuses:
-        await status.publish()
+def queued(job: Job) -> QueuedJob:
+    """Return a job as the queue knows it."""
+    return QueuedJob(
+        job_id=job.job_id,
+        accepted_at=job.created_at,
+        database=job.request.database,
+        caller=job.initiator,
+        priority=job.priority,
+    )

@@ -133,7 +133,7 @@ class Takeovers:
         run = self._supervisor.run_of(job)
         run.status.note("state", "taken over from an executor that died or was stopped")
         self._running.runs[job.job_id] = run
-        turn = self._supervisor.queue.join(job.job_id, job.created_at, priority=job.priority, always=True)
+        turn = self._supervisor.join_queue(job, always=True)
         self._supervisor.start(run, self._supervisor.in_turn(run, turn))
 
     async def _end_for_another(self, job: Job) -> None:

@@ -38,6 +38,7 @@ class BackfillRun:
         self._services = services
         self._cost: float | None = None
         self._planned = False
+        self._workers = 0
         writer = services.settings.writer
         self._waits = ReservationWaits(
             services.settings.executor.reservation_ttl_seconds, writer.stall_idle_checks * writer.stall_check_seconds
@@ -49,6 +50,11 @@ class BackfillRun:
     def cancelling(self) -> bool:
         """Tell whether the job was asked to stop."""
         return self._stop.is_set()
+
+    @property
+    def workers(self) -> int:
+        """Return how many workers it gets, see `JobRun`."""
+        return self._workers
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
         """Set what a row costs, see `JobRun`; the first units are cut by it."""
@@ -83,7 +89,7 @@ class BackfillRun:
         Raises:
             FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has it.
         """
-        slots_of(plan.header.udf, self.status.job.backfill.concurrency, self._services)
+        self._workers = slots_of(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
 
     def prefetch(self, _plan: Plan) -> None:
         """Do nothing: workers read what they need."""

@@ -1,52 +1,77 @@
-"""The queue of jobs: some have their turn, others wait for it, by priority and in the order of their acceptance."""
+"""The queue of jobs: some have their turn, others wait for it, in the order of `executor.jobs.fair_order`."""
 
 from __future__ import annotations
 
 import asyncio
-import bisect
-from collections.abc import Iterator
+import time
+from collections.abc import Mapping
 
 from core.errors import ResourceExhausted
+from executor.jobs.fair_order import Duration, FairOrder, QueuedJob, TurnLimits
 
 _RETRY_SECONDS = 5.0
+#: For so long it holds when jobs will have their turn.
+_FORECAST_SECONDS = 1.0
 
 
 class JobQueue:
     """The jobs of one executor, for one event loop.
 
-    `most_running` jobs have their turn at once, `most_waiting` more may wait for it.
+    Args:
+        limits: How many have their turn at once.
+        most_waiting: So many more may wait for it.
+        most_waiting_per_caller: So many of one caller; 0: no limit of its own.
+        duration: What is known of how long a job takes.
     """
 
-    def __init__(self, most_running: int, most_waiting: int) -> None:
-        self._most_running = most_running
+    def __init__(
+        self,
+        limits: TurnLimits,
+        most_waiting: int,
+        most_waiting_per_caller: int = 0,
+        duration: Duration = lambda _: None,
+    ) -> None:
+        self._order = FairOrder(limits)
         self._most_waiting = most_waiting
-        self._running: set[str] = set()
-        #: The negative priority, the time of acceptance and the id of each job that waits.
-        self._order: list[tuple[int, float, str]] = []
+        self._most_waiting_per_caller = most_waiting_per_caller
+        self._duration = duration
         self._turns: dict[str, asyncio.Future[bool]] = {}
         self._closed = False
+        self._places: dict[str, int] | None = None
+        self._starts: dict[str, float] = {}
+        self._starts_known_at = 0.0
 
-    def check_capacity(self) -> None:
+    def check_capacity(self, job: QueuedJob) -> None:
         """Check that a job can be accepted.
 
         Raises:
-            ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free.
+            ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free;
+                TOO_MANY_WAITING_JOBS – as many jobs of this caller wait as may.
         """
-        if len(self._running) >= self._most_running and len(self._order) >= self._most_waiting:
+        if self._order.may_run(job):
+            return
+        running, waiting = len(self._order.running), len(self._order.waiting)
+        own = self._order.waiting_of(job.caller)
+        if self._most_waiting_per_caller and own >= self._most_waiting_per_caller:
+            whose = f"'{job.caller}'" if job.caller else "callers without a name"
+            raise ResourceExhausted(
+                "TOO_MANY_WAITING_JOBS",
+                f"{own} jobs of {whose} wait, as many as may: wait until some have had their turn, or cancel them",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        if waiting >= self._most_waiting:
             raise ResourceExhausted(
                 "TOO_MANY_JOBS",
-                f"{len(self._running)} jobs run and {len(self._order)} wait: wait for some to end, or cancel them",
+                f"{running} jobs run and {waiting} wait: wait for some to end, or cancel them",
                 retry_after_seconds=_RETRY_SECONDS,
             )
 
-    def join(self, job_id: str, accepted_at: float, *, priority: int = 0, always: bool = False) -> asyncio.Future[bool]:
+    def join(self, job: QueuedJob, *, always: bool = False) -> asyncio.Future[bool]:
         """Put a job into the queue.
 
         Args:
-            job_id: The job.
-            accepted_at: When it was accepted: of two jobs with one priority, the earlier has its turn first.
-            priority: Jobs with a higher one have their turn first.
-            always: Accept the job also where the queue is full.
+            job: The job.
+            always: Accept it also where the queue is full.
 
         Returns:
             The job's turn: True once it has come, which may be at once; False: the job left the queue before.
@@ -55,46 +80,62 @@ class JobQueue:
             ResourceExhausted: as `check_capacity`, unless `always`.
         """
         if not always:
-            self.check_capacity()
-        turn = self._turns[job_id] = asyncio.get_running_loop().create_future()
-        bisect.insort(self._order, (-priority, accepted_at, job_id))
-        self._next()
+            self.check_capacity(job)
+        turn = self._turns[job.job_id] = asyncio.get_running_loop().create_future()
+        self._order.join(job)
+        self._give_turns()
         return turn
 
     def leave(self, job_id: str) -> None:
         """Take out a job that is over, or is not to run after all; the next one has its turn."""
-        self._running.discard(job_id)
+        self._order.leave(job_id)
         turn = self._turns.pop(job_id, None)
-        if turn is not None:
-            self._order = [entry for entry in self._order if entry[2] != job_id]
-            if not turn.done():
-                turn.set_result(False)
-        self._next()
+        if turn is not None and not turn.done():
+            turn.set_result(False)
+        self._give_turns()
 
     def prioritise(self, job_id: str, priority: int) -> None:
         """Give a job that waits another priority; nothing is done for one that does not wait."""
-        for at, (_, accepted_at, waiting) in enumerate(self._order):
-            if waiting == job_id:
-                del self._order[at]
-                bisect.insort(self._order, (-priority, accepted_at, job_id))
-                return
+        self._order.prioritise(job_id, priority)
+        self._places = None
 
     def waits(self, job_id: str) -> bool:
         """Tell whether the job waits for its turn."""
-        return job_id in self._turns
+        return job_id in self._order.waiting
 
-    def places(self) -> Iterator[tuple[str, int]]:
-        """Yield the jobs that wait, with their places; 1 is next."""
-        return ((job_id, place) for place, (_, _, job_id) in enumerate(self._order, start=1))
+    @property
+    def together(self) -> int:
+        """Return how many jobs run at once now."""
+        return len(self._order.running)
+
+    def places(self) -> Mapping[str, int]:
+        """Return the places of the jobs that wait, in their order; 1 is next."""
+        if self._places is None:
+            self._places = {job_id: place for place, job_id in enumerate(self._order.places(), start=1)}
+        return self._places
+
+    def expected(self, job_id: str) -> tuple[int, float]:
+        """Return a waiting job's place, and when it will have its turn, in seconds since the epoch.
+
+        The time is 0 where it is not known; both are where the job does not wait.
+        """
+        if not self.waits(job_id):
+            return 0, 0.0
+        now = time.time()
+        if job_id not in self._starts or not 0.0 <= now - self._starts_known_at < _FORECAST_SECONDS:
+            self._starts = dict.fromkeys(self._order.waiting, 0.0)
+            for waiting, seconds in self._order.seconds_until_turns(self._duration).items():
+                self._starts[waiting] = now + seconds
+            self._starts_known_at = now
+        return self.places()[job_id], self._starts[job_id]
 
     def close(self) -> None:
         """Give nobody a turn any more."""
         self._closed = True
 
-    def _next(self) -> None:
-        while self._order and len(self._running) < self._most_running and not self._closed:
-            _, _, job_id = self._order.pop(0)
-            self._running.add(job_id)
-            turn = self._turns.pop(job_id)
+    def _give_turns(self) -> None:
+        self._places = None
+        while not self._closed and (job := self._order.start()) is not None:
+            turn = self._turns.pop(job.job_id)
             if not turn.done():
                 turn.set_result(True)

@@ -33,6 +33,11 @@ class EndingRun(Protocol):
 class JobRun(EndingRun, Protocol):
     """A backfill or a refresh. `Any` is the plan that its own `plan` gives."""
 
+    @property
+    def workers(self) -> int:
+        """Return how many workers it gets; 0: that is not known."""
+        ...
+
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
         """Say what a row cost in an earlier job of the same function version; None: that is not known."""
         ...

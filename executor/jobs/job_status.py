@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,11 @@ _EVENTS_KEPT = 1000
 _VIEWED_SECONDS = 1.0
 
 
+def _nothing_expected(_job_id: str) -> tuple[int, float]:
+    """Return what is said of a job that does not wait."""
+    return 0, 0.0
+
+
 class JobStatus:
     """The status of one job that runs here."""
 
@@ -31,8 +36,9 @@ class JobStatus:
         self.metrics = JobMetrics()
         #: The row on which the job failed.
         self.blamed: RowFailure | None = None
+        #: Says of a job that waits its place in the queue, and when it will have its turn: see `JobQueue.expected`.
+        self.expected: Callable[[str], tuple[int, float]] = _nothing_expected
         self._lost = False
-        self._place = 0
         self.sequence = job.attempt << 32
         self._events: list[JobEvent] = []
         self._changed = asyncio.Condition()
@@ -51,7 +57,8 @@ class JobStatus:
         """Return the job as it stands."""
         if self.job.state.terminal:
             return self.job
-        return replace(self.job, progress=self.metrics.progress(), queue_position=self._place)
+        place, start_at = self.expected(self.job.job_id)
+        return replace(self.job, progress=self.metrics.progress(), queue_position=place, expected_start_at=start_at)
 
     def update(self, **changes: Any) -> None:
         """Change fields of the job; watchers see it with the next tick."""
@@ -80,11 +87,6 @@ class JobStatus:
                 await self._enter(kept)
                 return
         await self.leave()
-
-    def queue(self, place: int) -> bool:
-        """Set the job's place among those that wait (0: it has its turn); tell whether that is news to publish."""
-        news, self._place = place != self._place, place
-        return news
 
     async def publish(self) -> None:
         """Tell the watchers."""

@@ -39,6 +39,11 @@ class RefreshRun:
         """Tell whether it was asked to stop."""
         return self._work.cancelling
 
+    @property
+    def workers(self) -> int:
+        """Return 0: each backfill of its scratch table has its own."""
+        return 0
+
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
         """Do nothing: a refresh has several functions, and each backfill of its scratch table measures its own."""
 

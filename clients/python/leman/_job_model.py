@@ -169,7 +169,8 @@ class Job:
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
     refreshes a view has no `column` and says in `refresh_result` what it did so far. `queue_position`: its place among
-    the jobs that wait for their turn, 1 is next; 0: it does not wait, or in another executor's queue. `failed_in`: ids
+    the jobs that wait for their turn, 1 is next; 0: it does not wait, or in another executor's queue;
+    `expected_start_time`: when it will have its turn, as far as the services know. `failed_in`: ids
     of the jobs in which `progress.rows_failed_before` rows failed, or some of those that were found stored, as far as
     history tells. `stale_indices`: indexes on what it wrote that left rows out when it ended: see
     `Table.optimize_indices`. `labels` and `priority`: what its caller
@@ -203,6 +204,7 @@ class Job:
     initiator: str = ""
     start_time: datetime.datetime | None = None
     end_time: datetime.datetime | None = None
+    expected_start_time: datetime.datetime | None = None
 
     @property
     def target(self) -> str:

@@ -45,7 +45,15 @@ def result_line(job: Job) -> str:
 
 def state_line(job: Job) -> str:
     """Its state, with its place where it waits for its turn: `PENDING, 3 in the queue`."""
-    return f"{job.state}, {job.queue_position} in the queue" if job.queue_position else str(job.state)
+    return f"{job.state}, {queue_line(job)}" if job.queue_position else str(job.state)
+
+
+def queue_line(job: Job) -> str:
+    """Its place in the queue, and when its turn is expected, where that is known."""
+    place = f"{job.queue_position} in the queue"
+    if job.expected_start_time is None:
+        return place
+    return f"{place}, its turn at about {job.expected_start_time.astimezone():%H:%M:%S}"
 
 
 def _failed_before(job: Job) -> str:

@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.text import Text
 
 from leman._job_model import Job, JobState, Progress
-from leman._job_text import duration
+from leman._job_text import duration, queue_line
 
 _BAR_WIDTHS = (8, 40)
 _STALLS_SHOWN = 3
@@ -16,7 +16,7 @@ _STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "b
 def render(name: str, job: Job | None, width: int) -> Group:
     """Bar, counts of the three row states, speed, what does not move: lines of at most `width` characters."""
     if job is not None and job.queue_position:
-        waits = f"  waits for its turn, {job.queue_position} in the queue"
+        waits = f"  waits for its turn, {queue_line(job)}"
         return Group(_line().append(name, "bold").append(waits))
     if job is None or job.state in (JobState.PENDING, JobState.PLANNING):
         return Group(_line().append(name, "bold").append("  planning"))

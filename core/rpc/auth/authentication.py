@@ -11,7 +11,7 @@ import grpc
 
 from core.config import Settings
 from core.errors import Unauthenticated
-from core.rpc.auth.caller import CODE, GRANTS, SERVICE, Caller, caller
+from core.rpc.auth.caller import ANONYMOUS, CODE, GRANTS, SERVICE, Caller, caller
 from core.rpc.auth.certificates import Certificates
 from core.rpc.auth.forwarded_identity import behind
 from core.rpc.auth.jwt_tokens import JwtTokens
@@ -46,7 +46,7 @@ class Authenticator:
         self._asks = asks(settings)
         unsaid: tuple[str, ...] = () if self._asks else GRANTS
         roles = unsaid if server.anonymous_roles is None else server.anonymous_roles
-        self._anonymous = caller("anonymous", "anonymous", roles)
+        self._anonymous = caller(ANONYMOUS, ANONYMOUS, roles)
 
     async def caller_of(self, metadata: Metadata, context: Context) -> Caller:
         """Return who a call comes from. A token counts before a certificate.

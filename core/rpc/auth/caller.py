@@ -13,6 +13,8 @@ CODE = "code"
 #: What a caller can be told to be: the roles, each of which includes those before it, by rank.
 RANKS = {name.removeprefix("ROLE_").lower(): number for name, number in annotations_pb2.Role.items() if number > 0}
 SERVICE = annotations_pb2.Role.Name(annotations_pb2.ROLE_SERVICE).removeprefix("ROLE_").lower()
+#: What a caller is called, and said to have shown, who shows nothing.
+ANONYMOUS = "anonymous"
 #: Everything that settings, files and claims may name.
 GRANTS = (*RANKS, CODE)
 

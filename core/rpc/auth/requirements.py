@@ -13,6 +13,8 @@ from core.rpc.auth.caller import CODE, RANKS, SERVICE, Caller, current_caller
 from core.rpc.idempotency import changes_nothing
 from leman.v1 import annotations_pb2
 
+#: How calls are named that take as long as what they wait for.
+_WAITS = "Wait"
 _NAMES = {rank: role for role, rank in RANKS.items()}
 
 
@@ -30,6 +32,8 @@ class Requirement:
     code_where: tuple[tuple[str, ...], ...] = ()
     #: Whether it changes nothing.
     reads: bool = False
+    #: Whether it is open for as long as its caller likes: a stream, or a call that waits.
+    stays_open: bool = False
 
     @property
     def of_peers(self) -> bool:
@@ -98,7 +102,9 @@ def described(method: MethodDescriptor) -> Requirement:
     access = method.GetOptions().Extensions[annotations_pb2.access]
     name = f"{method.containing_service.name}.{method.name}"
     where = tuple(tuple(path.split(".")) for path in access.code_where)
-    return Requirement(name, _NAMES.get(access.role, ""), access.code, where, changes_nothing(method))
+    stays_open = method.client_streaming or method.server_streaming or method.name.startswith(_WAITS)
+    role = _NAMES.get(access.role, "")
+    return Requirement(name, role, access.code, where, changes_nothing(method), stays_open)
 
 
 def _is_set(message: Any, path: tuple[str, ...]) -> bool:

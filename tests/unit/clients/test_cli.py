@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import subprocess
 import sys
@@ -208,6 +209,10 @@ def test_a_job_that_waits_for_its_turn_shows_its_place(run, db, fake):
     assert "state       PENDING, 3 in the queue\n" in run("jobs", "show", db, "job-7")[1]
     assert "PENDING, 3 in the queue" in run("jobs", "ls", db)[1]
     assert json.loads(run("jobs", "show", db, "job-7", "--json")[1])["queue_position"] == 3
+    at = datetime.datetime(2026, 5, 4, 12, 30, 15, tzinfo=datetime.UTC)
+    waiting.expected_start_time.FromDatetime(at)
+    fake.scripts["ListJobs"] = jobs_pb2.ListJobsResponse(jobs=[waiting])
+    assert f"3 in the queue, its turn at about {at.astimezone():%H:%M:%S}" in " ".join(run("jobs", "ls", db)[1].split())
 
 
 def test_damage_of_the_job_history_is_told(run, db, fake):

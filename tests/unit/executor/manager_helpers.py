@@ -97,6 +97,7 @@ class Planner:
 
     def __init__(self) -> None:
         self.tasks: tuple[FragmentTask, ...] = (TASK,)
+        self.rows = 0
         self.error: LemanError | None = None
         self.asked = asyncio.Event()
         self.may = asyncio.Event()
@@ -107,7 +108,7 @@ class Planner:
         await self.may.wait()
         if self.error is not None:
             raise self.error
-        return Plan(replace(HEADER, where=spec.where), self.tasks)
+        return Plan(replace(HEADER, where=spec.where, rows_to_compute=self.rows, rows_total=self.rows), self.tasks)
 
 
 class Commits:

@@ -44,6 +44,7 @@ class DatabaseServiceStub(object):
     * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
     less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
@@ -101,6 +102,7 @@ class DatabaseServiceServicer(object):
     * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
     less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
@@ -233,6 +235,7 @@ class DatabaseService(object):
     * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
     less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.

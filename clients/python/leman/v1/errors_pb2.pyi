@@ -323,11 +323,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The storage cannot be reached."""
     WORKERS_CANNOT_REACH_DRIVER: _ErrorReason.ValueType  # 132
     """Spark's workers cannot call the executor back; set the addresses that the message names."""
-    CLUSTER_BUSY: _ErrorReason.ValueType  # 133
+    CALLER_RATE: _ErrorReason.ValueType  # 180
     """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay, where there is one.
 
-    Others have the cluster's cores.
+    The caller makes too many calls a second.
     """
+    CALLER_STREAMS: _ErrorReason.ValueType  # 181
+    """The caller has too many streams open; end one."""
+    CLUSTER_BUSY: _ErrorReason.ValueType  # 133
+    """Others have the cluster's cores."""
     COMMIT_QUEUE_FULL: _ErrorReason.ValueType  # 134
     """Too many requests wait for the table."""
     MESSAGE_TOO_LARGE: _ErrorReason.ValueType  # 135
@@ -346,6 +350,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Too many calls read rows at once."""
     TOO_MANY_UPLOADS: _ErrorReason.ValueType  # 140
     """Too many calls send rows or bundles at once."""
+    TOO_MANY_WAITING_JOBS: _ErrorReason.ValueType  # 182
+    """Too many jobs of the caller wait for their turn."""
     BINDING_DAMAGED: _ErrorReason.ValueType  # 141
     """What is stored is not what was written. DATA_LOSS.
 
@@ -719,11 +725,15 @@ STORE_UNAVAILABLE: ErrorReason.ValueType  # 131
 """The storage cannot be reached."""
 WORKERS_CANNOT_REACH_DRIVER: ErrorReason.ValueType  # 132
 """Spark's workers cannot call the executor back; set the addresses that the message names."""
-CLUSTER_BUSY: ErrorReason.ValueType  # 133
+CALLER_RATE: ErrorReason.ValueType  # 180
 """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay, where there is one.
 
-Others have the cluster's cores.
+The caller makes too many calls a second.
 """
+CALLER_STREAMS: ErrorReason.ValueType  # 181
+"""The caller has too many streams open; end one."""
+CLUSTER_BUSY: ErrorReason.ValueType  # 133
+"""Others have the cluster's cores."""
 COMMIT_QUEUE_FULL: ErrorReason.ValueType  # 134
 """Too many requests wait for the table."""
 MESSAGE_TOO_LARGE: ErrorReason.ValueType  # 135
@@ -742,6 +752,8 @@ TOO_MANY_READS: ErrorReason.ValueType  # 139
 """Too many calls read rows at once."""
 TOO_MANY_UPLOADS: ErrorReason.ValueType  # 140
 """Too many calls send rows or bundles at once."""
+TOO_MANY_WAITING_JOBS: ErrorReason.ValueType  # 182
+"""Too many jobs of the caller wait for their turn."""
 BINDING_DAMAGED: ErrorReason.ValueType  # 141
 """What is stored is not what was written. DATA_LOSS.
 

@@ -78,6 +78,7 @@ class InfoServiceServicer(object):
         `authorization: Bearer <token>` with one that does.
         * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
         * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+        * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

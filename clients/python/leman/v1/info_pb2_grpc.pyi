@@ -54,6 +54,7 @@ class InfoServiceStub:
       `authorization: Bearer <token>` with one that does.
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
     """
 
 @_typing.type_check_only
@@ -82,6 +83,7 @@ class InfoServiceAsyncStub(InfoServiceStub):
       `authorization: Bearer <token>` with one that does.
     * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
     * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
     """
 
 class InfoServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -113,6 +115,7 @@ class InfoServiceServicer(metaclass=_abc_1.ABCMeta):
           `authorization: Bearer <token>` with one that does.
         * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
         * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+        * `RESOURCE_EXHAUSTED` (CALLER_RATE): the caller calls too often; send the call again after RetryInfo's delay.
         """
 
 def add_InfoServiceServicer_to_server(servicer: InfoServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

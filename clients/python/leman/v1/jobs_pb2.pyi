@@ -150,6 +150,7 @@ class Job(_message.Message):
     START_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
     INITIATOR_FIELD_NUMBER: _builtins.int
+    EXPECTED_START_TIME_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Given by the service."""
     state: Global___Job.State.ValueType
@@ -164,10 +165,15 @@ class Job(_message.Message):
     """The job whose failed rows it tried again; empty: it is no retry."""
     queue_position: _builtins.int
     """Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
-    queue. Jobs have their turn in the order in which they were accepted.
+    queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
+    the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
+    job; of one caller's jobs the oldest is next. The place is that of the turns to come if all running jobs take the
+    same time: it changes where others come, or end in another order.
     """
     priority: _builtins.int
-    """Among jobs that wait, those with a higher priority have their turn first: −100 to 100."""
+    """Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
+    100.
+    """
     initiator: _builtins.str
     """The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous."""
     @_builtins.property
@@ -251,6 +257,15 @@ class Job(_message.Message):
     def end_time(self) -> _timestamp_pb2.Timestamp:
         """When it ended; unset: it has not ended."""
 
+    @_builtins.property
+    def expected_start_time(self) -> _timestamp_pb2.Timestamp:
+        """When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
+        the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
+        function cost one worker in earlier jobs, where jobs that run at once share the task slots. Unset: it does not wait,
+        or too little is known of those before it, such as a function that never ran, or a refresh. An estimate: it moves
+        with what is measured.
+        """
+
     def __init__(
         self,
         *,
@@ -278,10 +293,11 @@ class Job(_message.Message):
         start_time: _timestamp_pb2.Timestamp | None = ...,
         end_time: _timestamp_pb2.Timestamp | None = ...,
         initiator: _builtins.str = ...,
+        expected_start_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "progress", b"progress", "queue_position", b"queue_position", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "start_time", b"start_time", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "expected_start_time", b"expected_start_time", "progress", b"progress", "queue_position", b"queue_position", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "start_time", b"start_time", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "failed_in", b"failed_in", "initiator", b"initiator", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "expected_start_time", b"expected_start_time", "failed_in", b"failed_in", "initiator", b"initiator", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_position: _TypeAlias = _typing.Literal["queue_position"]  # noqa: Y015
     _WhichOneofArgType__queue_position: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position"]  # noqa: Y015

@@ -47,6 +47,8 @@ class JobServiceStub:
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+      the call again after RetryInfo's delay, or end a stream.
     * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
       less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
@@ -69,7 +71,8 @@ class JobServiceStub:
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
       there.
-    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
+      as may; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
       again after RetryInfo's delay, and do what the message says.
@@ -168,7 +171,8 @@ class JobServiceStub:
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
       there.
-    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
+      as may; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
       again after RetryInfo's delay, and do what the message says.
@@ -208,6 +212,8 @@ class JobServiceAsyncStub(JobServiceStub):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+      the call again after RetryInfo's delay, or end a stream.
     * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
       less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
@@ -227,7 +233,8 @@ class JobServiceAsyncStub(JobServiceStub):
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
       there.
-    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
+      as may; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
       again after RetryInfo's delay, and do what the message says.
@@ -326,7 +333,8 @@ class JobServiceAsyncStub(JobServiceStub):
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
       there.
-    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
+      as may; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
       again after RetryInfo's delay, and do what the message says.
@@ -365,6 +373,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+      the call again after RetryInfo's delay, or end a stream.
     * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
       less, or ask for less, at once. There is no RetryInfo.
     * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
@@ -388,7 +398,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           add workers.
         * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
           there.
-        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
+          as may; send the call again after RetryInfo's delay.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
         * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
           again after RetryInfo's delay, and do what the message says.
@@ -535,7 +546,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           add workers.
         * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
           there.
-        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS): the queue is full; send the call again after RetryInfo's delay.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
+          as may; send the call again after RetryInfo's delay.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
         * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
           again after RetryInfo's delay, and do what the message says.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import pytest
 
 from core.config import Executor as ExecutorSettings
 from core.config import Settings
-from core.domain.job import Job, JobState
+from core.domain.job import Job, JobState, Progress
 from core.domain.plan import BackfillSpec
 from core.errors import FailedPrecondition, ResourceExhausted
 from core.rpc.status import from_status, to_status
+from executor.jobs.fair_order import QueuedJob, TurnLimits
+from executor.jobs.job_attributes import JobAttributes
+from executor.jobs.job_history import JobHistory
 from executor.jobs.job_queue import JobQueue
-from tests.unit.executor.manager_helpers import Executor
+from tests.unit.executor.manager_helpers import UDF, Executor
 
 MOST = Settings(executor=ExecutorSettings(max_running_jobs=2, max_waiting_jobs=60))
 
@@ -36,8 +40,9 @@ def with_executor(
     asyncio.run(bounded())
 
 
-async def create(executor: Executor) -> Job:
-    return await executor.jobs.create(BackfillSpec(executor.database, "t", "y"), "")
+async def create(executor: Executor, initiator: str = "", database: str = "") -> Job:
+    spec = BackfillSpec(database or executor.database, "t", "y")
+    return await executor.jobs.create(spec, "", attributes=JobAttributes(initiator=initiator))
 
 
 async def until(executor: Executor, job_id: str, wanted: Callable[[Job], bool]) -> Job:
@@ -72,6 +77,80 @@ def test_of_many_jobs_that_come_together_no_more_run_than_may_and_all_have_their
         assert all(abs(places[job_id] - n) <= 1 for n, job_id in enumerate(executor.spark.started)), "two plan at once"
         assert len(executor.spark.started) == 20
         assert executor.commits.begun == [], "nobody had these jobs before: no table is told"
+
+    with_executor(tmp_path, work)
+
+
+def test_databases_and_callers_take_turns_as_their_places_say(tmp_path):
+    async def work(executor: Executor) -> None:
+        other = str(tmp_path / "other")
+        loop = [await create(executor, "loop") for _ in range(5)]
+        ann, shop = await create(executor, "ann"), await create(executor, "shop", other)
+        order = [*loop[:2], shop, loop[2], ann, *loop[3:]]
+        places = [(await executor.jobs.get(job.request.database, job.job_id)).queue_position for job in order]
+        assert places == [0, 0, 1, 2, 3, 4, 5]
+        for n, job in enumerate(order):
+            async for _, seen, _ in executor.jobs.watch(job.request.database, job.job_id, 0, 10.0):
+                if seen.state is JobState.RUNNING:
+                    break
+            await executor.jobs.cancel(job.request.database, job.job_id)
+            assert executor.spark.started[: n + 1] == [job.job_id for job in order[: n + 1]]
+
+    with_executor(tmp_path, work)
+
+
+def test_jobs_beyond_a_limit_of_their_database_or_caller_wait_while_others_run(tmp_path):
+    limits = ExecutorSettings(
+        max_running_jobs=4,
+        max_waiting_jobs=60,
+        max_running_jobs_per_database=2,
+        max_running_jobs_per_caller=1,
+        max_waiting_jobs_per_caller=2,
+    )
+
+    async def work(executor: Executor) -> None:
+        other = str(tmp_path / "other")
+        ann = [await create(executor, "ann") for _ in range(3)]
+        assert [job.state for job in ann] == [JobState.RUNNING, JobState.PENDING, JobState.PENDING]
+        with pytest.raises(ResourceExhausted, match="2 jobs of 'ann' wait") as refused:
+            await create(executor, "ann", other)
+        assert (refused.value.reason, refused.value.retry_after_seconds) == ("TOO_MANY_WAITING_JOBS", 5.0)
+        bob, cat = await create(executor, "bob"), await create(executor, "cat")
+        dan = await create(executor, "dan", other)
+        assert [job.state for job in (bob, cat, dan)] == [JobState.RUNNING, JobState.PENDING, JobState.RUNNING]
+        nobody = [await create(executor, "", other) for _ in range(2)]
+        assert [job.state for job in nobody] == [JobState.RUNNING, JobState.PENDING]
+        assert sorted(executor.spark.started) == sorted(job.job_id for job in (ann[0], bob, dan, nobody[0]))
+        await executor.jobs.cancel(executor.database, bob.job_id)
+        await until(executor, cat.job_id, lambda job: job.state is JobState.RUNNING)
+        await executor.jobs.cancel(executor.database, ann[0].job_id)
+        await until(executor, ann[1].job_id, lambda job: job.state is JobState.RUNNING)
+        assert (await create(executor, "ann", other)).state is JobState.PENDING, "there is room in the queue again"
+
+    with_executor(tmp_path, work, Settings(executor=limits))
+
+
+def test_a_job_that_waits_expects_its_turn_by_what_its_function_cost_before(tmp_path):
+    async def work(executor: Executor) -> None:
+        executor.planner.rows = 10
+        blind = [await create(executor) for _ in range(3)]
+        assert blind[2].queue_position == 1
+        assert not blind[2].expected_start_at, "nobody knows what the function costs"
+        for job in blind:
+            await executor.jobs.cancel(executor.database, job.job_id)
+            await until(executor, job.job_id, ended)
+        seen = replace(blind[0], job_id="job-seen", state=JobState.DONE, udf_name=UDF.name, udf_version=UDF.version)
+        seen = replace(seen, progress=Progress(rows_evaluated=4, udf_seconds=80.0))
+        await asyncio.to_thread(JobHistory(executor.database).save, seen)
+        after = Executor(tmp_path, MOST)
+        after.planner.rows = 10
+        jobs = [await create(after) for _ in range(4)]
+        assert [job.expected_start_at > 0 for job in jobs] == [False, False, True, True]
+        begun = [(await after.job(job.job_id)).started_at for job in jobs[:2]]
+        # 10 rows at 20 s, and each of two jobs has one of two task slots
+        assert jobs[2].expected_start_at == pytest.approx(begun[0] + 200.0, abs=2.0)
+        assert jobs[3].expected_start_at == pytest.approx(begun[1] + 200.0, abs=2.0)
+        await after.stop()
 
     with_executor(tmp_path, work)
 
@@ -168,9 +247,10 @@ def test_a_job_that_was_accepted_waits_for_a_planner_that_has_too_much_to_do(tmp
 
 def test_whoever_was_accepted_first_is_first_also_where_it_joins_late():
     async def scenario() -> None:
-        queue = JobQueue(1, 10)
-        turns = {name: queue.join(name, at) for name, at in (("now", 9.0), ("late", 3.0), ("early", 1.0), ("mid", 2.0))}
-        assert list(queue.places()) == [("early", 1), ("mid", 2), ("late", 3)]
+        queue = JobQueue(TurnLimits(running=1), 10)
+        ages = {"now": 9.0, "late": 3.0, "early": 1.0, "mid": 2.0}
+        turns = {name: queue.join(QueuedJob(job_id=name, accepted_at=at)) for name, at in ages.items()}
+        assert queue.places() == {"early": 1, "mid": 2, "late": 3}
         queue.leave("mid")
         assert turns["mid"].result() is False
         queue.leave("now")
