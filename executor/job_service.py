@@ -152,6 +152,12 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
         return jobs_pb2.CancelJobResponse(job=job_message(await self._manager.cancel(request.database, request.job_id)))
 
+    async def PauseJob(self, request: jobs_pb2.PauseJobRequest, _context: object) -> jobs_pb2.PauseJobResponse:
+        return jobs_pb2.PauseJobResponse(job=job_message(await self._manager.pause(request.database, request.job_id)))
+
+    async def ResumeJob(self, request: jobs_pb2.ResumeJobRequest, _context: object) -> jobs_pb2.ResumeJobResponse:
+        return jobs_pb2.ResumeJobResponse(job=job_message(await self._manager.resume(request.database, request.job_id)))
+
     async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
         self._check_open()
         retry = Retry(

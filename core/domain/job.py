@@ -13,7 +13,7 @@ from core.domain.table import IndexCoverage
 
 
 class JobState(enum.Enum):
-    """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED, and CANCELLING → CANCELLED."""
+    """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED; CANCELLING → CANCELLED; PAUSING → PAUSED → PENDING."""
 
     PENDING = "PENDING"
     PLANNING = "PLANNING"
@@ -23,6 +23,8 @@ class JobState(enum.Enum):
     FAILED = "FAILED"
     CANCELLING = "CANCELLING"
     CANCELLED = "CANCELLED"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
 
     __hash__ = object.__hash__  # Enum's own is written in Python, and listings filter by state
 
@@ -34,6 +36,8 @@ class JobState(enum.Enum):
 _TERMINAL = frozenset({JobState.DONE, JobState.DONE_WITH_ERRORS, JobState.FAILED, JobState.CANCELLED})
 #: The states of jobs that go on.
 OPEN = frozenset(JobState) - _TERMINAL
+#: The states of jobs that nobody works on: no executor can die over them.
+AT_REST = frozenset({JobState.PENDING, JobState.PAUSED})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Accepts, queues, runs, finds, cancels, takes over and hands back the jobs of one executor."""
+"""Accepts, queues, runs, finds, pauses, cancels, deletes, takes over and hands back the jobs of one executor."""
 
 from executor.job_manager.manager import JobManager
 

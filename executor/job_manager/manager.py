@@ -12,6 +12,7 @@ import structlog
 from core.domain.job import OPEN, Job, JobEvent, JobRequest, JobState, StoredRowError
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.job_manager.admission import Admission
+from executor.job_manager.pauses import Pauses, run_here
 from executor.job_manager.queries import JobQueries
 from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
@@ -37,11 +38,13 @@ class JobManager:
         self._supervisor = Supervisor(shared)
         self._takeovers = Takeovers(shared, self._supervisor)
         self._queries = JobQueries(self._takeovers, shared.running)
+        self._pauses = Pauses(shared, self._supervisor, self._takeovers, self._queries)
         self._admission = Admission(shared, self._supervisor, self._takeovers, self._queries)
 
     def busy(self) -> bool:
-        """Tell whether any job runs or waits for its turn."""
-        return bool(self._running.tasks)
+        """Tell whether any job runs or waits for its turn; one that is paused does neither."""
+        runs = self._running.runs
+        return any(runs[job_id].status.job.state is not JobState.PAUSED for job_id in self._running.tasks)
 
     def columns(self) -> set[tuple[str, str, str]]:
         """Return (database, table, column) of all backfills in the databases that somebody asked for."""
@@ -123,7 +126,7 @@ class JobManager:
         job = await self.get(database, job_id)
         if job.state.terminal:
             return job
-        run = self._run_here(job_id)
+        run = run_here(self._running, job_id)
         if not run.cancelling:
             await run.status.move(JobState.CANCELLING)
             await self._save_cancelling(run.status.job)
@@ -134,6 +137,14 @@ class JobManager:
             else:
                 await asyncio.to_thread(run.cancel)
         return run.status.snapshot()
+
+    async def pause(self, database: str, job_id: str) -> Job:
+        """Have a job stop for a while, see `Pauses.pause`."""
+        return await self._pauses.pause(database, job_id)
+
+    async def resume(self, database: str, job_id: str) -> Job:
+        """Have a paused job go on, see `Pauses.resume`."""
+        return await self._pauses.resume(database, job_id)
 
     async def cancel_all(self, database: str, job_filter: JobFilter) -> tuple[list[Job], list[str]]:
         """Ask all jobs to stop that a filter lets through and that have not ended.
@@ -162,19 +173,13 @@ class JobManager:
         """
         if (await self.get(database, job_id)).state.terminal:
             raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
-        run = self._run_here(job_id)
+        run = run_here(self._running, job_id)
         run.status.update(**changes)
         await self._store.save(run.status.job)
         self._supervisor.queue.prioritise(job_id, run.status.job.priority)
         self._supervisor.tell_places()
         await run.status.publish()
         return run.status.snapshot()
-
-    def _run_here(self, job_id: str) -> JobRun:
-        run = self._running.here(job_id)
-        if run is None:
-            raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
-        return run
 
     async def _save_cancelling(self, job: Job) -> None:
         """Save that a job is being cancelled.

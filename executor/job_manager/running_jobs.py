@@ -39,7 +39,7 @@ class RunningJobs:
         _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
         run.status.lose()
         self._lost.add(job_id)
-        stopping = asyncio.create_task(asyncio.to_thread(run.cancel))
+        stopping = asyncio.create_task(_end(run))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
 
@@ -50,3 +50,8 @@ class RunningJobs:
     async def stopped(self) -> None:
         """Wait until nothing runs any more for jobs that were lost."""
         await asyncio.gather(*self._stopping)
+
+
+async def _end(run: JobRun) -> None:
+    await run.status.publish()  # wakes a job that is paused
+    await asyncio.to_thread(run.cancel)

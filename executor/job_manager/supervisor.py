@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,8 @@ from executor.refresh.refresh_run import RefreshRun
 _log = structlog.get_logger(__name__)
 
 _RUNS_KEPT = 200
+#: States of jobs that have stopped and may go on.
+_STOPPED = frozenset({JobState.PAUSED, JobState.PENDING, JobState.CANCELLING})
 
 
 class Supervisor:
@@ -39,7 +41,7 @@ class Supervisor:
         self._leases = shared.leases
         self._telling: asyncio.Task[None] | None = None
         self._news = False
-        self._told: dict[str, int] = {}
+        self._told: Mapping[str, int] = {}
         self.executor_id = uuid.uuid4().hex
         self.costs = CostEstimates()
         limits = shared.services.settings.executor
@@ -73,8 +75,8 @@ class Supervisor:
         """Put a job into the queue, see `JobQueue.join`."""
         return self.queue.join(queued(job), always=always)
 
-    def start(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
-        """Do a job's work beside everything else."""
+    def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
+        """Do a job's work beside everything else; None: the job is paused, and has none before it is resumed."""
         task = asyncio.create_task(self._supervise(run, work))
         self._running.tasks[run.status.job.job_id] = task
         task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.job_id, None))
@@ -87,13 +89,31 @@ class Supervisor:
             await self._store.save(run.status.job)
         self.tell_places()
         if not await turn:
-            await run.end(JobState.CANCELLED)
+            if run.status.job.state is not JobState.PAUSED:
+                await run.end(JobState.CANCELLED)
             return
         run.status.has_its_turn()
         if run.status.job.state is JobState.PENDING:  # from now on it counts when its executor dies
             await run.status.move(JobState.PLANNING)
             await self._store.save(run.status.job)
         await run.replan_and_run()
+
+    async def _rest(self, run: JobRun) -> None:
+        """Give back what a paused job has, and wait until it is resumed, cancelled or lost; then go on."""
+        job_id = run.status.job.job_id
+        self._services.forget_workers(job_id)
+        self.leave_queue(job_id)
+        await run.status.until_resumed()
+        while run.status.job.state is JobState.PAUSING and not run.status.lost:  # again, before anything began
+            await run.status.rest(self._store)
+            await run.status.until_resumed()
+        if run.status.lost:
+            return
+        if run.cancelling or run.status.job.state is JobState.CANCELLING:
+            await run.end(JobState.CANCELLED)
+            return
+        run.resume()
+        await self.in_turn(run, self.join_queue(run.status.job, always=True))
 
     def leave_queue(self, job_id: str) -> None:
         """Take a job out of the queue that is over, or is not to run after all; the next one has its turn."""
@@ -109,17 +129,20 @@ class Supervisor:
     async def _tell_places(self) -> None:
         while self._news:
             self._news = False
-            before, self._told = self._told, dict(self.queue.places())
+            before, self._told = self._told, self.queue.places()
             for job_id, place in self._told.items():
                 run = self._running.runs.get(job_id)
                 if run is not None and before.get(job_id) != place:
                     await run.status.publish()
 
-    async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None]) -> None:
+    async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
         beat = asyncio.create_task(self._heartbeat(run))
         job_id = run.status.job.job_id
         try:
-            await work
+            if work is not None:
+                await work
+            while run.status.job.state in _STOPPED and not run.status.lost:
+                await self._rest(run)
         except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
             _log.exception("job failed on a bug", job_id=job_id)
             message = "the executor failed on a bug; its log has the traceback. Finished work is kept."

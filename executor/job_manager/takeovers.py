@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from core.domain.job import OPEN, Job, JobError, JobState, same_attempt
+from core.domain.job import AT_REST, OPEN, Job, JobError, JobState, same_attempt
 from core.errors import LemanError
 from executor.coordination.leases import Answer
 from executor.job_manager.job_databases import JobDatabase
@@ -113,12 +113,14 @@ class Takeovers:
         The executor that writes the new attempt into history first has the job.
         """
         deaths = job.attempt - job.handed_back
-        waited = job.state is JobState.PENDING  # nobody died over it
+        at_rest = job.state in AT_REST  # nobody died over it
+        pausing = job.state in (JobState.PAUSING, JobState.PAUSED)
         job = replace(
             job,
             attempt=job.attempt + 1,
-            handed_back=job.handed_back + waited,
+            handed_back=job.handed_back + at_rest,
             executor=self._supervisor.executor_id,
+            state=JobState.PAUSED if pausing else job.state,
             updated_at=time.time(),
         )
         if not same_attempt(await self._store.save(job), job):
@@ -127,12 +129,15 @@ class Takeovers:
         if job.state is JobState.CANCELLING:
             await self._end_for_another(replace(job, state=JobState.CANCELLED))
             return
-        if deaths >= self._services.settings.executor.job_attempts_max and not waited:
+        if deaths >= self._services.settings.executor.job_attempts_max and not (at_rest or pausing):
             await self._end_for_another(replace(job, state=JobState.FAILED, error=_executor_lost(deaths)))
             return
         run = self._supervisor.run_of(job)
         run.status.note("state", "taken over from an executor that died or was stopped")
         self._running.runs[job.job_id] = run
+        if pausing:
+            self._supervisor.start(run, None)
+            return
         turn = self._supervisor.join_queue(job, always=True)
         self._supervisor.start(run, self._supervisor.in_turn(run, turn))
 
@@ -152,9 +157,9 @@ class Takeovers:
     async def hand_back(self, job: Job) -> None:
         """Note that the job lost its executor without a death: such takeovers are not limited.
 
-        For a job that waits for its turn its state says so already.
+        For a job that waits for its turn, or is paused, its state says so already.
         """
-        if job.state.terminal or job.state is JobState.PENDING or self._running.here(job.job_id) is None:
+        if job.state.terminal or job.state in AT_REST or self._running.here(job.job_id) is None:
             return
         try:
             await self._store.save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))

@@ -16,7 +16,7 @@ from core.errors import Aborted, LemanError
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import patiently
 from executor.jobs.job_environment import JobEnvironment, slots_of
-from executor.jobs.job_run import end_by, run_to_completion
+from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
 from executor.jobs.takeover import begin_attempt
@@ -34,7 +34,10 @@ class BackfillRun:
     def __init__(self, job: Job, services: JobEnvironment, status: JobStatus | None = None) -> None:
         #: The job as watchers see it.
         self.status = status or JobStatus(job)
+        #: Set where the job was asked to stop, for good or for a while.
         self._stop = threading.Event()
+        self._cancelled = False
+        self._execution: PlanExecution | None = None
         self._services = services
         self._cost: float | None = None
         self._planned = False
@@ -48,8 +51,8 @@ class BackfillRun:
 
     @property
     def cancelling(self) -> bool:
-        """Tell whether the job was asked to stop."""
-        return self._stop.is_set()
+        """Tell whether the job was asked to stop for good."""
+        return self._cancelled
 
     @property
     def workers(self) -> int:
@@ -112,8 +115,8 @@ class BackfillRun:
         except LemanError as error:
             await end_by(self, error)
             return
-        if self.cancelling:
-            await self.end(JobState.CANCELLED)
+        if self._stop.is_set():
+            await stop(self, self._services)
             return
         await self.status.move(JobState.RUNNING)
         await self.run(plan)
@@ -135,8 +138,23 @@ class BackfillRun:
 
     def cancel(self) -> None:
         """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        self._cancelled = True
         self._stop.set()
         self._services.cancel_workers(self.status.job.job_id)
+
+    def pause(self) -> None:
+        """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""
+        self._stop.set()
+        if self._execution is not None:
+            self._execution.stop()
+
+    def resume(self) -> None:
+        """Let the job run again after a pause, see `JobRun`."""
+        self._stop.clear()
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise Cancelled(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
         """Leave the job in a terminal state; the row that is to blame is stored first."""
@@ -160,7 +178,8 @@ class BackfillRun:
         while plan.tasks:
             plan = await self._migrate_checkpoints(plan)
             evaluated, committed = metrics.rows_evaluated, metrics.fragments_committed
-            unsettled = await PlanExecution(self.status, plan, self._services, self._cost, self._waits).work()
+            self._check_stop()
+            unsettled = await self._execute(plan)
             self._tell_waits()
             if unsettled is None:
                 return
@@ -173,8 +192,15 @@ class BackfillRun:
                 overtaken += 1  # who was faster has got on, and is through one day
             elif not unsettled.waiting:
                 idle += 1
-            await self._pause(unsettled, idle, overtaken)
+            await self._wait(unsettled, idle, overtaken)
             plan = await self.plan()
+
+    async def _execute(self, plan: Plan) -> Unsettled | None:
+        self._execution = PlanExecution(self.status, plan, self._services, self._cost, self._waits)
+        try:
+            return await self._execution.work()
+        finally:
+            self._execution = None
 
     def _tell_waits(self) -> None:
         """Publish which reservations of other jobs this one waits for, and since when."""
@@ -187,8 +213,7 @@ class BackfillRun:
         """Have stored rows stored again where the next plan finds them, through one compaction after the other."""
         while plan.migrated:
             stored = await self._services.checkpoints.migrate(plan, self._stop)
-            if self.cancelling:
-                raise Cancelled(self.status.job.job_id)
+            self._check_stop()
             if not stored:
                 break
             self.status.note("migrated", f"{stored} checkpoints of rows that had moved were stored anew")
@@ -196,9 +221,9 @@ class BackfillRun:
             self.status.metrics.migrated(plan)
         return plan
 
-    async def _pause(self, unsettled: Unsettled, idle: int, overtaken: int) -> None:
-        if self.cancelling:
-            raise Cancelled(self.status.job.job_id)
+    async def _wait(self, unsettled: Unsettled, idle: int, overtaken: int) -> None:
+        """Wait for a moment before the next plan, where that may help."""
+        self._check_stop()
         if unsettled.waiting:
             # another job is computing these rows: look again soon, for as long as it renews its reservations
             if self._waits.turns <= 1:

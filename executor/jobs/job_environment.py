@@ -39,6 +39,11 @@ class JobEnvironment:
         self.local.cancel(job_id)
         self.spark.cancel(job_id)
 
+    def stop_units(self, job_id: str) -> None:
+        """Have the workers of a job give back what they have at hand, checkpointed as far as it is."""
+        self.dispatcher.stop_units(job_id)
+        self.local.stop_units(job_id)
+
     async def stop_workers(self, job_id: str) -> None:
         """End the workers that a job has now, and return when none runs any more."""
         await self.spark.stop_job(job_id)

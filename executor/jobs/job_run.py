@@ -22,7 +22,7 @@ class EndingRun(Protocol):
 
     @property
     def cancelling(self) -> bool:
-        """Tell whether the job was asked to stop."""
+        """Tell whether the job was asked to stop for good."""
         ...
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
@@ -74,6 +74,14 @@ class JobRun(EndingRun, Protocol):
         """Stop what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
         ...
 
+    def pause(self) -> None:
+        """Stop as soon as what was computed is stored; `run` then leaves the job as PAUSED."""
+        ...
+
+    def resume(self) -> None:
+        """Let a job that has stopped run again: `replan_and_run` goes on with it."""
+        ...
+
 
 async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awaitable[bool]) -> None:
     """Do a job's work, which says whether rows failed, and end the job by how that went; only bugs are raised."""
@@ -81,12 +89,20 @@ async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awai
     try:
         await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
     except Cancelled:
-        await run.end(JobState.CANCELLED)
+        await stop(run, services)
     except LemanError as error:
         await end_by(run, error)
     finally:
         ticking.cancel()
         services.forget_workers(run.status.job.job_id)
+
+
+async def stop(run: EndingRun, services: JobEnvironment) -> None:
+    """Leave a job that was asked to stop as CANCELLED or PAUSED."""
+    if run.cancelling:
+        await run.end(JobState.CANCELLED)
+    else:
+        await run.status.rest(services.jobs)
 
 
 async def end_by(run: EndingRun, error: LemanError) -> None:

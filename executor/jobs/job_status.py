@@ -13,6 +13,7 @@ import structlog
 
 from core.domain.job import Job, JobError, JobEvent, JobState, Progress
 from core.domain.work import RowFailure
+from core.errors import LemanError
 from executor.jobs.job_metrics import JobMetrics
 from executor.jobs.ports import JobStore
 
@@ -58,7 +59,7 @@ class JobStatus:
         if self.job.state.terminal:
             return self.job
         place, start_at = self.expected(self.job.job_id)
-        return replace(self.job, progress=self.metrics.progress(), queue_position=place, expected_start_at=start_at)
+        return replace(self.job, progress=self.progress, queue_position=place, expected_start_at=start_at)
 
     def update(self, **changes: Any) -> None:
         """Change fields of the job; watchers see it with the next tick."""
@@ -100,11 +101,40 @@ class JobStatus:
         self.note("state", "left to the executor that has taken the job over")
         await self.publish()
 
+    async def rest(self, jobs: JobStore) -> None:
+        """Say that the job has stopped as it was asked to, first in history, then to the watchers.
+
+        Nothing is said of a job that was resumed or cancelled before it had stopped. Where history cannot be written,
+        it says that the job was asked to stop, which whoever takes it over reads as the same.
+        """
+        if self.lost:
+            await self.leave()
+        elif self.job.state is JobState.PAUSING:
+            job = self._in(JobState.PAUSED)
+            try:
+                await jobs.save(job)
+            except LemanError as error:
+                _log.warning("a pause is not in history yet", job_id=job.job_id, error=str(error))
+            now = self.job
+            if now.state is JobState.PAUSING and not self.lost:
+                await self._enter(replace(now, state=job.state, updated_at=job.updated_at, progress=job.progress))
+
+    async def until_resumed(self) -> None:
+        """Wait until a paused job is resumed, cancelled or lost."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.lost or self.job.state is not JobState.PAUSED)
+
+    @property
+    def progress(self) -> Progress:
+        """Return how far the job is; before an executor that took it over has planned it, what the one before said."""
+        taken_over = self.job.attempt > 1 and not self.metrics.rows_total
+        return self.job.progress if taken_over else self.metrics.progress()
+
     def _in(self, state: JobState, **changes: Any) -> Job:
         now = time.time()
         if state.terminal:
             changes["ended_at"] = now
-        return replace(self.job, state=state, updated_at=now, progress=self.metrics.progress(), **changes)
+        return replace(self.job, state=state, updated_at=now, progress=self.progress, **changes)
 
     def has_its_turn(self) -> None:
         """Note when the job first had its turn."""

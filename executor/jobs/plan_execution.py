@@ -104,10 +104,16 @@ class PlanExecution:
                 self._status.update(table_version=self._committer.version)
         return self._unsettled(unusable=await self._forget_unusable())
 
+    def stop(self) -> None:
+        """Have `work` end soon: workers store what they have computed and give back the rest; files are committed."""
+        self._units.stop()
+        self._services.stop_units(self._status.job.job_id)
+
     def _unsettled(self, *, unusable: bool) -> Unsettled | None:
+        stopped = self._units.stopping and not self._work_queue.empty
         rejected = [f"{outcome.reason}: {outcome.message}" for outcome in self._committer.rejected]
         trouble, waiting = self._units.trouble, self._work_queue.busy_fragments
-        if not rejected and not waiting and not trouble:
+        if not (rejected or waiting or trouble or stopped):
             return None
         why = "; ".join(list(dict.fromkeys([*trouble, *rejected]))[:3])
         overtaken = not trouble and all(outcome.reason == _FASTER for outcome in self._committer.rejected)

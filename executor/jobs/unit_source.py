@@ -63,6 +63,8 @@ class PlanUnits:
         self._freed = asyncio.Event()
         self._pause = 0.0
         self._over = False
+        #: Whether the job was asked to stop: no more units are given out.
+        self.stopping = False
         #: Why files could not be used: a new plan may help.
         self.trouble: list[str] = []
         #: How many units have been given to workers.
@@ -88,7 +90,13 @@ class PlanUnits:
     @property
     def ended(self) -> bool:
         """Tell whether nothing more is to be computed for this plan."""
-        return self._work_queue.empty or bool(self.trouble)
+        return self.stopping or self._work_queue.empty or bool(self.trouble)
+
+    def stop(self) -> None:
+        """Give no more units out; those that workers have come back as far as they are done."""
+        self.stopping = True
+        self._freed.set()
+        self.changed.set()
 
     def close(self) -> None:
         """Give no more units out; workers that wait for one end."""
@@ -119,9 +127,13 @@ class PlanUnits:
         self.changed.set()
         self._wake()
 
+    @property
+    def _no_more(self) -> bool:
+        return self._over or self.stopping or bool(self.trouble)
+
     async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
         """Return the next unit; None where none is left and none can come back, or the worker was replaced."""
-        while not (self._over or self.trouble or self.failure.done() or self._reassigned.has_worker(worker)):
+        while not (self._no_more or self.failure.done() or self._reassigned.has_worker(worker)):
             unit = self._first.pop() if self._first else self._work_queue.take()
             if unit is not None:
                 self.handed_out += 1

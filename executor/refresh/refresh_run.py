@@ -16,7 +16,7 @@ from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import patiently
 from executor.jobs.job_environment import JobEnvironment, slots_of
-from executor.jobs.job_run import end_by, run_to_completion
+from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.takeover import begin_attempt
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.incremental_refresh import Delta
@@ -36,7 +36,7 @@ class RefreshRun:
 
     @property
     def cancelling(self) -> bool:
-        """Tell whether it was asked to stop."""
+        """Tell whether it was asked to stop for good."""
         return self._work.cancelling
 
     @property
@@ -129,8 +129,8 @@ class RefreshRun:
         except LemanError as error:
             await end_by(self, error)
             return
-        if self.cancelling:
-            await self.end(JobState.CANCELLED)
+        if self._work.cancelling or self._work.pausing:
+            await stop(self, self._work.services)
             return
         if plan.mode is RefreshMode.NO_OP:  # all was done except recording the job's end
             await self._work.drop_leftovers(plan)
@@ -163,6 +163,16 @@ class RefreshRun:
         """Stop what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._work.cancelling = True
         self._work.filler.cancel()
+
+    def pause(self) -> None:
+        """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""
+        self._work.pausing = True
+        self._work.filler.pause()
+
+    def resume(self) -> None:
+        """Let the refresh run again after a pause, see `JobRun`."""
+        self._work.pausing = False
+        self._work.filler.resume()
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
         """Leave the job in a terminal state, with what it did."""

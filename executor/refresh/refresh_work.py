@@ -48,8 +48,8 @@ class RefreshWork:
         self.status = JobStatus(job)
         self.metrics = RefreshMetrics()
         self.status.metrics = self.metrics
-        #: Whether it was asked to stop.
-        self.cancelling = False
+        #: Whether it was asked to stop: for good, or for a while.
+        self.cancelling = self.pausing = False
         #: What the view says of failed rows.
         self.failed = FailedNote()
         self.services = services
@@ -70,7 +70,7 @@ class RefreshWork:
         Raises:
             Cancelled: It was asked to stop.
         """
-        if self.cancelling:
+        if self.cancelling or self.pausing:
             raise Cancelled(self.status.job.job_id)
 
     def prefetch(self, plan: RefreshPlan) -> None:

@@ -96,6 +96,7 @@ class ScratchBackfills:
         self._concurrency = concurrency
         self._running: BackfillRun | None = None
         self._stop = threading.Event()
+        self._cancelled = False
 
     async def fill(
         self,
@@ -125,9 +126,14 @@ class ScratchBackfills:
             try:
                 while not run.done() and at == len(functions) - 1:
                     await asyncio.wait((run,), timeout=self._services.settings.executor.commit_interval_seconds)
-                    if not run.done():
+                    if not (run.done() or self._stop.is_set()):
                         await between()
                 await run
+            except Cancelled:
+                if self._cancelled:
+                    run.cancel()
+                await asyncio.gather(run, return_exceptions=True)  # in a pause what is at hand is stored first
+                raise
             except BaseException:
                 run.cancel()
                 await asyncio.gather(run, return_exceptions=True)
@@ -174,10 +180,22 @@ class ScratchBackfills:
 
     def cancel(self) -> None:
         """Stop what runs, and begin nothing any more. Blocks for a moment."""
+        self._cancelled = True
         self._stop.set()
         running = self._running
         if running is not None:
             running.cancel()
+
+    def pause(self) -> None:
+        """Stop what runs as soon as what it computed is stored, and begin nothing any more until `resume`."""
+        self._stop.set()
+        running = self._running
+        if running is not None:
+            running.pause()
+
+    def resume(self) -> None:
+        """Begin again, after a pause."""
+        self._stop.clear()
 
 
 def _passing(error: LemanError) -> LemanError:

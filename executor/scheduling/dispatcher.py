@@ -65,6 +65,49 @@ class ExecutorEndpoint:
     secret: str
 
 
+class _Link:
+    """The connection of one worker."""
+
+    def __init__(self, worker: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._worker = worker
+        self._reader = reader
+        self._writer = writer
+        self._at_work = False
+        self._told = False
+
+    def stop(self) -> None:
+        """Have the worker give back the unit that it has, and end."""
+        if self._at_work and not self._told:
+            self._told = True
+            self._writer.write(framed(None))
+
+    async def drive(self, unit_source: UnitSource) -> None:
+        """Give the worker unit after unit."""
+        while not self._told:
+            unit = await unit_source.next_unit(self._worker, heartbeats=True)
+            outcome = None
+            self._at_work = unit is not None
+            try:
+                await _send(self._writer, unit)
+                while unit is not None and outcome is None:
+                    message = await _receive(self._reader)
+                    if isinstance(message, Running):
+                        unit_source.on_report(message.report)
+                    elif isinstance(message, InFlight):
+                        unit_source.on_in_flight(unit, message.in_flight)
+                    elif isinstance(message, Alive):
+                        unit_source.on_alive(unit)
+                    elif isinstance(message, Done):
+                        outcome = message.outcome
+            finally:
+                self._at_work = False
+                if unit is not None and outcome is None:
+                    unit_source.on_lost(unit)
+            if outcome is None:
+                return
+            unit_source.on_outcome(outcome)
+
+
 class Dispatcher:
     """The dispatcher of one executor.
 
@@ -79,6 +122,7 @@ class Dispatcher:
         self._server: asyncio.Server | None = None
         self._unit_sources: dict[str, tuple[str, UnitSource]] = {}
         self._workers: dict[str, set[asyncio.Task[None]]] = {}
+        self._links: dict[str, set[_Link]] = {}
         self._numbers = itertools.count(1)
 
     async def start(self) -> None:
@@ -106,6 +150,11 @@ class Dispatcher:
         secret = secrets.token_hex(32)
         self._unit_sources[job_id] = (secret, unit_source)
         return ExecutorEndpoint(self._host, self._server.sockets[0].getsockname()[1], job_id, secret)
+
+    def stop_units(self, job_id: str) -> None:
+        """Have the workers of a job give back what they have at hand, checkpointed as far as it is."""
+        for link in self._links.get(job_id, ()):
+            link.stop()
 
     async def close(self, job_id: str) -> None:
         """Let no more workers of the job connect, and wait until the last one has ended.
@@ -138,13 +187,19 @@ class Dispatcher:
     ) -> None:
         task = asyncio.current_task()
         workers = self._workers.setdefault(hello.job_id, set())
+        links = self._links.setdefault(hello.job_id, set())
         if task is None:
             return
+        link = _Link(f"worker {next(self._numbers)} ({hello.worker})", reader, writer)
         workers.add(task)
+        links.add(link)
         try:
-            await _drive(f"worker {next(self._numbers)} ({hello.worker})", unit_source, reader, writer)
+            await link.drive(unit_source)
         finally:
             workers.discard(task)
+            links.discard(link)
+            if not links and self._links.get(hello.job_id) is links:
+                del self._links[hello.job_id]
 
     def _unit_source(self, hello: WorkerMessage) -> UnitSource | None:
         if not isinstance(hello, Hello):
@@ -153,32 +208,6 @@ class Dispatcher:
         if unit_source is None or not hmac.compare_digest(secret.encode(), hello.secret.encode()):
             return None
         return unit_source
-
-
-async def _drive(
-    worker: str, unit_source: UnitSource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    while True:
-        unit = await unit_source.next_unit(worker, heartbeats=True)
-        outcome = None
-        try:
-            await _send(writer, unit)
-            while unit is not None and outcome is None:
-                message = await _receive(reader)
-                if isinstance(message, Running):
-                    unit_source.on_report(message.report)
-                elif isinstance(message, InFlight):
-                    unit_source.on_in_flight(unit, message.in_flight)
-                elif isinstance(message, Alive):
-                    unit_source.on_alive(unit)
-                elif isinstance(message, Done):
-                    outcome = message.outcome
-        finally:
-            if unit is not None and outcome is None:
-                unit_source.on_lost(unit)
-        if outcome is None:
-            return
-        unit_source.on_outcome(outcome)
 
 
 async def _send(writer: asyncio.StreamWriter, unit: WorkUnit | None) -> None:

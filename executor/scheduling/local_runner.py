@@ -54,6 +54,12 @@ class LocalRunner:
             running[0].set()
             await running[1].wait()
 
+    def stop_units(self, job_id: str) -> None:
+        """Have the threads of a job give back what they have at hand, checkpointed as far as it is, and end."""
+        running = self._running.get(job_id)
+        if running is not None:
+            running[0].set()
+
     def cancel(self, job_id: str) -> None:
         """Stop the units of a job at the next safe point, and start no more; from any thread."""
         self._cancelled.add(job_id)

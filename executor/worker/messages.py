@@ -1,4 +1,7 @@
-"""What a worker sends to its executor: JSON behind a length of four bytes; the answer is a WorkUnit, or null."""
+"""What a worker sends to its executor: JSON behind a length of four bytes; the answer is a WorkUnit, or null.
+
+Null that comes while a unit is at work says that this one is to be given back as far as it is.
+"""
 
 from __future__ import annotations
 

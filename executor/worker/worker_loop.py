@@ -69,6 +69,13 @@ class ExecutorConnection:
         """Send the rows that are in flight, or were stored."""
         self.say(InFlight(in_flight))
 
+    def asked_to_stop(self) -> bool:
+        """Tell whether the executor has sent something although the worker is at work: that it has no more units."""
+        try:
+            return bool(self._socket.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+        except OSError:  # nothing is there, or the executor is gone: who tells it something will notice
+            return False
+
     def next_unit(self) -> WorkUnit | None:
         """Wait for a unit; return None where the job is done, or the executor is gone."""
         head = self._read(LENGTH_BYTES)
@@ -169,7 +176,7 @@ def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         with file_descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:
                 with connection.working():
-                    outcome = worker_state.run(unit, connection)
+                    outcome = worker_state.run(unit, connection, stopped=connection.asked_to_stop)
                 connection.say(Done(outcome))
                 units += 1
     return units

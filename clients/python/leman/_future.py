@@ -64,6 +64,21 @@ class JobFuture:
         return _wire.job(self._services.jobs.CancelJob(request).job).state
 
     @boundary
+    def pause(self) -> JobState:
+        """Have it stop for a while: what its workers have at hand is stored first, and all that is finished is kept. It
+        stays paused, over restarts of the services too, until `resume` or `cancel`. Returns the state after that: PAUSING,
+        or PAUSED where it waited for its turn. Raises FailedPrecondition (JOB_ENDED, JOB_CANCELLING)."""
+        request = jobs_pb2.PauseJobRequest(database=self._database, job_id=self.job_id)
+        return _wire.job(self._services.jobs.PauseJob(request).job).state
+
+    @boundary
+    def resume(self) -> JobState:
+        """Have it go on after `pause`: it waits for its turn again, and computes what is left. Returns the state after
+        that, usually PENDING; a job that is not paused stays as it is. Raises as `pause`."""
+        request = jobs_pb2.ResumeJobRequest(database=self._database, job_id=self.job_id)
+        return _wire.job(self._services.jobs.ResumeJob(request).job).state
+
+    @boundary
     def update(self, *, labels: Mapping[str, str] | None = None, priority: int | None = None) -> Job:
         """Give it other labels (all of them), or another priority, which counts while it waits for its turn; None
         leaves what it has. Returns the job after that. Raises InvalidArgument, and FailedPrecondition (JOB_ENDED)."""
@@ -87,7 +102,7 @@ class JobFuture:
     def result(self, timeout: float | None = None) -> str:
         """Wait for the end and return the job's id.
 
-        A job that ended as DONE_WITH_ERRORS returns too. Raises JobFailed, JobCancelled, and
+        A job that ended as DONE_WITH_ERRORS returns too; one that is paused is waited for. Raises JobFailed, JobCancelled, and
         DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on.
         """
         for job, _ in self.watch(timeout):

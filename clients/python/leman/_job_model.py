@@ -11,7 +11,10 @@ from leman._table_model import IndexCoverage, ReasonCount
 
 
 class JobState(enum.StrEnum):
-    """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED, and CANCELLING → CANCELLED."""
+    """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED.
+
+    Beside that CANCELLING → CANCELLED, and PAUSING → PAUSED → PENDING.
+    """
 
     PENDING = "PENDING"
     PLANNING = "PLANNING"
@@ -21,6 +24,8 @@ class JobState(enum.StrEnum):
     FAILED = "FAILED"
     CANCELLING = "CANCELLING"
     CANCELLED = "CANCELLED"
+    PAUSING = "PAUSING"
+    PAUSED = "PAUSED"
 
     @property
     def terminal(self) -> bool:

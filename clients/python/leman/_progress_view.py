@@ -10,6 +10,7 @@ from leman._job_text import duration, queue_line
 
 _BAR_WIDTHS = (8, 40)
 _STALLS_SHOWN = 3
+_STOPPING = {JobState.CANCELLING: "cancelling", JobState.PAUSING: "pausing", JobState.PAUSED: "paused"}
 _STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "blue"}
 
 
@@ -71,6 +72,6 @@ def _speed(job: Job) -> str:
         parts.append(f"{duration(progress.eta_seconds)} left")
     if progress.bottleneck:
         parts.append(f"bound by {progress.bottleneck}")
-    if job.state is JobState.CANCELLING:
-        parts.append("cancelling")
+    if job.state in _STOPPING:
+        parts.append(_STOPPING[job.state])
     return " · ".join(parts)

@@ -348,6 +348,14 @@ class _Servicer(
         answer = jobs_pb2.CancelJobResponse(job=make_job(request.job_id, "CANCELLING"))
         return self._answer("CancelJob", request, context, answer)
 
+    def PauseJob(self, request, context):
+        answer = jobs_pb2.PauseJobResponse(job=make_job(request.job_id, "PAUSING"))
+        return self._answer("PauseJob", request, context, answer)
+
+    def ResumeJob(self, request, context):
+        answer = jobs_pb2.ResumeJobResponse(job=make_job(request.job_id, "PENDING"))
+        return self._answer("ResumeJob", request, context, answer)
+
     def ListJobErrors(self, request, context):
         errors = [jobs_pb2.RowError(job_id=request.job_id, column="n", row_address=(1 << 32) | 5, row_id=105)]
         errors[0].error_type, errors[0].error_message, errors[0].attempt = "ValueError", "bad text", 1

@@ -229,6 +229,10 @@ def test_jobs(run, db, fake):
     assert "job-7" in run("jobs", "show", db, "job-7")[1]
     assert json.loads(run("jobs", "show", db, "job-7", "--json")[1])["progress"]["rows_total"] == 0
     assert run("jobs", "cancel", db, "job-7")[1] == "job-7: CANCELLING\n"
+    assert run("jobs", "pause", db, "job-7")[1] == "job-7: PAUSING\n"
+    assert run("jobs", "resume", db, "job-7")[1] == "job-7: PENDING\n"
+    assert json.loads(run("jobs", "pause", db, "job-7", "--json")[1])["job_id"] == "job-7"
+    assert [call.job_id for call in fake.named("PauseJob")] == ["job-7"] * 2
     assert run("jobs", "watch", db, "job-1")[0] == 0
     assert json.loads(run("jobs", "watch", db, "job-1", "--json")[1])["state"] == "DONE"
 

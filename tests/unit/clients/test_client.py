@@ -518,6 +518,7 @@ def test_future(fake, docs):
     assert future.status() == "RUNNING"
     assert not future.done()
     assert future.progress().rows_total == 0
+    assert (future.pause(), future.resume()) == (leman.JobState.PAUSING, leman.JobState.PENDING)
     assert future.cancel() == leman.JobState.CANCELLING
     assert future.result() == "job-1"
 

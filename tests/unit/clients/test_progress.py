@@ -67,6 +67,15 @@ def test_view_has_states_speed_and_bottleneck():
     assert "250 rows/s · 2.0 s so far · 2.0 s left · bound by udf" in text
 
 
+@pytest.mark.parametrize(
+    ("state", "told"), [("PAUSING", "pausing"), ("PAUSED", "paused"), ("CANCELLING", "cancelling")]
+)
+def test_view_tells_of_a_job_that_was_asked_to_stop(state, told):
+    text = shown(render("docs.n", job(state), 120))
+    assert "committed 250" in text
+    assert text.splitlines()[2].endswith(told)
+
+
 def test_bar_is_as_long_whatever_the_counts():
     bars = [
         shown(render("n", job(progress={**HALF, **change}), 200)).count("━")

@@ -127,6 +127,9 @@ class Dispatcher:
     def open(self, *_: object) -> None:
         return
 
+    def stop_units(self, _: str) -> None:
+        return
+
     async def close(self, _: str) -> None:
         return
 

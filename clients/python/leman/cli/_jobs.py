@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from leman._job_model import Job
+from leman._future import JobFuture
+from leman._job_model import Job, JobState
 from leman.cli._backfill import end, follow_job
 from leman.cli._errors import group_errors, print_groups
 from leman.cli._options import (
@@ -25,7 +26,10 @@ from leman.cli._options import (
 from leman.cli._output import note, print_json, print_line, print_table
 from leman.progress import duration, result_line, state_line
 
-app = typer.Typer(help="Lists, shows, watches, cancels and retries jobs.", no_args_is_help=True)
+#: What is said in the place of a result.
+_UNFINISHED = {JobState.PENDING: "waits for its turn", JobState.PAUSED: "paused: `leman jobs resume` has it go on"}
+
+app = typer.Typer(help="Lists, shows, watches, pauses, cancels and retries jobs.", no_args_is_help=True)
 
 
 @app.command("ls")
@@ -117,11 +121,39 @@ def cancel(  # noqa: PLR0913 - a command's options, all by name
                 print_line(f"{job.job_id}: {job.state}")
             return
         future = database.job_future(job_id)
-        state = future.cancel()
-        if as_json:
-            print_json(future.job())
-        else:
-            print_line(f"{job_id}: {state}")
+        _tell_state(future, future.cancel(), as_json=as_json)
+
+
+@app.command("pause")
+def pause(
+    db: DatabaseArgument,
+    job_id: JobArgument,
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a job stop until it is resumed. What it has computed is kept; its workers are free for others."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        future = database.job_future(job_id)
+        _tell_state(future, future.pause(), as_json=as_json)
+
+
+@app.command("resume")
+def resume(
+    db: DatabaseArgument,
+    job_id: JobArgument,
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a paused job go on. It waits for its turn like others, and computes what is left."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        future = database.job_future(job_id)
+        _tell_state(future, future.resume(), as_json=as_json)
 
 
 @app.command("retry")
@@ -188,6 +220,13 @@ def errors(  # noqa: PLR0913 - a command's options, all by name
         )
 
 
+def _tell_state(future: JobFuture, state: JobState, *, as_json: bool) -> None:
+    if as_json:
+        print_json(future.job())
+    else:
+        print_line(f"{future.job_id}: {state}")
+
+
 def _row(job: Job) -> tuple[object, ...]:
     progress = job.progress
     return (
@@ -219,7 +258,7 @@ def _details(job: Job) -> list[tuple[str, object]]:
     details: list[tuple[str, object]] = [
         ("job", job.job_id),
         ("state", state_line(job)),
-        ("result", result_line(job) if job.state.terminal else "still running"),
+        ("result", result_line(job) if job.state.terminal else _UNFINISHED.get(job.state, "still running")),
         ("column" if job.column else "view", job.target),
         *([("function", f"{job.udf_name}@{job.udf_version}")] if job.udf_name else []),
         ("plan", job.plan_summary),

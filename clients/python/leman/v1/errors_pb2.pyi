@@ -188,6 +188,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A column cannot be computed from itself; name other columns in `input_columns`."""
     IS_A_VIEW: _ErrorReason.ValueType  # 69
     """A view gets its rows and columns from its query; refresh it, or make another view."""
+    JOB_CANCELLING: _ErrorReason.ValueType  # 183
+    """The job was asked to stop for good."""
     JOB_ENDED: _ErrorReason.ValueType  # 70
     """The job has ended, and stays as it is."""
     JOB_RUNNING: _ErrorReason.ValueType  # 71
@@ -590,6 +592,8 @@ INPUT_IS_OUTPUT: ErrorReason.ValueType  # 68
 """A column cannot be computed from itself; name other columns in `input_columns`."""
 IS_A_VIEW: ErrorReason.ValueType  # 69
 """A view gets its rows and columns from its query; refresh it, or make another view."""
+JOB_CANCELLING: ErrorReason.ValueType  # 183
+"""The job was asked to stop for good."""
 JOB_ENDED: ErrorReason.ValueType  # 70
 """The job has ended, and stays as it is."""
 JOB_RUNNING: ErrorReason.ValueType  # 71

@@ -81,9 +81,13 @@ class Job(_message.Message):
         """Asked to stop."""
         STATE_CANCELLED: Job._State.ValueType  # 8
         """Stopped on request. What was finished is kept."""
+        STATE_PAUSING: Job._State.ValueType  # 9
+        """Asked to stop for a while; what workers have at hand is being stored."""
+        STATE_PAUSED: Job._State.ValueType  # 10
+        """Stopped until it is resumed or cancelled. What was finished is kept."""
 
     class State(_State, metaclass=_StateEnumTypeWrapper):
-        """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED, and CANCELLING → CANCELLED."""
+        """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED; CANCELLING → CANCELLED; PAUSING → PAUSED → PENDING."""
 
     STATE_UNSPECIFIED: Job.State.ValueType  # 0
     """Not a valid value."""
@@ -105,6 +109,10 @@ class Job(_message.Message):
     """Asked to stop."""
     STATE_CANCELLED: Job.State.ValueType  # 8
     """Stopped on request. What was finished is kept."""
+    STATE_PAUSING: Job.State.ValueType  # 9
+    """Asked to stop for a while; what workers have at hand is being stored."""
+    STATE_PAUSED: Job.State.ValueType  # 10
+    """Stopped until it is resumed or cancelled. What was finished is kept."""
 
     @_typing.final
     class LabelsEntry(_message.Message):
@@ -1287,6 +1295,106 @@ class CancelJobResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelJobResponse: _TypeAlias = CancelJobResponse  # noqa: Y015
+
+@_typing.final
+class PauseJobRequest(_message.Message):
+    """See JobService.PauseJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    job_id: _builtins.str
+    """The job."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseJobRequest: _TypeAlias = PauseJobRequest  # noqa: Y015
+
+@_typing.final
+class PauseJobResponse(_message.Message):
+    """See JobService.PauseJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The job after the request."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PauseJobResponse: _TypeAlias = PauseJobResponse  # noqa: Y015
+
+@_typing.final
+class ResumeJobRequest(_message.Message):
+    """See JobService.ResumeJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    job_id: _builtins.str
+    """The job."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeJobRequest: _TypeAlias = ResumeJobRequest  # noqa: Y015
+
+@_typing.final
+class ResumeJobResponse(_message.Message):
+    """See JobService.ResumeJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def job(self) -> Global___Job:
+        """The job after the request."""
+
+    def __init__(
+        self,
+        *,
+        job: Global___Job | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResumeJobResponse: _TypeAlias = ResumeJobResponse  # noqa: Y015
 
 @_typing.final
 class CancelJobsRequest(_message.Message):

@@ -94,6 +94,16 @@ class JobServiceStub(object):
                 request_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobResponse.FromString,
                 _registered_method=True)
+        self.PauseJob = channel.unary_unary(
+                '/leman.v1.JobService/PauseJob',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.PauseJobRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.PauseJobResponse.FromString,
+                _registered_method=True)
+        self.ResumeJob = channel.unary_unary(
+                '/leman.v1.JobService/ResumeJob',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.ResumeJobResponse.FromString,
+                _registered_method=True)
         self.CancelJobs = channel.unary_unary(
                 '/leman.v1.JobService/CancelJobs',
                 request_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobsRequest.SerializeToString,
@@ -205,8 +215,8 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WaitJob(self, request, context):
-        """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
-        that cannot hold a stream; the others use WatchJob.
+        """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+        has not ended. For callers that cannot hold a stream; the others use WatchJob.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -238,6 +248,37 @@ class JobServiceServicer(object):
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseJob(self, request, context):
+        """Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+        that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+        and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+        function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+        waits for its turn is PAUSED at once. A job that is paused stays as it is.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+        * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeJob(self, request, context):
+        """Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+        again, and computes what is left. A job that is not paused stays as it is.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+        * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
         * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -347,6 +388,16 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.CancelJob,
                     request_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobRequest.FromString,
                     response_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobResponse.SerializeToString,
+            ),
+            'PauseJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseJob,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.PauseJobRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.PauseJobResponse.SerializeToString,
+            ),
+            'ResumeJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeJob,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.ResumeJobRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.ResumeJobResponse.SerializeToString,
             ),
             'CancelJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelJobs,
@@ -578,6 +629,60 @@ class JobService(object):
             '/leman.v1.JobService/CancelJob',
             leman_dot_v1_dot_jobs__pb2.CancelJobRequest.SerializeToString,
             leman_dot_v1_dot_jobs__pb2.CancelJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/PauseJob',
+            leman_dot_v1_dot_jobs__pb2.PauseJobRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.PauseJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/ResumeJob',
+            leman_dot_v1_dot_jobs__pb2.ResumeJobRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.ResumeJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -108,8 +108,8 @@ class JobServiceStub:
     * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
     """
     WaitJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.WaitJobRequest, _jobs_pb2.WaitJobResponse]
-    """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
-    that cannot hold a stream; the others use WatchJob.
+    """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+    has not ended. For callers that cannot hold a stream; the others use WatchJob.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -133,6 +133,29 @@ class JobServiceStub:
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+    """
+    PauseJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.PauseJobRequest, _jobs_pb2.PauseJobResponse]
+    """Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+    that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+    and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+    function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+    waits for its turn is PAUSED at once. A job that is paused stays as it is.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+    * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+    * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+    """
+    ResumeJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ResumeJobRequest, _jobs_pb2.ResumeJobResponse]
+    """Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+    again, and computes what is left. A job that is not paused stays as it is.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+    * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
     * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
     """
     CancelJobs: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobsRequest, _jobs_pb2.CancelJobsResponse]
@@ -270,8 +293,8 @@ class JobServiceAsyncStub(JobServiceStub):
     * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
     """
     WaitJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.WaitJobRequest, _jobs_pb2.WaitJobResponse]  # type: ignore[assignment]
-    """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
-    that cannot hold a stream; the others use WatchJob.
+    """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+    has not ended. For callers that cannot hold a stream; the others use WatchJob.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -295,6 +318,29 @@ class JobServiceAsyncStub(JobServiceStub):
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+    """
+    PauseJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.PauseJobRequest, _jobs_pb2.PauseJobResponse]  # type: ignore[assignment]
+    """Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+    that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+    and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+    function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+    waits for its turn is PAUSED at once. A job that is paused stays as it is.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+    * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+    * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+    """
+    ResumeJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ResumeJobRequest, _jobs_pb2.ResumeJobResponse]  # type: ignore[assignment]
+    """Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+    again, and computes what is left. A job that is not paused stays as it is.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+    * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
     * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
     """
     CancelJobs: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CancelJobsRequest, _jobs_pb2.CancelJobsResponse]  # type: ignore[assignment]
@@ -459,8 +505,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.WaitJobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.WaitJobResponse, _abc.Awaitable[_jobs_pb2.WaitJobResponse]]:
-        """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then. For callers
-        that cannot hold a stream; the others use WatchJob.
+        """Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+        has not ended. For callers that cannot hold a stream; the others use WatchJob.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -496,6 +542,41 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        """
+
+    @_abc_1.abstractmethod
+    def PauseJob(
+        self,
+        request: _jobs_pb2.PauseJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.PauseJobResponse, _abc.Awaitable[_jobs_pb2.PauseJobResponse]]:
+        """Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+        that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+        and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+        function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+        waits for its turn is PAUSED at once. A job that is paused stays as it is.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+        * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+        * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+        """
+
+    @_abc_1.abstractmethod
+    def ResumeJob(
+        self,
+        request: _jobs_pb2.ResumeJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.ResumeJobResponse, _abc.Awaitable[_jobs_pb2.ResumeJobResponse]]:
+        """Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+        again, and computes what is left. A job that is not paused stays as it is.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+        * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
         * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
         """
 
