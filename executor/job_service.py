@@ -152,6 +152,10 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
         return jobs_pb2.CancelJobResponse(job=job_message(await self._manager.cancel(request.database, request.job_id)))
 
+    async def DeleteJob(self, request: jobs_pb2.DeleteJobRequest, _context: object) -> jobs_pb2.DeleteJobResponse:
+        await self._manager.delete(request.database, request.job_id)
+        return jobs_pb2.DeleteJobResponse()
+
     async def PauseJob(self, request: jobs_pb2.PauseJobRequest, _context: object) -> jobs_pb2.PauseJobResponse:
         return jobs_pb2.PauseJobResponse(job=job_message(await self._manager.pause(request.database, request.job_id)))
 

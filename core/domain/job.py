@@ -13,7 +13,10 @@ from core.domain.table import IndexCoverage
 
 
 class JobState(enum.Enum):
-    """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED; CANCELLING → CANCELLED; PAUSING → PAUSED → PENDING."""
+    """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED.
+
+    Beside that CANCELLING → CANCELLED, and PAUSING → PAUSED → PENDING.
+    """
 
     PENDING = "PENDING"
     PLANNING = "PLANNING"
@@ -153,6 +156,8 @@ class Job:
     """The name of the caller who asked for it; empty: anonymous."""
     ended_at: float = 0.0
     """When it ended; 0: it has not ended."""
+    deleted: bool = False
+    """It was taken out of the history: this is all that is left of it, see `deleted`."""
 
     @property
     def backfill(self) -> BackfillSpec:
@@ -199,6 +204,9 @@ class StateOfJob(Protocol):
     @property
     def executor(self) -> str: ...
 
+    @property
+    def deleted(self) -> bool: ...
+
 
 _State = TypeVar("_State", bound=StateOfJob)
 
@@ -206,14 +214,30 @@ _State = TypeVar("_State", bound=StateOfJob)
 def counted(known: _State | None, said: _State) -> _State:
     """Return which of two states of a job counts, where `said` was written down after `known`.
 
-    The first terminal state is final. An attempt belongs to the executor that wrote it down first; once a later one is
-    written down, the earlier one's executor has nothing to say any more, not even that the job has ended.
+    The first terminal state is final, but for the word that the job was deleted, after which nothing counts. An
+    attempt belongs to the executor that wrote it down first; once a later one is written down, the earlier one's
+    executor has nothing to say any more, not even that the job has ended.
     """
-    if known is None:
+    if known is None or (said.deleted and known.state.terminal and not known.deleted):
         return said
     if known.state.terminal or said.attempt < known.attempt:
         return known
     return known if said.attempt == known.attempt and said.executor != known.executor else said
+
+
+def deleted(job: Job, now: float) -> Job:
+    """Return what is left in the history of a job that has ended and is deleted: that its id is taken."""
+    return Job(
+        job.job_id,
+        "",
+        job.state,
+        BackfillSpec(job.request.database, "", ""),
+        job.created_at,
+        now,
+        attempt=job.attempt,
+        executor=job.executor,
+        deleted=True,
+    )
 
 
 def same_attempt(one: Job, other: Job) -> bool:

@@ -116,6 +116,31 @@ class AppendLog:
             if met:
                 time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
 
+    def remove(self, where: str) -> Snapshot | None:
+        """Delete rows in one version, and return it; None: there were none. Those that are left keep their order.
+
+        They leave the files with the next compaction. Where others write at the same time it takes its turn.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
+        if self._open() is None:
+            return None
+        for tries_left in range(_TRIES, -1, -1):
+            try:
+                with panics_as_errors():
+                    dataset = open_latest(self._uri)
+                    if not dataset.count_rows(where):
+                        return None
+                    dataset.delete(where)
+                    return self._snapshot(dataset)
+            except LANCE_ERRORS as error:
+                self._raise_refusal(error)
+                if not tries_left or not _met_others(error):
+                    raise failed(error, f"rows of {self._uri} cannot be deleted: {error}", self._uri) from error
+            time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
+        raise AssertionError("the loop returns or raises")
+
     def _look(self) -> None:
         """Check that the table can be opened; a log that repairs may open an earlier version."""
         try:
@@ -183,11 +208,11 @@ class AppendLog:
         if dataset is None:
             return
         with contextlib.suppress(OSError):
-            dataset.optimize.compact_files()
+            dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
             dataset.cleanup_old_versions(older_than=_KEEP)
 
     def tidy(self) -> tuple[Snapshot, Snapshot] | None:
-        """Compact like `compact`, but touch no fragment that is full and keep no version for long.
+        """Compact like `compact`, but touch no fragment that is full and whole, and keep no version for long.
 
         Returns:
             The versions before and after it; None: nothing was done.
@@ -197,7 +222,7 @@ class AppendLog:
             return None
         with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
             dataset = open_latest(self._uri)
-            dataset.optimize.compact_files(target_rows_per_fragment=_FULL)
+            dataset.optimize.compact_files(target_rows_per_fragment=_FULL, materialize_deletions_threshold=0.0)
             dataset.cleanup_old_versions(older_than=_KEEP_LITTLE)
         after = self.snapshot()
         return None if after is None else (before, after)
@@ -269,6 +294,11 @@ class AppendLog:
     def _set_aside(self, path: str, what: str) -> None:
         note = damage.set_aside(self._uri, path, what)
         _log.error("damage", uri=self._uri, what=note)
+
+
+def quoted(text: str) -> str:
+    """Return a text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _met_others(error: Exception) -> bool:

@@ -17,6 +17,8 @@ from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.errors import DataLoss
 
+#: Stands as the state of a job that was deleted, beside the record that says so.
+DELETED = "DELETED"
 _REQUESTS = {BackfillSpec: "backfill", RefreshSpec: "refresh"}
 
 
@@ -76,6 +78,7 @@ class JobHead(msgspec.Struct, frozen=True, gc=False):
     refresh: Asked | None = None
     labels: dict[str, str] = {}
     initiator: str = ""
+    deleted: bool = False
 
 
 _head_decoder = msgspec.json.Decoder(JobHead)

@@ -101,13 +101,14 @@ class Snapshot:
 
     @property
     def fragments(self) -> dict[str, int]:
-        """Return the fragments in the order of their rows, as file name → number.
+        """Return the fragments in the order of their rows, as name → number.
 
-        No other fragment ever has the name; the number may be given again where the latest version was damaged.
+        The name is that of its file, and says which rows of that are deleted: no other rows ever have it. The number
+        may be given again where the latest version was damaged.
         """
         with self._readable():
             found = (fragment.metadata for fragment in self._dataset.get_fragments())
-            return {str(metadata.files[0].path): int(metadata.id) for metadata in found}
+            return {_name(metadata): int(metadata.id) for metadata in found}
 
     @property
     def row_count(self) -> int:
@@ -190,6 +191,11 @@ class Snapshot:
 
     def _readable(self) -> contextlib.AbstractContextManager[None]:
         return readable(self._called, self._dataset.uri)
+
+
+def _name(fragment: lance.fragment.FragmentMetadata) -> str:
+    deletions = fragment.deletion_file
+    return str(fragment.files[0].path) + (f" without {deletions.asdict()}" if deletions is not None else "")
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
                 job_id = str(row["job_id"])
                 damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))
             continue
-        if table in (None, job.request.table):
+        if job.deleted or table in (None, job.request.table):  # what is left of a deleted job names no table
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
     found = [OpenJob(job.job_id, job.column, job.created_at) for job in jobs.values() if not job.state.terminal]
     found += [job for job_id, job in damaged.items() if job_id not in jobs]
@@ -60,7 +60,7 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
 def _has_ended(state: object) -> bool:
     """Tell whether a state is terminal. A word that is no state may have been any: its job counts as open."""
     try:
-        return JobState(state).terminal
+        return state == job_records.DELETED or JobState(state).terminal
     except ValueError:
         return False
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.domain.job import Job, JobRequest, JobState
+from core.errors import AlreadyExists
 from core.rpc.request_digest import check_body
 from executor.coordination.leases import Answer
 from executor.job_manager.queries import JobQueries
@@ -111,7 +112,14 @@ class Admission:
         return await self._requests.once((path, request_id), body, known, make)
 
     async def _create(self, asked: _Asked) -> Job:
-        run = self._supervisor.run_of(asked.job())
+        job = asked.job()
+        if self._databases.at(asked.request.database).jobs.was_deleted(job.job_id):
+            raise AlreadyExists(
+                "REQUEST_ID_REUSED",
+                f"the job of request id {asked.request_id!r} was deleted: take a new id",
+                request_id=asked.request_id,
+            )
+        run = self._supervisor.run_of(job)
         self._supervisor.queue.check_capacity(queued(run.status.job))
         async with self._planning:
             plan: Any = await run.plan()

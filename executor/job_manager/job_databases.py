@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 from core.domain.job import Job, StoredRowError
@@ -41,6 +42,7 @@ class JobDatabase:
         self._writer = HistoryWriter(self._history, writers)
         self._row_errors = RowErrors(path)
         self._news = SharedLook(self._take_news)
+        self._looked_at = 0.0
         self._warnings = SharedLook(lambda: pool.run(self._history.warnings))
 
     async def prepare(self) -> None:
@@ -63,7 +65,17 @@ class JobDatabase:
         """
         await self._news()
 
+    async def reload_after(self, seconds: float) -> None:
+        """Take in what history has, unless that was done within so many seconds.
+
+        Raises:
+            LemanError: as `reload`.
+        """
+        if time.monotonic() - self._looked_at >= seconds:
+            await self._news()
+
     async def _take_news(self) -> None:
+        self._looked_at = time.monotonic()
         news = await self._pool.run(self._history.news)
         for count, record in enumerate(news.values(), 1):
             self.jobs.put(record)
@@ -81,6 +93,14 @@ class JobDatabase:
     async def warnings(self) -> list[str]:
         """Return what of the history was damaged and set aside."""
         return await self._warnings()
+
+    async def forget_failed_rows(self, job_id: str) -> None:
+        """Delete what is stored of a job's failed rows.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
+        await self._pool.run(self._row_errors.remove, job_id)
 
     async def failed_rows(
         self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from core.domain.job import OPEN, Job, JobEvent, JobRequest, JobState, StoredRowError
+from core.domain.job import OPEN, Job, JobEvent, JobRequest, JobState, StoredRowError, deleted
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.job_manager.admission import Admission
 from executor.job_manager.pauses import Pauses, run_here
@@ -19,7 +20,6 @@ from executor.job_manager.supervisor import Supervisor
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import USUAL, JobAttributes
 from executor.jobs.job_filter import JobFilter, JobListing
-from executor.jobs.job_run import JobRun
 from executor.jobs.retry import Retry
 from executor.jobs.row_errors import PageKey
 
@@ -162,6 +162,25 @@ class JobManager:
             except Unavailable:
                 elsewhere.append(job.job_id)
         return asked, elsewhere
+
+    async def delete(self, path: str, job_id: str) -> None:
+        """Take a job that has ended out of the history for good, with what is stored of its failed rows.
+
+        One that was deleted before is deleted.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            FailedPrecondition: JOB_RUNNING – it has not ended.
+        """
+        database = await self._takeovers.open(path)
+        await database.reload()
+        if not database.jobs.was_deleted(job_id):
+            job = await self.get(path, job_id)
+            if not job.state.terminal:
+                message = f"Job {job_id} is {job.state.value}: wait until it has ended, or cancel it, then delete it"
+                raise FailedPrecondition("JOB_RUNNING", message, job_id=job_id)
+            database.jobs.put(await database.save(deleted(job, time.time())))
+        await database.forget_failed_rows(job_id)
 
     async def update(self, database: str, job_id: str, **changes: Any) -> Job:
         """Change `labels` or `priority` of a job that has not ended.

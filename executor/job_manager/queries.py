@@ -14,6 +14,8 @@ from executor.jobs.job_filter import JobFilter, JobListing
 from executor.jobs.row_errors import PageKey
 
 _POLL_SECONDS = 1.0
+#: For so long an executor may still tell of a job that another one deleted.
+_DELETED_SECONDS = 2.0
 #: Jobs that a listing looks at before others have their turn.
 _LOOKS = 2000
 
@@ -38,6 +40,9 @@ class JobQueries:
             job = database.jobs.get(job_id)
             if job is not None and not job.state.terminal:
                 self._takeovers.take_over_when_free(database, job_id)
+        else:
+            await database.reload_after(_DELETED_SECONDS)  # another executor may have deleted it
+            job = database.jobs.get(job_id)
         if job is None:
             raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
         return self._running.current(job)

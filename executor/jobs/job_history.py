@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
+import structlog
 
 from core.domain.job import Job, counted
 from core.errors import DataLoss, LemanError
 from core.lance_io import job_records
-from core.lance_io.append_log import AppendLog
+from core.lance_io.append_log import AppendLog, quoted
 from core.lance_io.log_snapshot import LogRows, Snapshot, position
 from executor.jobs.job_record import JobRecord
 from executor.worker.error_store import errors_uri, open_log
@@ -32,6 +33,8 @@ _JOBS = pa.schema(
     ]
 )
 _TIDY_AFTER = 32
+
+_log = structlog.get_logger(__name__)
 
 
 class _Said(NamedTuple):
@@ -68,6 +71,8 @@ class JobHistory:
         self._records: dict[str, JobRecord] = {}
         self._news: dict[str, JobRecord] = {}
         self._appended = 0
+        #: Deleted jobs of which the table still has earlier states.
+        self._leftover: set[str] = set()
 
     def prepare(self) -> None:
         """Create the tables of jobs and failed rows if there are none."""
@@ -107,7 +112,7 @@ class JobHistory:
         return [own.get(record) or record.job() for record in kept]
 
     def find(self, job_id: str) -> Job | None:
-        """Return the state of one job that counts; None: there is no such job."""
+        """Return the state of one job that counts, of a deleted one what is left; None: there is no such job."""
         with self._lock:
             self._catch_up()
             record = self._records.get(job_id)
@@ -118,7 +123,7 @@ class JobHistory:
         with self._lock:
             self._catch_up()
             records = list(self._records.values())
-        return {record.job_id: record.decode() for record in records}
+        return {record.job_id: record.decode() for record in records if not record.deleted}
 
     def news(self) -> dict[str, JobRecord]:
         """Return the jobs whose state has changed since the last call; at first all."""
@@ -137,17 +142,40 @@ class JobHistory:
         return self._appended >= _TIDY_AFTER
 
     def tidy(self) -> None:
-        """Merge many files into few."""
+        """Merge many files into few, without what was said of jobs that are deleted by now.
+
+        What says that they are deleted stays.
+        """
         with self._lock:
             self._catch_up()
             self._appended = 0
+            if self._leftover:
+                self._remove_leftover()
             done = self._log.tidy()
             if done is None:
                 return
             before, after = done
             if before.fragments.keys() <= self._read and before.row_count == after.row_count:
-                self._snapshot = after  # nobody came in between: the same rows in other fragments
-                self._read = set(after.fragments)
+                self._note_whole(after)  # nobody came in between: the same rows in other fragments
+
+    def _remove_leftover(self) -> None:
+        names, before = ", ".join(quoted(job_id) for job_id in sorted(self._leftover)), self._snapshot
+        try:
+            after = self._log.remove(f"job_id IN ({names}) AND state <> {quoted(job_records.DELETED)}")
+        except LemanError as error:
+            _log.warning("states of deleted jobs are still in the history", uri=self.uri, error=error.message)
+            return
+        self._leftover.clear()
+        if before is not None and after is not None and after.version == before.version + 1:
+            self._note_whole(after)  # nobody came in between: what is left was read
+        else:
+            self._catch_up()
+
+    def _note_whole(self, snapshot: Snapshot) -> None:
+        """Note that all rows of a version were read, in whichever fragments."""
+        self._snapshot = snapshot
+        self._read = set(snapshot.fragments)
+        self._rows = snapshot.row_count
 
     def _catch_up(self) -> None:
         if self._snapshot is not None:
@@ -228,7 +256,10 @@ class JobHistory:
         self._records.clear()
 
     def _count(self, record: JobRecord) -> None:
-        kept = counted(self._records.get(record.job_id), record)
+        known = self._records.get(record.job_id)
+        kept = counted(known, record)
+        if kept.deleted and not (record.deleted and (known is None or known.deleted)):
+            self._leftover.add(record.job_id)
         self._records[record.job_id] = self._news[record.job_id] = kept
 
     def _said_in(self, snapshot: Snapshot, fragment_id: int) -> list[_Said]:
@@ -255,7 +286,7 @@ def _row(job: Job, record: str) -> dict[str, object]:
         "job_id": job.job_id,
         "table": job.request.table,
         "column": job.column,
-        "state": job.state.value,
+        "state": job_records.DELETED if job.deleted else job.state.value,
         "created_at": int(job.created_at * 1e6),
         "updated_at": int(job.updated_at * 1e6),
         "rows_evaluated": job.progress.rows_evaluated,

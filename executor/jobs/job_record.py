@@ -28,6 +28,7 @@ class JobRecord:
         "attempt",
         "column",
         "created_at",
+        "deleted",
         "executor",
         "initiator",
         "job_id",
@@ -56,6 +57,7 @@ class JobRecord:
         self.udf_name = sys.intern(head.udf_name)
         self.udf_version = sys.intern(head.udf_version)
         self.rows_failed = head.progress.rows_failed
+        self.deleted = head.deleted
         self.initiator = sys.intern(head.initiator)
         self.labels = head.labels or _NO_LABELS
         self.seconds_per_row = _seconds_per_row(head.progress)

@@ -27,6 +27,7 @@ class KnownJobs:
     def __init__(self) -> None:
         self._jobs: dict[str, JobRecord] = {}
         self._requests: dict[str, str] = {}
+        self._deleted: set[str] = set()
         self._lists: dict[_Shared, list[JobRecord]] = {None: []}
 
     def __len__(self) -> int:
@@ -44,9 +45,18 @@ class KnownJobs:
         """Return the job that a request made; None: it is not known."""
         return self.get(self._requests.get(request_id, ""))
 
+    def was_deleted(self, job_id: str) -> bool:
+        """Tell whether a job was deleted: its id is never given again."""
+        return job_id in self._deleted
+
     def put(self, job: Job | JobRecord) -> None:
-        """Keep a job as it stands now."""
+        """Keep a job as it stands now; one that was deleted is not known any more, whatever is said of it later."""
         record = job if isinstance(job, JobRecord) else JobRecord.of(job)
+        if record.deleted:
+            self._deleted.add(record.job_id)
+            self.drop(record.job_id)
+        if record.job_id in self._deleted:
+            return
         known = self._jobs.get(record.job_id)
         if known is record:
             return
@@ -63,7 +73,7 @@ class KnownJobs:
                 bisect.insort(records, record, key=_age)
 
     def drop(self, job_id: str) -> None:
-        """Forget a job that was not made after all."""
+        """Forget a job that was not made after all, or was deleted."""
         record = self._jobs.pop(job_id, None)
         if record is not None:
             self._take_out(record)

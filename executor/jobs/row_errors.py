@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from core.domain.job import StoredRowError
 from core.errors import LemanError
+from core.lance_io.append_log import quoted
 from core.lance_io.log_snapshot import Snapshot
 from executor.worker.error_store import PLACE_ONLY, errors_uri, open_log
 
@@ -104,6 +105,17 @@ class RowErrors:
                 pass
         latest = self._latest()
         return ([], None) if latest is None else self._listing(key, latest).page(after, size)
+
+    def remove(self, job_id: str) -> None:
+        """Delete the failed rows of a job.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
+        self._log.remove(f"job_id = {quoted(job_id)}")
+        with self._changing:
+            for key in [key for key in self._kept if key[0] == job_id]:
+                del self._kept[key]
 
     def _latest(self) -> Snapshot | None:
         seen = self._seen

@@ -66,8 +66,8 @@ class JobFuture:
     @boundary
     def pause(self) -> JobState:
         """Have it stop for a while: what its workers have at hand is stored first, and all that is finished is kept. It
-        stays paused, over restarts of the services too, until `resume` or `cancel`. Returns the state after that: PAUSING,
-        or PAUSED where it waited for its turn. Raises FailedPrecondition (JOB_ENDED, JOB_CANCELLING)."""
+        stays paused, over restarts of the services too, until `resume` or `cancel`. Returns the state after that:
+        PAUSING, or PAUSED where it waited for its turn. Raises FailedPrecondition (JOB_ENDED, JOB_CANCELLING)."""
         request = jobs_pb2.PauseJobRequest(database=self._database, job_id=self.job_id)
         return _wire.job(self._services.jobs.PauseJob(request).job).state
 
@@ -77,6 +77,12 @@ class JobFuture:
         that, usually PENDING; a job that is not paused stays as it is. Raises as `pause`."""
         request = jobs_pb2.ResumeJobRequest(database=self._database, job_id=self.job_id)
         return _wire.job(self._services.jobs.ResumeJob(request).job).state
+
+    @boundary
+    def delete(self) -> None:
+        """Once it has ended: take it out of the history for good, with what is stored of its failed rows. What it
+        computed stays. Raises FailedPrecondition (JOB_RUNNING) and JobNotFound."""
+        self._services.jobs.DeleteJob(jobs_pb2.DeleteJobRequest(database=self._database, job_id=self.job_id))
 
     @boundary
     def update(self, *, labels: Mapping[str, str] | None = None, priority: int | None = None) -> Job:
@@ -102,8 +108,8 @@ class JobFuture:
     def result(self, timeout: float | None = None) -> str:
         """Wait for the end and return the job's id.
 
-        A job that ended as DONE_WITH_ERRORS returns too; one that is paused is waited for. Raises JobFailed, JobCancelled, and
-        DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on.
+        A job that ended as DONE_WITH_ERRORS returns too; one that is paused is waited for. Raises JobFailed,
+        JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on.
         """
         for job, _ in self.watch(timeout):
             if job.state.terminal:

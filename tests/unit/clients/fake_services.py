@@ -348,6 +348,9 @@ class _Servicer(
         answer = jobs_pb2.CancelJobResponse(job=make_job(request.job_id, "CANCELLING"))
         return self._answer("CancelJob", request, context, answer)
 
+    def DeleteJob(self, request, context):
+        return self._answer("DeleteJob", request, context, jobs_pb2.DeleteJobResponse())
+
     def PauseJob(self, request, context):
         answer = jobs_pb2.PauseJobResponse(job=make_job(request.job_id, "PAUSING"))
         return self._answer("PauseJob", request, context, answer)

@@ -233,6 +233,8 @@ def test_jobs(run, db, fake):
     assert run("jobs", "resume", db, "job-7")[1] == "job-7: PENDING\n"
     assert json.loads(run("jobs", "pause", db, "job-7", "--json")[1])["job_id"] == "job-7"
     assert [call.job_id for call in fake.named("PauseJob")] == ["job-7"] * 2
+    assert run("jobs", "delete", db, "job-7")[1] == "job-7: deleted\n"
+    assert [call.job_id for call in fake.named("DeleteJob")] == ["job-7"]
     assert run("jobs", "watch", db, "job-1")[0] == 0
     assert json.loads(run("jobs", "watch", db, "job-1", "--json")[1])["state"] == "DONE"
 

@@ -156,6 +156,33 @@ def test_of_jobs_that_wait_those_with_a_higher_priority_are_next(tmp_path):
     asyncio.run(scenario())
 
 
+def test_a_job_is_paused_resumed_and_deleted_once_it_has_ended(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            running, waiting = await caller.create(), await caller.create()
+            of_running, of_waiting = ({"database": caller.database, "job_id": job.job_id} for job in (running, waiting))
+            paused = (await caller.stub.PauseJob(jobs_pb2.PauseJobRequest(**of_waiting))).job
+            assert (paused.state, paused.HasField("queue_position")) == (State.STATE_PAUSED, False)
+            assert await caller.ids(states=[State.STATE_PAUSED]) == [waiting.job_id]
+            wait = jobs_pb2.WaitJobRequest(**of_waiting, timeout=Duration(nanos=1))
+            assert (await caller.stub.WaitJob(wait)).job.state == State.STATE_PAUSED
+            resumed = (await caller.stub.ResumeJob(jobs_pb2.ResumeJobRequest(**of_waiting))).job
+            assert (resumed.state, resumed.queue_position) == (State.STATE_PENDING, 1)
+            delete = jobs_pb2.DeleteJobRequest(**of_running)
+            assert await caller.refused(caller.stub.DeleteJob(delete)) == ("FAILED_PRECONDITION", "JOB_RUNNING")
+            await caller.stub.CancelJob(jobs_pb2.CancelJobRequest(**of_running))
+            assert (await caller.stub.WaitJob(jobs_pb2.WaitJobRequest(**of_running))).job.HasField("end_time")
+            pause = caller.stub.PauseJob(jobs_pb2.PauseJobRequest(**of_running))
+            assert await caller.refused(pause) == ("FAILED_PRECONDITION", "JOB_ENDED")
+            await caller.stub.DeleteJob(delete)
+            await caller.stub.DeleteJob(delete)
+            get = caller.stub.GetJob(jobs_pb2.GetJobRequest(**of_running))
+            assert await caller.refused(get) == ("NOT_FOUND", "JOB_NOT_FOUND")
+            assert await caller.ids() == [waiting.job_id]
+
+    asyncio.run(scenario())
+
+
 def test_an_update_changes_what_its_mask_names_until_the_job_has_ended(tmp_path):
     async def scenario() -> None:
         async with serving(tmp_path) as caller:

@@ -29,7 +29,7 @@ from leman.progress import duration, result_line, state_line
 #: What is said in the place of a result.
 _UNFINISHED = {JobState.PENDING: "waits for its turn", JobState.PAUSED: "paused: `leman jobs resume` has it go on"}
 
-app = typer.Typer(help="Lists, shows, watches, pauses, cancels and retries jobs.", no_args_is_help=True)
+app = typer.Typer(help="Lists, shows, watches, pauses, cancels, retries and deletes jobs.", no_args_is_help=True)
 
 
 @app.command("ls")
@@ -154,6 +154,21 @@ def resume(
     with open_database(db, endpoint, token, tls_ca) as database:
         future = database.job_future(job_id)
         _tell_state(future, future.resume(), as_json=as_json)
+
+
+@app.command("delete")
+def delete(
+    db: DatabaseArgument,
+    job_id: JobArgument,
+    *,
+    endpoint: EndpointOption = None,
+    token: TokenOption = None,
+    tls_ca: TlsOption = None,
+) -> None:
+    """Take a job that has ended out of the history for good, with its failed rows. What it computed stays."""
+    with open_database(db, endpoint, token, tls_ca) as database:
+        database.job_future(job_id).delete()
+    print_line(f"{job_id}: deleted")
 
 
 @app.command("retry")

@@ -666,7 +666,8 @@ class CreateJobRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
-    job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
+    request whose job was deleted: a request that comes late does not make the job again.
     """
     priority: _builtins.int
     """−100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual."""
@@ -1453,6 +1454,49 @@ class CancelJobsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelJobsResponse: _TypeAlias = CancelJobsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteJobRequest(_message.Message):
+    """See JobService.DeleteJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Path or uri of the database."""
+    job_id: _builtins.str
+    """The job, which has ended."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteJobRequest: _TypeAlias = DeleteJobRequest  # noqa: Y015
+
+@_typing.final
+class DeleteJobResponse(_message.Message):
+    """See JobService.DeleteJob."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteJobResponse: _TypeAlias = DeleteJobResponse  # noqa: Y015
 
 @_typing.final
 class RetryJobRequest(_message.Message):

@@ -109,6 +109,11 @@ class JobServiceStub(object):
                 request_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobsRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobsResponse.FromString,
                 _registered_method=True)
+        self.DeleteJob = channel.unary_unary(
+                '/leman.v1.JobService/DeleteJob',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.DeleteJobRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.DeleteJobResponse.FromString,
+                _registered_method=True)
         self.RetryJob = channel.unary_unary(
                 '/leman.v1.JobService/RetryJob',
                 request_serializer=leman_dot_v1_dot_jobs__pb2.RetryJobRequest.SerializeToString,
@@ -297,6 +302,20 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteJob(self, request, context):
+        """Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+        in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+        Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+        that was deleted before is deleted: sent again, the call is answered likewise.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+        * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RetryJob(self, request, context):
         """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
         no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
@@ -403,6 +422,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.CancelJobs,
                     request_deserializer=leman_dot_v1_dot_jobs__pb2.CancelJobsRequest.FromString,
                     response_serializer=leman_dot_v1_dot_jobs__pb2.CancelJobsResponse.SerializeToString,
+            ),
+            'DeleteJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteJob,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.DeleteJobRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.DeleteJobResponse.SerializeToString,
             ),
             'RetryJob': grpc.unary_unary_rpc_method_handler(
                     servicer.RetryJob,
@@ -710,6 +734,33 @@ class JobService(object):
             '/leman.v1.JobService/CancelJobs',
             leman_dot_v1_dot_jobs__pb2.CancelJobsRequest.SerializeToString,
             leman_dot_v1_dot_jobs__pb2.CancelJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/DeleteJob',
+            leman_dot_v1_dot_jobs__pb2.DeleteJobRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.DeleteJobResponse.FromString,
             options,
             channel_credentials,
             insecure,

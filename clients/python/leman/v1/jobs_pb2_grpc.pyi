@@ -166,6 +166,16 @@ class JobServiceStub:
     * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
     * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
     """
+    DeleteJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.DeleteJobRequest, _jobs_pb2.DeleteJobResponse]
+    """Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+    in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+    Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+    that was deleted before is deleted: sent again, the call is answered likewise.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+    * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+    """
     RetryJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.RetryJobRequest, _jobs_pb2.RetryJobResponse]
     """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
     no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
@@ -350,6 +360,16 @@ class JobServiceAsyncStub(JobServiceStub):
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
     * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
+    """
+    DeleteJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.DeleteJobRequest, _jobs_pb2.DeleteJobResponse]  # type: ignore[assignment]
+    """Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+    in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+    Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+    that was deleted before is deleted: sent again, the call is answered likewise.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+    * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
     """
     RetryJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.RetryJobRequest, _jobs_pb2.RetryJobResponse]  # type: ignore[assignment]
     """Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
@@ -592,6 +612,22 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
         * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteJob(
+        self,
+        request: _jobs_pb2.DeleteJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.DeleteJobResponse, _abc.Awaitable[_jobs_pb2.DeleteJobResponse]]:
+        """Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+        in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+        Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+        that was deleted before is deleted: sent again, the call is answered likewise.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+        * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
         """
 
     @_abc_1.abstractmethod
