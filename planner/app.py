@@ -54,7 +54,7 @@ class Planner:
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Add CatalogService, DatabaseService, PlannerService and PlanningService; return their names."""
-        self._pool = BlockingPool(_THREADS, name="planner")
+        self._pool = BlockingPool(_THREADS, name="planner", gives_way=True)
         settings = self._settings
         tables = LanceTables(roots=DatabaseRoots(settings.server.database_roots))
         allowed = settings.udf

@@ -115,7 +115,7 @@ class JobDatabases:
     def __init__(self, pool: BlockingPool) -> None:
         self._pool = pool
         self._writers = BlockingPool(_WRITERS, max_queued=_UNBOUNDED, name="job-history")
-        self._pages = BlockingPool(_PAGES, name="failed-rows")
+        self._pages = BlockingPool(_PAGES, name="failed-rows", gives_way=True)
         self._databases: dict[str, JobDatabase] = {}
 
     def __iter__(self) -> Iterator[JobDatabase]:

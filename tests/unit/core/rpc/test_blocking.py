@@ -9,6 +9,7 @@ import pytest
 import structlog
 
 from core.errors import ResourceExhausted
+from core.rpc import blocking
 from core.rpc.blocking import BlockingPool
 
 
@@ -96,5 +97,69 @@ def test_a_cancelled_caller_gives_its_place_back_only_when_the_thread_is_free():
                         break
                     except ResourceExhausted:
                         await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+
+
+def test_fewer_run_at_once_while_the_event_loop_is_late(monkeypatch):
+    async def scenario():
+        with BlockingPool(8, gives_way=True) as pool:
+            monkeypatch.setattr(blocking, "_LATE_SECONDS", -1.0)
+            for expected in (4, 2, 1, 1):
+                await pool.run(int)
+                assert pool.at_once == expected
+            under_way, most = set(), []
+
+            def work(number: int) -> None:
+                under_way.add(number)
+                most.append(len(under_way))
+                under_way.remove(number)
+
+            await asyncio.gather(*(pool.run(work, number) for number in range(50)))
+            assert (len(most), max(most)) == (50, 1)
+            monkeypatch.setattr(blocking, "_LATE_SECONDS", 3600.0)
+            for expected in (2, 3, 4):
+                await pool.run(int)
+                assert pool.at_once == expected
+
+    asyncio.run(scenario())
+
+
+def test_a_function_that_only_waits_holds_up_the_others_for_a_moment(monkeypatch):
+    monkeypatch.setattr(blocking, "_LATE_SECONDS", -1.0)
+    monkeypatch.setattr(blocking, "_PATIENCE_SECONDS", 0.01)
+
+    async def scenario():
+        gate = threading.Event()
+        with BlockingPool(2, gives_way=True) as pool:
+            await pool.run(int)
+            assert pool.at_once == 1
+            waiting = asyncio.ensure_future(pool.run(gate.wait, 20))
+            assert await pool.run(int) == 0
+            assert not waiting.done()
+            gate.set()
+            assert await waiting
+
+    asyncio.run(scenario())
+
+
+def test_who_goes_away_before_his_turn_leaves_it_to_the_next():
+    async def scenario():
+        gate, begun = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            begun.set()
+            assert gate.wait(20)
+
+        with BlockingPool(1) as pool:
+            first = asyncio.ensure_future(pool.run(hold))
+            await asyncio.to_thread(begun.wait, 20)
+            gone, next_one = (asyncio.ensure_future(pool.run(int)) for _ in range(2))
+            await asyncio.sleep(0)
+            gone.cancel()
+            gate.set()
+            await first
+            assert await next_one == 0
+            assert gone.cancelled()
 
     asyncio.run(scenario())
