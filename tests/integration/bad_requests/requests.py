@@ -146,6 +146,10 @@ class RightRequests:
         self._special = special
         self._fresh = itertools.count()
 
+    def name(self, method: str, field: str, value: Any) -> None:
+        """What a method's requests have in a field from now on."""
+        self._special[method] = {**self._special.get(method, {}), field: value}
+
     def of(self, method: MethodDescriptor) -> Message:
         """A new request, with words of its own where they must not be said twice."""
         request = GetMessageClass(method.input_type)()

@@ -8,9 +8,11 @@ well be a strange one, may change a table of its method's own, which is made ane
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +31,8 @@ METHODS = {
     f"{service.name}.{method.name}": method for service in public_services().values() for method in service.methods
 }
 LEAST = 2_000
+#: Every second case is a share that meets each field with half of the values; LEMAN_LONG=1 takes all.
+STEP = 1 if os.environ.get("LEMAN_LONG") else 2
 #: What a bad request may end with: what its caller can mend.
 ALLOWED = {
     *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "PERMISSION_DENIED"),
@@ -36,7 +40,7 @@ ALLOWED = {
 }
 _REASONS = set(errors_pb2.ErrorReason.keys())
 #: Methods whose right request is refused, as what they are about cannot be had with a table of ten rows.
-REFUSED = {"JobService.UpdateJob": "JOB_ENDED"}
+REFUSED = {f"JobService.{name}": "JOB_ENDED" for name in ("PauseJob", "ResumeJob", "UpdateJob")}
 BUNDLE = b"code"
 ROWS = pa.table({"n": pa.array(range(10), pa.int64()), "s": [str(n) for n in range(10)]})
 _INT64 = {"type": "int64"}
@@ -104,7 +108,9 @@ def half(n: int) -> float:
 def _own_table(db: leman.Database, name: str) -> Any:
     if name in db.table_names():
         db.drop_table(name, force=True)
-    db.create_table(name, ROWS).add_columns({"twice": "n * 2"})
+    table = db.create_table(name, ROWS)
+    if name.startswith("CatalogService"):
+        table.add_columns({"twice": "n * 2"})
     return {"database": db.uri, "table": name}
 
 
@@ -122,6 +128,10 @@ def _own_registration(db: leman.Database, _name: str) -> Any:
     return "own"
 
 
+def _own_job(db: leman.Database, _name: str) -> Any:
+    return db.open_table("docs").backfill("twice", progress=False)
+
+
 #: Methods that change what they are about: the field that names it, and what makes it anew and returns that field.
 OWN: dict[str, tuple[str, Callable[[leman.Database, str], Any]]] = {
     "CatalogService.AddColumns": ("table", _own_table),
@@ -129,12 +139,20 @@ OWN: dict[str, tuple[str, Callable[[leman.Database, str], Any]]] = {
     "CatalogService.AlterMaterializedView": ("view", _own_view),
     "CommitService.DropView": ("view", _own_view),
     "DatabaseService.UnregisterDatabase": ("name", _own_registration),
+    "JobService.DeleteJob": ("job_id", _own_job),
     "TableService.AddPlainColumns": ("table", _own_table),
     "TableService.AlterPlainColumns": ("table", _own_table),
     "TableService.DeleteRows": ("table", _own_table),
     "TableService.DropColumns": ("table", _own_table),
     "TableService.DropTable": ("table", _own_table),
     "TableService.RenameTable": ("table", _own_table),
+}
+
+
+#: Those of them after which the same request would be wrong.
+SPOILING = {
+    *("CommitService.DropView", "DatabaseService.UnregisterDatabase", "JobService.DeleteJob", "TableService.DropTable"),
+    *("TableService.AlterPlainColumns", "TableService.DropColumns", "TableService.RenameTable"),
 }
 
 
@@ -156,10 +174,10 @@ class Target:
     pids: object
 
     def renew(self, name: str) -> None:
-        """Make what a method is about anew, where it changes that."""
-        if name in OWN:
-            _, make = OWN[name]
-            make(self.db, name)
+        """Make what a method is about anew, where it has changed that so that the next case could not be right."""
+        if name in SPOILING:
+            field, make = OWN[name]
+            self.requests.name(name, field, make(self.db, name))
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +274,7 @@ def test_bad_messages_get_typed_errors(target, name):
     before = _answers(target, name)
     assert (before.code, before.reason) == _expected(name), before
 
-    cases = bad_messages(method, lambda: target.requests.of(method))
+    cases = islice(bad_messages(method, lambda: target.requests.of(method)), 0, None, STEP)
     assert _flaws(name, cases, lambda body: target.grpc.ask(method, body, rest), target) == []
 
     after = _answers(target, name)
@@ -267,7 +285,7 @@ def test_bad_messages_get_typed_errors(target, name):
 def test_bad_json_gets_typed_errors(target, name):
     method = METHODS[name]
     target.http.close()  # it opens a connection anew; the services may have closed one that was idle
-    cases = bad_json(method, lambda: target.requests.of(method))
+    cases = islice(bad_json(method, lambda: target.requests.of(method)), 0, None, STEP)
     assert _flaws(name, cases, lambda body: target.http.ask(method, body), target) == []
     after = _answers(target, name)
     assert (after.code, after.reason) == _expected(name), after
@@ -276,7 +294,7 @@ def test_bad_json_gets_typed_errors(target, name):
 def test_the_corpus_is_large():
     requests = RightRequests({}, {})
     over_grpc, over_http = (
-        sum(1 for method in METHODS.values() for _ in cases(method, lambda method=method: requests.of(method)))
+        sum(len(list(cases(method, lambda method=method: requests.of(method)))[::STEP]) for method in METHODS.values())
         for cases in (bad_messages, bad_json)
     )
     assert over_grpc >= LEAST
