@@ -13,9 +13,11 @@ import structlog
 from core.config import Settings
 from core.database_roots import DatabaseRoots
 from core.errors import LemanError
+from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
+from core.rpc.registered_databases import registry_place
 from executor.coordination.leases import JobLeases
 from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
@@ -37,6 +39,8 @@ _log = structlog.get_logger(__name__)
 
 #: After so long without a job Spark's classes are archived.
 _ARCHIVE_AFTER_SECONDS = 30.0
+#: The limits of registered databases are read no more often.
+_LEAST_SECONDS = 1.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
@@ -69,6 +73,11 @@ class Executor:
                 await manager.open_database(database)
             except LemanError as error:  # whoever asks for its jobs hears of it
                 _log.error("jobs that were left are not taken over yet", reason=error.reason, error=error.message)
+        asked = self._settings.server
+        if asked.registry:
+            registry = DatabaseRegistry(registry_place(asked))
+            following = manager.follow_limits(registry, max(asked.registry_seconds, _LEAST_SECONDS))
+            self._background.append(asyncio.create_task(following))
         seconds = self._settings.executor.compaction_watch_seconds
         if seconds:
             tables = LanceTables(roots=DatabaseRoots(self._settings.server.database_roots))

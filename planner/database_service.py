@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from core.domain.database import RegisteredDatabase, Registrations, Request, damage_of
+from core.domain.database import NO_LIMITS, DatabaseLimits, RegisteredDatabase, Registrations, Request, damage_of
 from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.open_jobs import open_jobs_of
@@ -16,12 +16,12 @@ from core.locations import is_database_name
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert_labels import labels_from_proto
-from core.rpc.convert_values import timestamp_to_proto
+from core.rpc.convert_values import number_from_proto, timestamp_to_proto
 from core.rpc.request_digest import body_digest
 from leman.v1 import databases_pb2, databases_pb2_grpc
 
 _MOST_DESCRIPTION_BYTES = 1000
-_CHANGEABLE = {"description", "labels"}
+_CHANGEABLE = {"description", "labels", "limits"}
 #: Jobs that a refusal names.
 _JOBS_NAMED = 10
 
@@ -82,7 +82,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
         named = set(request.update_mask.paths)
         if not named or named - _CHANGEABLE:
             raise InvalidArgument(
-                "BAD_UPDATE_MASK", "update_mask names what is changed: description, labels or both", field="update_mask"
+                "BAD_UPDATE_MASK", "update_mask names what is changed: description, labels, limits", field="update_mask"
             )
         name = _given(request.database.name, "database.name")
         changes: dict[str, Any] = {}
@@ -90,6 +90,8 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
             changes["description"] = _description(request.database)
         if "labels" in named:
             changes["labels"] = labels_from_proto(request.database.labels, "database.labels")
+        if "limits" in named:
+            changes["limits"] = _limits(request.database)
         changed = await self._pool.run(self._registry.update, name, lambda before: replace(before, **changes))
         return databases_pb2.UpdateDatabaseResponse(database=_message(changed))
 
@@ -134,6 +136,7 @@ def _database(message: databases_pb2.Database) -> RegisteredDatabase:
         root=_given(message.root, "database.root"),
         description=_description(message),
         labels=labels_from_proto(message.labels, "database.labels"),
+        limits=_limits(message),
         created_at=now,
         updated_at=now,
     )
@@ -150,6 +153,13 @@ def _description(message: databases_pb2.Database) -> str:
     return message.description
 
 
+def _limits(message: databases_pb2.Database) -> DatabaseLimits:
+    return DatabaseLimits(
+        max_running_jobs=number_from_proto(message.limits, "max_running_jobs", default=None),
+        max_waiting_jobs=number_from_proto(message.limits, "max_waiting_jobs", least=0, default=None),
+    )
+
+
 def _given(text: str, field: str) -> str:
     if not text:
         raise InvalidArgument("MISSING_FIELD", f"{field} is empty: fill it", field=field)
@@ -162,6 +172,15 @@ def _message(database: RegisteredDatabase) -> databases_pb2.Database:
         root=database.root,
         description=database.description,
         labels=dict(database.labels),
+        limits=_limits_message(database.limits),
         create_time=timestamp_to_proto(database.created_at),
         update_time=timestamp_to_proto(database.updated_at),
+    )
+
+
+def _limits_message(limits: DatabaseLimits) -> databases_pb2.DatabaseLimits | None:
+    if limits == NO_LIMITS:
+        return None
+    return databases_pb2.DatabaseLimits(
+        max_running_jobs=limits.max_running_jobs, max_waiting_jobs=limits.max_waiting_jobs
     )

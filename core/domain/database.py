@@ -8,6 +8,18 @@ from dataclasses import dataclass, field
 from core.errors import DataLoss, NotFound
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseLimits:
+    """How much of an executor the jobs of a database may take. None: as its settings say."""
+
+    max_running_jobs: int | None = None
+    max_waiting_jobs: int | None = None
+
+
+#: What limits nothing.
+NO_LIMITS = DatabaseLimits()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredDatabase:
     """What is said of a database under its name. Times are seconds since the epoch."""
@@ -17,6 +29,7 @@ class RegisteredDatabase:
     root: str
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    limits: DatabaseLimits = NO_LIMITS
     created_at: float
     updated_at: float
 

@@ -11,6 +11,7 @@ manifest, read at once, and what was written is in the table's history.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 import uuid
@@ -24,7 +25,7 @@ import pyarrow as pa
 from lance.commit import CommitConflictError
 
 from core import keys, sealed_documents
-from core.domain.database import RegisteredDatabase, Registrations, Request
+from core.domain.database import DatabaseLimits, RegisteredDatabase, Registrations, Request
 from core.errors import Aborted, AlreadyExists, NotFound, ResourceExhausted, reused
 from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.opening import has_versions, open_checked
@@ -230,6 +231,7 @@ def _sealed(database: RegisteredDatabase, request: Request) -> str:
         "root": database.root,
         "description": database.description,
         "labels": dict(database.labels),
+        "limits": {name: n for name, n in dataclasses.asdict(database.limits).items() if n is not None},
         "created_at": database.created_at,
         "updated_at": database.updated_at,
         "request": [request.request_id, request.body],
@@ -261,6 +263,7 @@ def _read(name: str, text: str) -> RegisteredDatabase:
         root=str(document["root"]),
         description=str(document["description"]),
         labels={str(key): str(value) for key, value in document["labels"].items()},
+        limits=DatabaseLimits(**{str(limit): int(n) for limit, n in document["limits"].items()}),
         created_at=float(document["created_at"]),
         updated_at=float(document["updated_at"]),
     )

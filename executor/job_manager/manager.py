@@ -12,9 +12,11 @@ import structlog
 
 from core.domain.job import OPEN, Job, JobEvent, JobRequest, JobState, StoredRowError, deleted
 from core.errors import FailedPrecondition, LemanError, Unavailable
+from executor.job_manager import registered_limits
 from executor.job_manager.admission import Admission
 from executor.job_manager.pauses import Pauses, run_here
 from executor.job_manager.queries import JobQueries
+from executor.job_manager.registered_limits import Registry
 from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
 from executor.job_manager.takeovers import Takeovers
@@ -35,6 +37,7 @@ class JobManager:
         self._running = shared.running
         self._store = shared.store
         self._leases = shared.leases
+        self._limits = shared.limits
         self._supervisor = Supervisor(shared)
         self._takeovers = Takeovers(shared, self._supervisor)
         self._queries = JobQueries(self._takeovers, shared.running)
@@ -54,6 +57,14 @@ class JobManager:
     async def open_database(self, path: str) -> None:
         """Open a database, and take over the jobs that a dead executor left in it."""
         await self._takeovers.open(path)
+
+    async def follow_limits(self, registry: Registry, seconds: float) -> None:
+        """Go by the limits of registered databases, read every so many seconds, until it is cancelled."""
+        await registered_limits.follow(registry, self._limits, seconds, self._limits_changed)
+
+    def _limits_changed(self) -> None:
+        self._supervisor.queue.look_again()
+        self._supervisor.tell_places()
 
     async def create(
         self, request: JobRequest, request_id: str, *, body: str = "", attributes: JobAttributes = USUAL

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from executor.coordination.leases import JobLeases
 from executor.job_manager.job_databases import JobDatabases
 from executor.job_manager.job_store import HistoryJobStore
+from executor.job_manager.registered_limits import RegisteredLimits
 from executor.job_manager.running_jobs import RunningJobs
 from executor.jobs.job_environment import JobEnvironment
 
@@ -20,3 +21,4 @@ class Shared:
     running: RunningJobs
     store: HistoryJobStore
     leases: JobLeases
+    limits: RegisteredLimits = field(default_factory=RegisteredLimits)

@@ -49,9 +49,10 @@ class Supervisor:
             running=limits.max_running_jobs,
             per_database=limits.max_running_jobs_per_database,
             per_caller=limits.max_running_jobs_per_caller,
+            of_database=shared.limits.running,
         )
         waits = limits.max_waiting_jobs, limits.max_waiting_jobs_per_caller
-        self.queue = JobQueue(turns, *waits, self._seconds_left)
+        self.queue = JobQueue(turns, *waits, self._seconds_left, shared.limits.waiting)
 
     def run_of(self, job: Job) -> JobRun:
         """Return a run of the job that belongs to this executor."""

@@ -59,6 +59,13 @@ class TurnLimits:
     running: int
     per_database: int = 0
     per_caller: int = 0
+    of_database: Callable[[str], int | None] = lambda _: None
+    """The limit of a database that has one of its own, in place of `per_database`; it may change."""
+
+    def database(self, database: str) -> int:
+        """Return how many jobs of a database may run at once; 0: no limit of its own."""
+        own = self.of_database(database)
+        return self.per_database if own is None else own
 
 
 #: How many seconds a job takes, or still takes; None: not known.
@@ -142,12 +149,16 @@ class FairOrder:
         """Return how many jobs of a caller wait."""
         return self._waiting_of[caller]
 
+    def waiting_in(self, database: str) -> int:
+        """Return how many jobs of a database wait."""
+        return self._in_line[(database,)]
+
     def may_run(self, job: QueuedJob) -> bool:
         """Tell whether the limits let one more job of this database and caller run."""
         return len(self._running) < self._limits.running and self._may(job.database) and self._may_for(job.caller)
 
     def _may(self, database: str) -> bool:
-        most = self._limits.per_database
+        most = self._limits.database(database)
         return not most or self._at_work[(database,)] < most
 
     def _may_for(self, caller: str) -> bool:

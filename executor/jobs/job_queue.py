@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from core.errors import ResourceExhausted
 from executor.jobs.fair_order import Duration, FairOrder, QueuedJob, TurnLimits
@@ -21,6 +21,7 @@ class JobQueue:
         limits: How many have their turn at once.
         most_waiting: So many more may wait for it.
         most_waiting_per_caller: So many of one caller; 0: no limit of its own.
+        most_waiting_in: So many of a database; None: no limit of its own.
         duration: What is known of how long a job takes.
     """
 
@@ -30,10 +31,12 @@ class JobQueue:
         most_waiting: int,
         most_waiting_per_caller: int = 0,
         duration: Duration = lambda _: None,
+        most_waiting_in: Callable[[str], int | None] = lambda _: None,
     ) -> None:
         self._order = FairOrder(limits)
         self._most_waiting = most_waiting
         self._most_waiting_per_caller = most_waiting_per_caller
+        self._most_waiting_in = most_waiting_in
         self._duration = duration
         self._turns: dict[str, asyncio.Future[bool]] = {}
         self._closed = False
@@ -46,7 +49,7 @@ class JobQueue:
 
         Raises:
             ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free;
-                TOO_MANY_WAITING_JOBS – as many jobs of this caller wait as may.
+                TOO_MANY_WAITING_JOBS – as many jobs of this caller, or of this database, wait as may.
         """
         if self._order.may_run(job):
             return
@@ -57,6 +60,14 @@ class JobQueue:
             raise ResourceExhausted(
                 "TOO_MANY_WAITING_JOBS",
                 f"{own} jobs of {whose} wait, as many as may: wait until some have had their turn, or cancel them",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        most, of_database = self._most_waiting_in(job.database), self._order.waiting_in(job.database)
+        if most is not None and of_database >= most:
+            raise ResourceExhausted(
+                "TOO_MANY_WAITING_JOBS",
+                f"{of_database} jobs of {job.database} wait, as many as its registration allows: wait until some have "
+                "had their turn, or cancel them",
                 retry_after_seconds=_RETRY_SECONDS,
             )
         if waiting >= self._most_waiting:
@@ -92,6 +103,10 @@ class JobQueue:
         turn = self._turns.pop(job_id, None)
         if turn is not None and not turn.done():
             turn.set_result(False)
+        self._give_turns()
+
+    def look_again(self) -> None:
+        """Give turns to jobs that may run by now, as limits are others than they were."""
         self._give_turns()
 
     def prioritise(self, job_id: str, priority: int) -> None:

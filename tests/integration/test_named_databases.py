@@ -20,8 +20,10 @@ import pytest
 import leman
 from commit_coordinator import app as coordinator_app
 from core.config import Peers, Server, Settings
+from core.domain.database import DatabaseLimits, RegisteredDatabase, Request
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
+from core.lance_io.database_registry import DatabaseRegistry
 from core.rpc import audit
 from core.rpc.server import start_server
 from executor.jobs.job_history import JobHistory
@@ -142,6 +144,13 @@ def test_a_database_is_registered_described_changed_and_unregistered(up, registe
     for name in ("a b", "-a", "x" * 64, "a/b"):
         assert reason_of(registered.register, name, "/other") == ("InvalidArgument", "BAD_DATABASE_NAME")
     assert reason_of(registered.register, "big", "/other", description="x" * 1001) == ("InvalidArgument", "BAD_TEXT")
+    limited = registered.update("lake", limits=leman.DatabaseLimits(max_running_jobs=2))
+    assert limited.limits == leman.DatabaseLimits(2, None) == registered.get("lake").limits
+    assert registered.update("lake", description="x").limits == limited.limits
+    assert registered.update("lake", limits=leman.DatabaseLimits(max_waiting_jobs=0)).limits.max_waiting_jobs == 0
+    assert registered.update("lake", limits=leman.DatabaseLimits()).limits == leman.DatabaseLimits()
+    with pytest.raises(ValueError, match="max_running_jobs"):
+        registered.register("big", "/other", limits=leman.DatabaseLimits(max_running_jobs=0))
     assert reason_of(registered.register, "big", "/other", labels={"": "x"}) == ("InvalidArgument", "BAD_LABEL")
 
 
@@ -284,19 +293,39 @@ def test_registered_databases_alone(tmp_path):
             assert reason_of(db.create_table, "docs", {"n": [1]})[1] == "DATABASE_NOT_ALLOWED"
 
 
+def held_by(path: Path):
+    """A function that waits for a file."""
+
+    def held(n: int) -> int:
+        import time
+
+        while not path.exists():
+            time.sleep(0.01)
+        return n
+
+    return held
+
+
 def test_jobs_of_a_named_database(tmp_path):
     """All three services, as they run: a column and a view are computed in a database that only its name tells of."""
+    limits = DatabaseLimits(max_running_jobs=1, max_waiting_jobs=0)
+    lake = RegisteredDatabase(name="lake", root=f"{tmp_path}/lake", limits=limits, created_at=1.0, updated_at=1.0)
+    DatabaseRegistry(str(tmp_path / "registry")).register(lake, Request("", ""))
     running = start_system(tmp_path / "own", LEMAN_SERVER__REGISTRY=str(tmp_path / "registry"))
     try:
         endpoint, token = str(running.service["executor"]), str(running.service["token"])
-        with leman.databases(endpoint, token=token) as registered:
-            registered.register("lake", tmp_path / "lake")
         with leman.connect(endpoint, database="lake", token=token) as db:
             docs = db.create_table("docs", {"n": [1, 2, 3]})
             docs.add_columns({"twice": "n * 2"})
             docs.backfill("twice", progress=False)
             view = docs.search(None).where("n > 1").create_materialized_view(db, "large")
             assert view.refresh(progress=False).rows_added == 2
+            docs.add_columns({"held": leman.udf(version="1", data_type=pa.int64())(held_by(tmp_path / "go"))})
+            holding = docs.backfill_async("held")
+            with pytest.raises(errors.ResourceExhausted, match="as its registration allows"):
+                view.refresh_async()
+            (tmp_path / "go").touch()
+            holding.result(60)
         with grpc.insecure_channel(endpoint) as channel:
             jobs, metadata = jobs_pb2_grpc.JobServiceStub(channel), (("authorization", f"Bearer {token}"),)
             spec = planner_pb2.BackfillSpec(table={"database": "lake", "table": "docs"}, column="twice")
@@ -308,7 +337,7 @@ def test_jobs_of_a_named_database(tmp_path):
         assert job.backfill.table.database == f"{tmp_path}/lake", "answers name the place"
         assert again.job_id == job.job_id, "a name and its root are one database, also for request ids"
         assert {found.job_id for found in listed} >= {job.job_id}
-        assert len(listed) == 3
+        assert len(listed) == 4
     finally:
         stop_system(running)
 

@@ -17,7 +17,7 @@
 from leman._backfill import BackfillParameters
 from leman._connect import connect, databases
 from leman._database import Database
-from leman._databases import DatabaseInfo, Databases
+from leman._databases import DatabaseInfo, DatabaseLimits, Databases
 from leman._future import JobFuture
 from leman._garbage import CheckpointCollection, StoredFile
 from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
@@ -49,6 +49,7 @@ __all__ = [
     "ComputedColumn",
     "Database",
     "DatabaseInfo",
+    "DatabaseLimits",
     "Databases",
     "ErrorHandlingConfig",
     "Fail",

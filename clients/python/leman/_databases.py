@@ -15,9 +15,19 @@ from leman._job_attributes import check_labels
 from leman._names import check_name, database_uri
 from leman._paging import pages
 from leman._tracebacks import boundary, warn
-from leman._wire_values import time
+from leman._view_wire import count
+from leman._wire_values import given, time
 from leman.errors import InvalidArgument
 from leman.v1 import databases_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLimits:
+    """How many jobs of a database an executor runs at once, and how many may wait for their turn. None: as its settings
+    say."""
+
+    max_running_jobs: int | None = None
+    max_waiting_jobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,7 @@ class DatabaseInfo:
     root: str
     description: str
     labels: dict[str, str]
+    limits: DatabaseLimits
     created_at: datetime.datetime
     updated_at: datetime.datetime
 
@@ -78,6 +89,7 @@ class Databases:
         *,
         description: str = "",
         labels: Mapping[str, str] | None = None,
+        limits: DatabaseLimits | None = None,
     ) -> DatabaseInfo:
         """Give a database a name: 1 to 63 letters, digits, `-` and `_`. `root`: its path or uri, as the services reach
         it; it need not be there yet.
@@ -90,20 +102,26 @@ class Databases:
             root=database_uri(root),
             description=description,
             labels=check_labels(labels),
+            limits=None if limits is None else _limits_message(limits),
         )
         request = databases_pb2.RegisterDatabaseRequest(database=wanted, request_id=uuid.uuid4().hex)
         return _info(self._services.databases.RegisterDatabase(request).database)
 
     @boundary
     def update(
-        self, name: str, *, description: str | None = None, labels: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limits: DatabaseLimits | None = None,
     ) -> DatabaseInfo:
-        """Change what is said of a database; what is None stays. `labels`: all that it is to have.
+        """Change what is said of a database; what is None stays. `labels`, `limits`: all that it is to have.
 
         Raises NotFound (DATABASE_NOT_REGISTERED), InvalidArgument.
         """
-        if description is None and labels is None:
-            raise InvalidArgument("give description=, labels= or both")
+        if description is None and labels is None and limits is None:
+            raise InvalidArgument("give description=, labels= or limits=")
         request = databases_pb2.UpdateDatabaseRequest()
         request.database.name = check_name(name, "database")
         if description is not None:
@@ -112,6 +130,9 @@ class Databases:
         if labels is not None:
             request.database.labels.update(check_labels(labels))
             request.update_mask.paths.append("labels")
+        if limits is not None:
+            request.database.limits.CopyFrom(_limits_message(limits))
+            request.update_mask.paths.append("limits")
         return _info(self._services.databases.UpdateDatabase(request).database)
 
     @boundary
@@ -138,6 +159,15 @@ def _info(message: databases_pb2.Database) -> DatabaseInfo:
         message.root,
         message.description,
         dict(message.labels),
+        DatabaseLimits(given(message.limits, "max_running_jobs"), given(message.limits, "max_waiting_jobs")),
         time(message.create_time),
         time(message.update_time),
+    )
+
+
+def _limits_message(limits: DatabaseLimits) -> databases_pb2.DatabaseLimits:
+    """Limits on the wire. Raises InvalidArgument."""
+    return databases_pb2.DatabaseLimits(
+        max_running_jobs=count("max_running_jobs", limits.max_running_jobs, bits=31),
+        max_waiting_jobs=count("max_waiting_jobs", limits.max_waiting_jobs, least=0, bits=31),
     )

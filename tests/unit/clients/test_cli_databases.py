@@ -20,25 +20,17 @@ def databases(fake):  # noqa: F811
 
 
 def test_register_sends_what_is_said(run, fake, databases):  # noqa: F811
-    said = ("--description", "documents", "--label", "team=search", "--label", "tier=1")
+    said = ("--description", "documents", "--label", "team=search", "--label", "tier=1", "--max-running-jobs", "2")
     code, out, _ = run("databases", "register", "lake", "s3://bucket/lake/", *said)
     assert code == 0
-    assert out.split() == [
-        "database",
-        "root",
-        "labels",
-        "description",
-        "lake",
-        "s3://bucket/lake",
-        "team=search",
-        "tier=1",
-        "documents",
-    ]
+    assert out.splitlines()[0].split("  ")[0] == "database"
+    assert out.splitlines()[1].split() == ["lake", "s3://bucket/lake", "team=search", "tier=1", "2", "documents"]
     (request,) = fake.named("RegisterDatabase")
     assert request.request_id
     sent = request.database
     assert (sent.name, sent.root, sent.description) == ("lake", "s3://bucket/lake", "documents")
     assert dict(sent.labels) == {"team": "search", "tier": "1"}
+    assert (sent.limits.max_running_jobs, sent.limits.HasField("max_waiting_jobs")) == (2, False)
 
 
 def test_ls_and_show(run, databases):  # noqa: F811
@@ -56,10 +48,13 @@ def test_ls_and_show(run, databases):  # noqa: F811
 def test_update_changes_what_is_given(run, fake, databases):  # noqa: F811
     run("databases", "update", "lake", "--description", "x")
     run("databases", "update", "lake", "--label", "a=b")
-    assert [list(request.update_mask.paths) for request in fake.named("UpdateDatabase")] == [
-        ["description"],
-        ["labels"],
-    ]
+    run("databases", "update", "lake", "--max-waiting-jobs", "0")
+    sent = fake.named("UpdateDatabase")
+    assert [list(request.update_mask.paths) for request in sent] == [["description"], ["labels"], ["limits"]]
+    assert (sent[2].database.limits.HasField("max_running_jobs"), sent[2].database.limits.max_waiting_jobs) == (
+        False,
+        0,
+    )
     code, _, err = run("databases", "update", "lake")
     assert code == 2
     assert "description" in err

@@ -7,15 +7,19 @@ from typing import Annotated
 
 import typer
 
-from leman._databases import DatabaseInfo
+from leman._databases import DatabaseInfo, DatabaseLimits
 from leman.cli._options import JsonOption, LabelOption, TlsOption, TokenOption, connect_registry, labels_of
 from leman.cli._output import note, print_json, print_line, print_table
+
+_HEADINGS = ("database", "root", "labels", "jobs at once", "jobs waiting", "description")
 
 databases = typer.Typer(help="Registers, lists, shows and unregisters databases by name.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the database.")]
 RemoteOption = Annotated[str, typer.Option("--endpoint", help="host:port of running services.")]
 DescriptionOption = Annotated[str | None, typer.Option(help="What people should know of it.")]
+RunningOption = Annotated[int | None, typer.Option(min=1, help="Jobs of it that an executor runs at once.")]
+WaitingOption = Annotated[int | None, typer.Option(min=0, help="Jobs of it that may wait for their turn.")]
 
 
 @databases.command("ls")
@@ -31,7 +35,7 @@ def databases_ls(
     if as_json:
         print_json(found)
         return
-    print_table(("database", "root", "labels", "description"), [_row(database) for database in found])
+    print_table(_HEADINGS, [_row(database) for database in found])
 
 
 @databases.command("show")
@@ -49,39 +53,45 @@ def databases_show(
 
 
 @databases.command("register")
-def databases_register(
+def databases_register(  # noqa: PLR0913 - a command's options, all by name
     name: NameArgument,
     root: Annotated[str, typer.Argument(metavar="ROOT", help="Path or uri of the database, as the services reach it.")],
     *,
     description: DescriptionOption = None,
     label: LabelOption = None,
+    max_running_jobs: RunningOption = None,
+    max_waiting_jobs: WaitingOption = None,
     endpoint: RemoteOption,
     token: TokenOption = None,
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Give a database a name."""
-    labels = labels_of(label)
+    labels, limits = labels_of(label), DatabaseLimits(max_running_jobs, max_waiting_jobs)
     with connect_registry(endpoint, token, tls_ca) as registered:
-        found = registered.register(name, root, description=description or "", labels=labels)
+        found = registered.register(name, root, description=description or "", labels=labels, limits=limits)
     _show(found, as_json=as_json)
 
 
 @databases.command("update")
-def databases_update(
+def databases_update(  # noqa: PLR0913 - a command's options, all by name
     name: NameArgument,
     *,
     description: DescriptionOption = None,
     label: LabelOption = None,
+    max_running_jobs: RunningOption = None,
+    max_waiting_jobs: WaitingOption = None,
     endpoint: RemoteOption,
     token: TokenOption = None,
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change the description of a database, or its labels: all that it is to have."""
+    """Change the description of a database, its labels or its limits: all labels or limits that it is to have."""
     labels = labels_of(label) if label is not None else None
+    limited = max_running_jobs is not None or max_waiting_jobs is not None
+    limits = DatabaseLimits(max_running_jobs, max_waiting_jobs) if limited else None
     with connect_registry(endpoint, token, tls_ca) as registered:
-        found = registered.update(name, description=description, labels=labels)
+        found = registered.update(name, description=description, labels=labels, limits=limits)
     _show(found, as_json=as_json)
 
 
@@ -104,9 +114,10 @@ def _show(database: DatabaseInfo, *, as_json: bool) -> None:
     if as_json:
         print_json(database)
     else:
-        print_table(("database", "root", "labels", "description"), [_row(database)])
+        print_table(_HEADINGS, [_row(database)])
 
 
-def _row(database: DatabaseInfo) -> tuple[str, str, str, str]:
+def _row(database: DatabaseInfo) -> tuple[object, ...]:
     labels = " ".join(f"{key}={value}" for key, value in sorted(database.labels.items()))
-    return database.name, database.root, labels, database.description
+    limits = database.limits
+    return database.name, database.root, labels, limits.max_running_jobs, limits.max_waiting_jobs, database.description

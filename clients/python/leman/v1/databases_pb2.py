@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18leman/v1/databases.proto\x12\x08leman.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleman/v1/annotations.proto\"\xfc\x01\n\x08\x44\x61tabase\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04root\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12.\n\x06labels\x18\x04 \x03(\x0b\x32\x1e.leman.v1.Database.LabelsEntry\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"S\n\x17RegisterDatabaseRequest\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"@\n\x18RegisterDatabaseResponse\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\"\"\n\x12GetDatabaseRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x13GetDatabaseResponse\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\"=\n\x14ListDatabasesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"i\n\x15ListDatabasesResponse\x12%\n\tdatabases\x18\x01 \x03(\x0b\x32\x12.leman.v1.Database\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\"n\n\x15UpdateDatabaseRequest\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\">\n\x16UpdateDatabaseResponse\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\"L\n\x19UnregisterDatabaseRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x1c\n\x1aUnregisterDatabaseResponse2\xf1\x03\n\x0f\x44\x61tabaseService\x12\x61\n\x10RegisterDatabase\x12!.leman.v1.RegisterDatabaseRequest\x1a\".leman.v1.RegisterDatabaseResponse\"\x06\xb2\xde\"\x02\x08\x04\x12U\n\x0bGetDatabase\x12\x1c.leman.v1.GetDatabaseRequest\x1a\x1d.leman.v1.GetDatabaseResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12[\n\rListDatabases\x12\x1e.leman.v1.ListDatabasesRequest\x1a\x1f.leman.v1.ListDatabasesResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12^\n\x0eUpdateDatabase\x12\x1f.leman.v1.UpdateDatabaseRequest\x1a .leman.v1.UpdateDatabaseResponse\"\t\x90\x02\x02\xb2\xde\"\x02\x08\x04\x12g\n\x12UnregisterDatabase\x12#.leman.v1.UnregisterDatabaseRequest\x1a$.leman.v1.UnregisterDatabaseResponse\"\x06\xb2\xde\"\x02\x08\x04\x42g\n\x0c\x64\x65v.leman.v1B\x0e\x44\x61tabasesProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18leman/v1/databases.proto\x12\x08leman.v1\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleman/v1/annotations.proto\"\xa6\x02\n\x08\x44\x61tabase\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04root\x18\x02 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12.\n\x06labels\x18\x04 \x03(\x0b\x32\x1e.leman.v1.Database.LabelsEntry\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12(\n\x06limits\x18\x07 \x01(\x0b\x32\x18.leman.v1.DatabaseLimits\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"x\n\x0e\x44\x61tabaseLimits\x12\x1d\n\x10max_running_jobs\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x1d\n\x10max_waiting_jobs\x18\x02 \x01(\x05H\x01\x88\x01\x01\x42\x13\n\x11_max_running_jobsB\x13\n\x11_max_waiting_jobs\"S\n\x17RegisterDatabaseRequest\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"@\n\x18RegisterDatabaseResponse\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\"\"\n\x12GetDatabaseRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\";\n\x13GetDatabaseResponse\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\"=\n\x14ListDatabasesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"i\n\x15ListDatabasesResponse\x12%\n\tdatabases\x18\x01 \x03(\x0b\x32\x12.leman.v1.Database\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x10\n\x08warnings\x18\x03 \x03(\t\"n\n\x15UpdateDatabaseRequest\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\">\n\x16UpdateDatabaseResponse\x12$\n\x08\x64\x61tabase\x18\x01 \x01(\x0b\x32\x12.leman.v1.Database\"L\n\x19UnregisterDatabaseRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x1c\n\x1aUnregisterDatabaseResponse2\xf1\x03\n\x0f\x44\x61tabaseService\x12\x61\n\x10RegisterDatabase\x12!.leman.v1.RegisterDatabaseRequest\x1a\".leman.v1.RegisterDatabaseResponse\"\x06\xb2\xde\"\x02\x08\x04\x12U\n\x0bGetDatabase\x12\x1c.leman.v1.GetDatabaseRequest\x1a\x1d.leman.v1.GetDatabaseResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12[\n\rListDatabases\x12\x1e.leman.v1.ListDatabasesRequest\x1a\x1f.leman.v1.ListDatabasesResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12^\n\x0eUpdateDatabase\x12\x1f.leman.v1.UpdateDatabaseRequest\x1a .leman.v1.UpdateDatabaseResponse\"\t\x90\x02\x02\xb2\xde\"\x02\x08\x04\x12g\n\x12UnregisterDatabase\x12#.leman.v1.UnregisterDatabaseRequest\x1a$.leman.v1.UnregisterDatabaseResponse\"\x06\xb2\xde\"\x02\x08\x04\x42g\n\x0c\x64\x65v.leman.v1B\x0e\x44\x61tabasesProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,29 +48,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DATABASESERVICE'].methods_by_name['UnregisterDatabase']._loaded_options = None
   _globals['_DATABASESERVICE'].methods_by_name['UnregisterDatabase']._serialized_options = b'\262\336\"\002\010\004'
   _globals['_DATABASE']._serialized_start=134
-  _globals['_DATABASE']._serialized_end=386
-  _globals['_DATABASE_LABELSENTRY']._serialized_start=341
-  _globals['_DATABASE_LABELSENTRY']._serialized_end=386
-  _globals['_REGISTERDATABASEREQUEST']._serialized_start=388
-  _globals['_REGISTERDATABASEREQUEST']._serialized_end=471
-  _globals['_REGISTERDATABASERESPONSE']._serialized_start=473
-  _globals['_REGISTERDATABASERESPONSE']._serialized_end=537
-  _globals['_GETDATABASEREQUEST']._serialized_start=539
-  _globals['_GETDATABASEREQUEST']._serialized_end=573
-  _globals['_GETDATABASERESPONSE']._serialized_start=575
-  _globals['_GETDATABASERESPONSE']._serialized_end=634
-  _globals['_LISTDATABASESREQUEST']._serialized_start=636
-  _globals['_LISTDATABASESREQUEST']._serialized_end=697
-  _globals['_LISTDATABASESRESPONSE']._serialized_start=699
-  _globals['_LISTDATABASESRESPONSE']._serialized_end=804
-  _globals['_UPDATEDATABASEREQUEST']._serialized_start=806
-  _globals['_UPDATEDATABASEREQUEST']._serialized_end=916
-  _globals['_UPDATEDATABASERESPONSE']._serialized_start=918
-  _globals['_UPDATEDATABASERESPONSE']._serialized_end=980
-  _globals['_UNREGISTERDATABASEREQUEST']._serialized_start=982
-  _globals['_UNREGISTERDATABASEREQUEST']._serialized_end=1058
-  _globals['_UNREGISTERDATABASERESPONSE']._serialized_start=1060
-  _globals['_UNREGISTERDATABASERESPONSE']._serialized_end=1088
-  _globals['_DATABASESERVICE']._serialized_start=1091
-  _globals['_DATABASESERVICE']._serialized_end=1588
+  _globals['_DATABASE']._serialized_end=428
+  _globals['_DATABASE_LABELSENTRY']._serialized_start=383
+  _globals['_DATABASE_LABELSENTRY']._serialized_end=428
+  _globals['_DATABASELIMITS']._serialized_start=430
+  _globals['_DATABASELIMITS']._serialized_end=550
+  _globals['_REGISTERDATABASEREQUEST']._serialized_start=552
+  _globals['_REGISTERDATABASEREQUEST']._serialized_end=635
+  _globals['_REGISTERDATABASERESPONSE']._serialized_start=637
+  _globals['_REGISTERDATABASERESPONSE']._serialized_end=701
+  _globals['_GETDATABASEREQUEST']._serialized_start=703
+  _globals['_GETDATABASEREQUEST']._serialized_end=737
+  _globals['_GETDATABASERESPONSE']._serialized_start=739
+  _globals['_GETDATABASERESPONSE']._serialized_end=798
+  _globals['_LISTDATABASESREQUEST']._serialized_start=800
+  _globals['_LISTDATABASESREQUEST']._serialized_end=861
+  _globals['_LISTDATABASESRESPONSE']._serialized_start=863
+  _globals['_LISTDATABASESRESPONSE']._serialized_end=968
+  _globals['_UPDATEDATABASEREQUEST']._serialized_start=970
+  _globals['_UPDATEDATABASEREQUEST']._serialized_end=1080
+  _globals['_UPDATEDATABASERESPONSE']._serialized_start=1082
+  _globals['_UPDATEDATABASERESPONSE']._serialized_end=1144
+  _globals['_UNREGISTERDATABASEREQUEST']._serialized_start=1146
+  _globals['_UNREGISTERDATABASEREQUEST']._serialized_end=1222
+  _globals['_UNREGISTERDATABASERESPONSE']._serialized_start=1224
+  _globals['_UNREGISTERDATABASERESPONSE']._serialized_end=1252
+  _globals['_DATABASESERVICE']._serialized_start=1255
+  _globals['_DATABASESERVICE']._serialized_end=1752
 # @@protoc_insertion_point(module_scope)

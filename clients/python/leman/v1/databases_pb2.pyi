@@ -52,6 +52,7 @@ class Database(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 63 letters, digits, `-` and `_`, the first a letter or a digit. Case counts."""
     root: _builtins.str
@@ -70,6 +71,10 @@ class Database(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """When what is said of it was changed last. Not read in requests."""
 
+    @_builtins.property
+    def limits(self) -> Global___DatabaseLimits:
+        """How much of an executor its jobs may take."""
+
     def __init__(
         self,
         *,
@@ -79,14 +84,54 @@ class Database(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
+        limits: Global___DatabaseLimits | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "update_time", b"update_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "limits", b"limits", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "description", b"description", "labels", b"labels", "name", b"name", "root", b"root", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "description", b"description", "labels", b"labels", "limits", b"limits", "name", b"name", "root", b"root", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Database: _TypeAlias = Database  # noqa: Y015
+
+@_typing.final
+class DatabaseLimits(_message.Message):
+    """How much of an executor the jobs of a database may take. What is set holds in place of the executor's own settings for
+    all databases, some seconds after it was set. Jobs that run already go on.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_RUNNING_JOBS_FIELD_NUMBER: _builtins.int
+    MAX_WAITING_JOBS_FIELD_NUMBER: _builtins.int
+    max_running_jobs: _builtins.int
+    """Jobs that run at once, 1 or more; more wait, and let those of other databases go first. Never more than the executor
+    runs in all. Unset: LEMAN_EXECUTOR__MAX_RUNNING_JOBS_PER_DATABASE.
+    """
+    max_waiting_jobs: _builtins.int
+    """Jobs that may wait for their turn, 0 or more; one more is refused (TOO_MANY_WAITING_JOBS). Unset: as many as there is
+    room for.
+    """
+    def __init__(
+        self,
+        *,
+        max_running_jobs: _builtins.int | None = ...,
+        max_waiting_jobs: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_running_jobs", b"_max_running_jobs", "_max_waiting_jobs", b"_max_waiting_jobs", "max_running_jobs", b"max_running_jobs", "max_waiting_jobs", b"max_waiting_jobs"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_running_jobs", b"_max_running_jobs", "_max_waiting_jobs", b"_max_waiting_jobs", "max_running_jobs", b"max_running_jobs", "max_waiting_jobs", b"max_waiting_jobs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_running_jobs: _TypeAlias = _typing.Literal["max_running_jobs"]  # noqa: Y015
+    _WhichOneofArgType__max_running_jobs: _TypeAlias = _typing.Literal["_max_running_jobs", b"_max_running_jobs"]  # noqa: Y015
+    _WhichOneofReturnType__max_waiting_jobs: _TypeAlias = _typing.Literal["max_waiting_jobs"]  # noqa: Y015
+    _WhichOneofArgType__max_waiting_jobs: _TypeAlias = _typing.Literal["_max_waiting_jobs", b"_max_waiting_jobs"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_running_jobs) -> _WhichOneofReturnType__max_running_jobs | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_waiting_jobs) -> _WhichOneofReturnType__max_waiting_jobs | None: ...
+
+Global___DatabaseLimits: _TypeAlias = DatabaseLimits  # noqa: Y015
 
 @_typing.final
 class RegisterDatabaseRequest(_message.Message):
@@ -262,7 +307,7 @@ class UpdateDatabaseRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """What is changed: `description`, `labels`."""
+        """What is changed: `description`, `labels`, `limits`; each as a whole."""
 
     def __init__(
         self,

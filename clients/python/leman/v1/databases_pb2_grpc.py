@@ -113,8 +113,9 @@ class DatabaseServiceServicer(object):
         first table.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT): a
-        name, a root, a label or a description that no database can have; mend the field that BadRequest names.
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
+        BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; mend the field that
+        BadRequest names.
         * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
         * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
         another name, or use the one that the message tells.
@@ -154,8 +155,8 @@ class DatabaseServiceServicer(object):
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `description`,
-        `labels` or both.
-        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT): as for RegisterDatabase.
+        `labels` or `limits`.
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_LABEL, BAD_TEXT, BAD_NUMBER): as for RegisterDatabase.
         * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database has this name; check it, or register one.
         * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored of it is not what was written; register it again, which heals it.
         * `ABORTED` (CONFLICT): others wrote to the registry at the same time, again and again; send the call again.

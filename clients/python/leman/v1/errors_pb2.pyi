@@ -188,7 +188,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A column cannot be computed from itself; name other columns in `input_columns`."""
     IS_A_VIEW: _ErrorReason.ValueType  # 69
     """A view gets its rows and columns from its query; refresh it, or make another view."""
-    JOB_CANCELLING: _ErrorReason.ValueType  # 183
+    JOB_CANCELLING: _ErrorReason.ValueType  # 177
     """The job was asked to stop for good."""
     JOB_ENDED: _ErrorReason.ValueType  # 70
     """The job has ended, and stays as it is."""
@@ -325,12 +325,12 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The storage cannot be reached."""
     WORKERS_CANNOT_REACH_DRIVER: _ErrorReason.ValueType  # 132
     """Spark's workers cannot call the executor back; set the addresses that the message names."""
-    CALLER_RATE: _ErrorReason.ValueType  # 180
+    CALLER_RATE: _ErrorReason.ValueType  # 174
     """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay, where there is one.
 
     The caller makes too many calls a second.
     """
-    CALLER_STREAMS: _ErrorReason.ValueType  # 181
+    CALLER_STREAMS: _ErrorReason.ValueType  # 175
     """The caller has too many streams open; end one."""
     CLUSTER_BUSY: _ErrorReason.ValueType  # 133
     """Others have the cluster's cores."""
@@ -352,8 +352,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Too many calls read rows at once."""
     TOO_MANY_UPLOADS: _ErrorReason.ValueType  # 140
     """Too many calls send rows or bundles at once."""
-    TOO_MANY_WAITING_JOBS: _ErrorReason.ValueType  # 182
-    """Too many jobs of the caller wait for their turn."""
+    TOO_MANY_WAITING_JOBS: _ErrorReason.ValueType  # 176
+    """Too many jobs of the caller, or of the database, wait for their turn."""
     BINDING_DAMAGED: _ErrorReason.ValueType  # 141
     """What is stored is not what was written. DATA_LOSS.
 
@@ -592,7 +592,7 @@ INPUT_IS_OUTPUT: ErrorReason.ValueType  # 68
 """A column cannot be computed from itself; name other columns in `input_columns`."""
 IS_A_VIEW: ErrorReason.ValueType  # 69
 """A view gets its rows and columns from its query; refresh it, or make another view."""
-JOB_CANCELLING: ErrorReason.ValueType  # 183
+JOB_CANCELLING: ErrorReason.ValueType  # 177
 """The job was asked to stop for good."""
 JOB_ENDED: ErrorReason.ValueType  # 70
 """The job has ended, and stays as it is."""
@@ -729,12 +729,12 @@ STORE_UNAVAILABLE: ErrorReason.ValueType  # 131
 """The storage cannot be reached."""
 WORKERS_CANNOT_REACH_DRIVER: ErrorReason.ValueType  # 132
 """Spark's workers cannot call the executor back; set the addresses that the message names."""
-CALLER_RATE: ErrorReason.ValueType  # 180
+CALLER_RATE: ErrorReason.ValueType  # 174
 """There is too much to do. RESOURCE_EXHAUSTED: send the call again after RetryInfo's delay, where there is one.
 
 The caller makes too many calls a second.
 """
-CALLER_STREAMS: ErrorReason.ValueType  # 181
+CALLER_STREAMS: ErrorReason.ValueType  # 175
 """The caller has too many streams open; end one."""
 CLUSTER_BUSY: ErrorReason.ValueType  # 133
 """Others have the cluster's cores."""
@@ -756,8 +756,8 @@ TOO_MANY_READS: ErrorReason.ValueType  # 139
 """Too many calls read rows at once."""
 TOO_MANY_UPLOADS: ErrorReason.ValueType  # 140
 """Too many calls send rows or bundles at once."""
-TOO_MANY_WAITING_JOBS: ErrorReason.ValueType  # 182
-"""Too many jobs of the caller wait for their turn."""
+TOO_MANY_WAITING_JOBS: ErrorReason.ValueType  # 176
+"""Too many jobs of the caller, or of the database, wait for their turn."""
 BINDING_DAMAGED: ErrorReason.ValueType  # 141
 """What is stored is not what was written. DATA_LOSS.
 

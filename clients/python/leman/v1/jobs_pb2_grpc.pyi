@@ -71,8 +71,8 @@ class JobServiceStub:
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
       there.
-    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
-      as may; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+      the database wait as may; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
       again after RetryInfo's delay, and do what the message says.
@@ -204,8 +204,8 @@ class JobServiceStub:
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
       there.
-    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
-      as may; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+      the database wait as may; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
       again after RetryInfo's delay, and do what the message says.
@@ -266,8 +266,8 @@ class JobServiceAsyncStub(JobServiceStub):
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
       there.
-    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
-      as may; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+      the database wait as may; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
       again after RetryInfo's delay, and do what the message says.
@@ -399,8 +399,8 @@ class JobServiceAsyncStub(JobServiceStub):
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
       there.
-    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
-      as may; send the call again after RetryInfo's delay.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+      the database wait as may; send the call again after RetryInfo's delay.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
     * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
       again after RetryInfo's delay, and do what the message says.
@@ -464,8 +464,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           add workers.
         * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
           there.
-        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
-          as may; send the call again after RetryInfo's delay.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+          the database wait as may; send the call again after RetryInfo's delay.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
         * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
           again after RetryInfo's delay, and do what the message says.
@@ -663,8 +663,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           add workers.
         * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
           there.
-        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many of the caller's jobs wait
-          as may; send the call again after RetryInfo's delay.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+          the database wait as may; send the call again after RetryInfo's delay.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
         * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
           again after RetryInfo's delay, and do what the message says.

@@ -10,7 +10,7 @@ from pathlib import Path
 import lance
 import pytest
 
-from core.domain.database import RegisteredDatabase, Request
+from core.domain.database import DatabaseLimits, RegisteredDatabase, Request
 from core.errors import (
     AlreadyExists,
     DataLoss,
@@ -63,7 +63,7 @@ def write(place, **values):
 def test_what_is_registered_is_found_until_it_is_unregistered(registry, place):
     assert registry.read().by_name == {}
     assert not Path(place).exists(), "who reads makes nothing"
-    wanted = database(description="of docs, ü", labels={"team": "search"})
+    wanted = database(description="of docs, ü", labels={"team": "search"}, limits=DatabaseLimits(2, 0))
     assert registry.register(wanted, request()) == wanted
     assert registry.get("lake") == wanted
     assert DatabaseRegistry(f"{place}/").read().by_name == {"lake": wanted}

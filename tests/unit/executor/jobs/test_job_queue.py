@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -13,10 +14,12 @@ import pytest
 
 from core.config import Executor as ExecutorSettings
 from core.config import Settings
+from core.domain.database import DatabaseLimits, RegisteredDatabase, Registrations
 from core.domain.job import Job, JobState, Progress
 from core.domain.plan import BackfillSpec
-from core.errors import FailedPrecondition, ResourceExhausted
+from core.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from core.rpc.status import from_status, to_status
+from executor.job_manager.registered_limits import RegisteredLimits, follow
 from executor.jobs.fair_order import QueuedJob, TurnLimits
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_history import JobHistory
@@ -258,5 +261,79 @@ def test_whoever_was_accepted_first_is_first_also_where_it_joins_late():
         queue.close()
         queue.leave("early")
         assert not turns["late"].done()
+
+    asyncio.run(scenario())
+
+
+class Kept:
+    """Registrations of one database, whose limits change."""
+
+    def __init__(self, root: str, *limits: int | None) -> None:
+        self.root = root
+        self.limits = DatabaseLimits(*limits)
+        self.reads = 0
+        #: They are read a second time: what the first one said is known.
+        self.again = threading.Event()
+
+    def read(self) -> Registrations:
+        self.reads += 1
+        if self.reads > 1:
+            self.again.set()
+        database = RegisteredDatabase(name="lake", root=self.root, limits=self.limits, created_at=1.0, updated_at=1.0)
+        return Registrations(by_name={"lake": database})
+
+
+def test_a_registered_database_has_limits_of_its_own(tmp_path):
+    settings = Settings(executor=ExecutorSettings(max_running_jobs=4, max_running_jobs_per_database=1))
+
+    async def work(executor: Executor) -> None:
+        other, kept = str(tmp_path / "other"), Kept(executor.database, 2, 1)
+
+        async def said() -> None:
+            """The executor has read what is registered now."""
+            kept.reads = 0
+            kept.again.clear()
+            following = asyncio.create_task(executor.jobs.follow_limits(kept, 0.01))
+            assert await asyncio.to_thread(kept.again.wait, 10)
+            following.cancel()
+
+        await said()
+        made = [await create(executor) for _ in range(3)]
+        assert [job.state for job in made] == [JobState.RUNNING, JobState.RUNNING, JobState.PENDING]
+        with pytest.raises(ResourceExhausted, match="as its registration allows") as refused:
+            await create(executor)
+        assert refused.value.reason == "TOO_MANY_WAITING_JOBS"
+        others = [await create(executor, "", other) for _ in range(2)]
+        assert [job.state for job in others] == [JobState.RUNNING, JobState.PENDING], "the setting holds elsewhere"
+        kept.limits = DatabaseLimits(3, None)
+        await said()
+        await until(executor, made[2].job_id, lambda job: job.state is JobState.RUNNING)
+        assert (await create(executor)).state is JobState.PENDING
+
+    with_executor(tmp_path, work, settings)
+
+
+def test_limits_hold_where_the_registry_cannot_be_read(tmp_path):
+    async def scenario() -> None:
+        kept, limits, changes = Kept("/data/lake", 1, None), RegisteredLimits(), []
+        reads = asyncio.Event()
+
+        class Broken:
+            def read(self) -> Registrations:
+                loop.call_soon_threadsafe(reads.set)
+                raise Unavailable("STORE_UNAVAILABLE", "gone")
+
+        loop = asyncio.get_running_loop()
+        assert limits.set(kept.read())
+        assert not limits.set(kept.read()), "nothing else is said"
+        following = asyncio.create_task(follow(Broken(), limits, 0.01, lambda: changes.append(1)))
+        async with asyncio.timeout(30):
+            for _ in range(3):
+                reads.clear()
+                await reads.wait()
+        following.cancel()
+        assert limits.of("/data/lake") == DatabaseLimits(1, None)
+        assert limits.of("/data/other") == DatabaseLimits()
+        assert changes == []
 
     asyncio.run(scenario())
