@@ -17,7 +17,7 @@ from core.rpc.convert_values import (
     unless_negative,
 )
 from core.rpc.status import to_status
-from executor.jobs.job_filter import JobFilter
+from executor.history.job_filter import JobFilter
 from leman.v1 import jobs_pb2
 
 _HIGHEST_PRIORITY = 100

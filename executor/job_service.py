@@ -21,11 +21,11 @@ from core.rpc.encoded import encoded
 from core.rpc.paging import read_page
 from core.rpc.request_digest import body_digest
 from executor import convert_jobs
+from executor.history.job_filter import JobListing
+from executor.history.job_record import age
 from executor.job_answers import JobAnswers, job_message
 from executor.job_manager import JobManager
 from executor.jobs.job_attributes import JobAttributes
-from executor.jobs.job_filter import JobListing
-from executor.jobs.job_record import age
 from executor.jobs.retry import Retry
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 

@@ -9,7 +9,7 @@ from benchmarks.common import say
 from core.domain.job import Job, JobState, Progress
 from core.domain.plan import BackfillSpec, Reason, ReasonCount
 from core.domain.work import RowFailure
-from executor.jobs.job_history import JobHistory
+from executor.history.job_history import JobHistory
 from executor.worker.error_store import JobErrors, errors_uri
 
 _JOBS_AT_ONCE = 2000

@@ -16,12 +16,12 @@ from core.errors import AlreadyExists
 from core.rpc.request_digest import check_body
 from executor.coordination.leases import Answer
 from executor.job_manager.queries import JobQueries
+from executor.job_manager.request_deduplication import JobRequests
 from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor, queued
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
-from executor.jobs.request_deduplication import JobRequests
 from executor.jobs.retry import Retry, check_worth, specification
 
 #: Jobs that are planned at once while they are made: the planner serves others too.

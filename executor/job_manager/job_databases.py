@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from core.domain.job import Job, StoredRowError
 from core.rpc.blocking import BlockingPool
+from executor.history.history_writer import HistoryWriter
+from executor.history.job_history import JobHistory
+from executor.history.known_jobs import KnownJobs
+from executor.history.row_errors import PageKey, RowErrors
 from executor.jobs.async_helpers import SharedLook
-from executor.jobs.history_writer import HistoryWriter
-from executor.jobs.job_history import JobHistory
-from executor.jobs.known_jobs import KnownJobs
-from executor.jobs.row_errors import PageKey, RowErrors
 
 #: Databases whose history is written at once.
 _WRITERS = 4

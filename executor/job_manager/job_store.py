@@ -12,10 +12,10 @@ from core.domain.work import RowFailure
 from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
 from executor.coordination.leases import JobLeases
+from executor.history.job_filter import JobFilter
+from executor.history.job_record import JobRecord
 from executor.job_manager.job_databases import JobDatabase, JobDatabases
 from executor.job_manager.running_jobs import RunningJobs
-from executor.jobs.job_filter import JobFilter
-from executor.jobs.job_record import JobRecord
 from executor.worker.error_store import JobErrors, errors_uri
 
 _log = structlog.get_logger(__name__)

@@ -12,6 +12,8 @@ import structlog
 
 from core.domain.job import OPEN, Job, JobEvent, JobRequest, JobState, StoredRowError, deleted
 from core.errors import FailedPrecondition, LemanError, Unavailable
+from executor.history.job_filter import JobFilter, JobListing
+from executor.history.row_errors import PageKey
 from executor.job_manager import registered_limits
 from executor.job_manager.admission import Admission
 from executor.job_manager.pauses import Pauses, run_here
@@ -21,9 +23,7 @@ from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import USUAL, JobAttributes
-from executor.jobs.job_filter import JobFilter, JobListing
 from executor.jobs.retry import Retry
-from executor.jobs.row_errors import PageKey
 
 _log = structlog.get_logger(__name__)
 

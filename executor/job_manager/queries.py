@@ -8,10 +8,10 @@ from collections.abc import AsyncGenerator
 
 from core.domain.job import Job, JobEvent, StoredRowError
 from core.errors import NotFound
+from executor.history.job_filter import JobFilter, JobListing
+from executor.history.row_errors import PageKey
 from executor.job_manager.running_jobs import RunningJobs
 from executor.job_manager.takeovers import Takeovers
-from executor.jobs.job_filter import JobFilter, JobListing
-from executor.jobs.row_errors import PageKey
 
 _POLL_SECONDS = 1.0
 #: For so long an executor may still tell of a job that another one deleted.

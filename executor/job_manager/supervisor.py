@@ -14,13 +14,13 @@ import structlog
 from core.domain.job import Job, JobError, JobState, same_attempt
 from core.domain.plan import BackfillSpec
 from core.errors import LemanError
+from executor.history.cost_estimates import CostEstimates
 from executor.job_manager.shared import Shared
 from executor.jobs.backfill_run import BackfillRun
-from executor.jobs.cost_estimates import CostEstimates
-from executor.jobs.fair_order import QueuedJob, TurnLimits
-from executor.jobs.job_queue import JobQueue
 from executor.jobs.job_run import JobRun
-from executor.jobs.run_time import seconds_left
+from executor.queueing.fair_order import QueuedJob, TurnLimits
+from executor.queueing.job_queue import JobQueue
+from executor.queueing.run_time import seconds_left
 from executor.refresh.refresh_run import RefreshRun
 
 _log = structlog.get_logger(__name__)

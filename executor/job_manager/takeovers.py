@@ -11,10 +11,10 @@ import structlog
 from core.domain.job import AT_REST, OPEN, Job, JobError, JobState, same_attempt
 from core.errors import LemanError
 from executor.coordination.leases import Answer
+from executor.history.job_filter import JobFilter
 from executor.job_manager.job_databases import JobDatabase
 from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
-from executor.jobs.job_filter import JobFilter
 from executor.jobs.takeover import begin_attempt
 
 _log = structlog.get_logger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import leman
-from executor.jobs.job_history import JobHistory
+from executor.history.job_history import JobHistory
 from leman import JobState
 from tests.faults.lake import (
     WORKERS,

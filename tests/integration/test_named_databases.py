@@ -26,7 +26,7 @@ from core.domain.plan import BackfillSpec
 from core.lance_io.database_registry import DatabaseRegistry
 from core.rpc import audit
 from core.rpc.server import start_server
-from executor.jobs.job_history import JobHistory
+from executor.history.job_history import JobHistory
 from leman import errors
 from leman.v1 import (
     catalog_pb2,

@@ -15,7 +15,7 @@ import leman
 from core.domain.job import Job
 from core.domain.job import JobState as State
 from core.domain.plan import BackfillSpec
-from executor.jobs.job_history import JobHistory
+from executor.history.job_history import JobHistory
 from tests.faults.lake import alive, wait_for
 from tests.integration.call_log import CallLog, numbers, values
 

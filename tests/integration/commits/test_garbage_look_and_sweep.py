@@ -26,7 +26,7 @@ from core.errors import NotFound, Unavailable
 from core.lance_io.append_log import AppendLog
 from core.lance_io.column_files import digest_of
 from core.lance_io.open_jobs import open_jobs
-from executor.jobs.job_history import _JOBS, JobHistory
+from executor.history.job_history import _JOBS, JobHistory
 from tests.integration.planner.planner_lake import ROWS, Lake, states
 
 NO_TIME = timedelta(0)

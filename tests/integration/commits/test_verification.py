@@ -25,7 +25,7 @@ from core.lance_io.append_log import AppendLog
 from core.lance_io.scan import FragmentReader
 from core.lance_io.udf_registry import UdfRegistry
 from core.udf.python_versions import PYTHON
-from executor.jobs.job_history import _JOBS, JobHistory
+from executor.history.job_history import _JOBS, JobHistory
 from planner import sql_functions
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, submit
 

@@ -15,7 +15,7 @@ from core.rpc.convert_types import schema_to_json
 from core.rpc.status import error_from_rpc
 from core.udf import binding
 from core.views import metadata as view_metadata
-from executor.jobs.job_history import JobHistory
+from executor.history.job_history import JobHistory
 from leman.v1 import tables_pb2
 from tests.integration.commits.commit_helpers import Planner, make_table
 from tests.integration.commits.test_commit_service import message, refusal, run

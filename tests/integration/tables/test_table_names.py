@@ -11,7 +11,7 @@ import pytest
 
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
-from executor.jobs.job_history import JobHistory
+from executor.history.job_history import JobHistory
 from leman.v1 import commit_pb2
 from tests.integration.commits.commit_helpers import Planner, make_table
 from tests.integration.commits.test_commit_service import message, refusal, run

@@ -15,8 +15,8 @@ from core.lance_io import damage
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import source_records
-from executor.jobs.job_history import JobHistory
-from executor.jobs.row_errors import RowErrors
+from executor.history.job_history import JobHistory
+from executor.history.row_errors import RowErrors
 from tests.disks import without_descriptors, without_rights
 
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")

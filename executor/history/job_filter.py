@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from core.domain.job import JobState
-from executor.jobs.job_record import Age, JobRecord
+from executor.history.job_record import Age, JobRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

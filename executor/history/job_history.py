@@ -15,7 +15,7 @@ from core.errors import DataLoss, LemanError
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog, quoted
 from core.lance_io.log_snapshot import LogRows, Snapshot, position
-from executor.jobs.job_record import JobRecord
+from executor.history.job_record import JobRecord
 from executor.worker.error_store import errors_uri, open_log
 
 _JOBS = pa.schema(

@@ -10,10 +10,10 @@ import pytest
 from core.domain.job import JobState
 from core.domain.plan import BackfillSpec
 from core.errors import AlreadyExists, Unavailable
+from executor.history.job_history import JobHistory
 from executor.job_service import JobServicer
-from executor.jobs.job_history import JobHistory
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
-from tests.unit.executor.jobs.test_takeover import Leases, until
+from tests.unit.executor.job_manager.test_takeover import Leases, until
 from tests.unit.executor.manager_helpers import FIT, Executor
 
 

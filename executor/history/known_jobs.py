@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
 from core.domain.job import Job, JobState
-from executor.jobs.job_filter import JobFilter
-from executor.jobs.job_record import Age, JobRecord
+from executor.history.job_filter import JobFilter
+from executor.history.job_record import Age, JobRecord
 
 _age = attrgetter("age")
 #: What a list of records has in common: everything (None), a table, or a state.

@@ -11,7 +11,7 @@ from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import ATTEMPT_FENCED, FailedPrecondition
 from executor.coordination.leases import Answer
-from executor.jobs.job_history import JobHistory
+from executor.history.job_history import JobHistory
 from tests.unit.executor.manager_helpers import Executor
 
 LEASE_SECONDS = 0.15

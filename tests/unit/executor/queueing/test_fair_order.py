@@ -8,7 +8,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.jobs.fair_order import FairOrder, QueuedJob, TurnLimits
+from executor.queueing.fair_order import FairOrder, QueuedJob, TurnLimits
 
 DATABASES, CALLERS = ("a", "b", "c"), ("", "x", "y")
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from executor.jobs.turn_heap import TurnHeap
+from executor.queueing.turn_heap import TurnHeap
 
 _age = attrgetter("age")
 

@@ -19,11 +19,11 @@ from core.domain.job import Job, JobState, Progress
 from core.domain.plan import BackfillSpec
 from core.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from core.rpc.status import from_status, to_status
+from executor.history.job_history import JobHistory
 from executor.job_manager.registered_limits import RegisteredLimits, follow
-from executor.jobs.fair_order import QueuedJob, TurnLimits
 from executor.jobs.job_attributes import JobAttributes
-from executor.jobs.job_history import JobHistory
-from executor.jobs.job_queue import JobQueue
+from executor.queueing.fair_order import QueuedJob, TurnLimits
+from executor.queueing.job_queue import JobQueue
 from tests.unit.executor.manager_helpers import UDF, Executor
 
 MOST = Settings(executor=ExecutorSettings(max_running_jobs=2, max_waiting_jobs=60))

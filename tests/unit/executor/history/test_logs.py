@@ -15,10 +15,10 @@ from core.domain.job import Job, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
 from core.lance_io.log_snapshot import Snapshot
-from executor.jobs import row_errors
-from executor.jobs.job_history import JobHistory
-from executor.jobs.job_record import JobRecord
-from executor.jobs.row_errors import RowErrors
+from executor.history import row_errors
+from executor.history.job_history import JobHistory
+from executor.history.job_record import JobRecord
+from executor.history.row_errors import RowErrors
 from executor.worker.error_store import JobErrors, errors_uri
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.domain.job import Job
-from executor.jobs.job_record import JobRecord
+from executor.history.job_record import JobRecord
 
 
 class CostEstimates:

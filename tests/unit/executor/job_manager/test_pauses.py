@@ -14,9 +14,9 @@ from core.config import Settings
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import FailedPrecondition, LemanError, Unavailable
-from executor.jobs.job_filter import JobFilter
-from executor.jobs.job_history import JobHistory
-from tests.unit.executor.jobs.test_takeover import Pair, with_two
+from executor.history.job_filter import JobFilter
+from executor.history.job_history import JobHistory
+from tests.unit.executor.job_manager.test_takeover import Pair, with_two
 from tests.unit.executor.manager_helpers import Executor
 
 ONE = Settings(executor=ExecutorSettings(max_running_jobs=1))

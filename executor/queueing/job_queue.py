@@ -1,4 +1,4 @@
-"""The queue of jobs: some have their turn, others wait for it, in the order of `executor.jobs.fair_order`."""
+"""The queue of jobs: some have their turn, others wait for it, in the order of `executor.queueing.fair_order`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from core.errors import ResourceExhausted
-from executor.jobs.fair_order import Duration, FairOrder, QueuedJob, TurnLimits
+from executor.queueing.fair_order import Duration, FairOrder, QueuedJob, TurnLimits
 
 _RETRY_SECONDS = 5.0
 #: For so long it holds when jobs will have their turn.

@@ -22,11 +22,11 @@ from core.errors import DataLoss, Unavailable
 from core.lance_io import append_log, damage, job_records
 from core.lance_io.log_snapshot import Snapshot
 from core.rpc.blocking import BlockingPool
-from executor.jobs.history_writer import HistoryWriter
-from executor.jobs.job_filter import JobFilter
-from executor.jobs.job_history import JobHistory
-from executor.jobs.job_record import JobRecord, age
-from executor.jobs.known_jobs import KnownJobs
+from executor.history.history_writer import HistoryWriter
+from executor.history.job_filter import JobFilter
+from executor.history.job_history import JobHistory
+from executor.history.job_record import JobRecord, age
+from executor.history.known_jobs import KnownJobs
 
 SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
 

@@ -9,8 +9,8 @@ from core.config import Settings
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import FailedPrecondition
+from executor.history.job_history import JobHistory
 from executor.job_manager import job_store
-from executor.jobs.job_history import JobHistory
 from tests.unit.executor.manager_helpers import Executor
 
 

@@ -16,10 +16,10 @@ from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
 from core.errors import AlreadyExists, FailedPrecondition, LemanError, NotFound
 from core.lance_io.open_jobs import open_jobs
+from executor.history.job_filter import JobFilter
+from executor.history.job_history import JobHistory
+from executor.history.row_errors import RowErrors
 from executor.job_manager import queries
-from executor.jobs.job_filter import JobFilter
-from executor.jobs.job_history import JobHistory
-from executor.jobs.row_errors import RowErrors
 from executor.worker.error_store import JobErrors, errors_uri
 from tests.unit.executor.manager_helpers import Executor
 

@@ -15,7 +15,7 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.lance_io.log_snapshot import Snapshot
 from core.lance_io.open_jobs import open_jobs
-from executor.jobs.job_history import _JOBS, JobHistory
+from executor.history.job_history import _JOBS, JobHistory
 
 RUNNING, CANCELLED, DONE = JobState.RUNNING, JobState.CANCELLED, JobState.DONE
 

@@ -9,7 +9,7 @@ import structlog
 
 from core.domain.job import Job
 from core.rpc.blocking import BlockingPool
-from executor.jobs.job_history import JobHistory
+from executor.history.job_history import JobHistory
 
 #: States of jobs in one version at the most.
 _MOST = 500

@@ -1,0 +1,1 @@
+"""What an executor knows of all jobs of a database: their history, their failed rows, their costs."""
