@@ -185,6 +185,31 @@ def test_cancelled_units_give_back_what_is_left(tmp_path):
     assert unit_source.outcomes[0].results[0].staged is not None
 
 
+def test_units_of_a_job_that_is_paused_come_back_as_far_as_they_are_and_the_rest_is_done_later(tmp_path):
+    lab = Lab(tmp_path, rows=200_000, per_fragment=200_000)
+    context = sql_context(lab, "x * 2", checkpoint_seconds=0.0)
+    runner = LocalRunner()
+
+    class Pausing(Units):
+        async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
+            unit = await super().next_unit(worker, heartbeats=heartbeats)
+            runner.stop_units(context.job_id)
+            return unit
+
+    unit_source = Pausing(units_of(lab, context))
+    asyncio.run(runner.run_workers(unit_source, context, 1))  # it ends, and is not cancelled
+    (result,) = unit_source.outcomes[0].results
+    stored = [ref.range for ref in result.checkpoints]
+    assert sum(r.rows for r in (*stored, *result.left)) == 200_000
+    work = lab.work(context, 0, [(r.start, r.end) for r in result.left], checkpoints=result.checkpoints)
+    rest = Units([WorkUnit("u1", (work,))])
+    asyncio.run(runner.run_workers(rest, context, 1))
+    (result,) = rest.outcomes[0].results
+    assert result.rows_evaluated == 200_000 - sum(r.rows for r in stored)
+    lab.install(rest.outcomes[0])
+    assert lab.values() == {x: 2 * x for x in range(200_000)}
+
+
 def test_stop_returns_when_no_thread_is_at_it(tmp_path, monkeypatch):
     lab = Lab(tmp_path)
     context = sql_context(lab, "x * 2")

@@ -21,3 +21,16 @@ def test_a_forked_child_that_comes_back_ends_and_says_nothing():
         connection.say(Alive())
         theirs.setblocking(False)
         assert theirs.recv(1 << 16) == framed(Alive())
+
+
+def test_a_worker_at_work_hears_that_there_are_no_more_units():
+    ours, theirs = socket.socketpair()
+    with ours:
+        connection = ExecutorConnection(ours)
+        assert not connection.asked_to_stop()
+        theirs.sendall(framed(None))
+        assert connection.asked_to_stop()
+        assert connection.asked_to_stop(), "it takes nothing away"
+        assert connection.next_unit() is None
+        theirs.close()
+        assert not connection.asked_to_stop(), "that the executor is gone is noticed elsewhere"
