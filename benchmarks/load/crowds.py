@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import grpc
 import lance
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.common import Document, say
@@ -17,10 +18,11 @@ from benchmarks.leman_side import TERMINAL, Caller
 from benchmarks.load.generator import Generator, Load, Target
 from benchmarks.load.sampling import Sampler
 from benchmarks.load.subjects import new_table
-from benchmarks.practical_limit import HEAVY
+from benchmarks.practical_limit import Workload
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
 _TOO_MANY = 50
+_ROWS = 200_000
 #: What is not over by then has failed.
 _PATIENCE_SECONDS = 600.0
 #: Jobs of which no more run at once than may.
@@ -28,10 +30,19 @@ _FEW = 16
 _READ_AT_ONCE = 20
 
 
+def wait(x: int) -> int:
+    """Take a while, and nothing of the machine: the job that is watched is to go on for minutes."""
+    time.sleep(0.01)
+    return x
+
+
+_WAITING = Workload("waiting", _ROWS, 8, pa.int64(), wait, lambda x: x)
+
+
 def watchers(caller: Caller, prober: Generator, probes: Mapping[str, Target], count: int, seconds: float) -> Document:
     """Watch a job from so many streams, and ask for other things meanwhile, among them for more streams."""
-    table = new_table(caller, 40_000, 8)
-    caller.add_column(table, "y", HEAVY)
+    table = new_table(caller, _WAITING.rows, _WAITING.fragments)
+    caller.add_column(table, "y", _WAITING)
     job_id = caller.begin(caller.spec(table, "y")).job_id
     found = asyncio.run(_watch(caller, job_id, count, prober, probes, seconds))
     caller.jobs.CancelJob(jobs_pb2.CancelJobRequest(database=caller.database, job_id=job_id), metadata=caller.metadata)
@@ -129,10 +140,18 @@ async def _create(caller: Caller, table: str, columns: Sequence[str]) -> Documen
     begin = time.perf_counter()
     async with grpc.aio.insecure_channel(caller.service["executor"]) as channel, asyncio.timeout(_PATIENCE_SECONDS):
         stub = jobs_pb2_grpc.JobServiceStub(channel)
+        sent_again: Counter[str] = Counter()
 
         async def create(column: str) -> str:
             request = jobs_pb2.CreateJobRequest(backfill=caller.spec(table, column), request_id=uuid.uuid4().hex)
-            return (await stub.CreateJob(request, metadata=caller.metadata)).job.job_id
+            while True:
+                try:
+                    return (await stub.CreateJob(request, metadata=caller.metadata)).job.job_id
+                except grpc.aio.AioRpcError as error:
+                    if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
+                        raise
+                    sent_again[column] += 1
+                    await asyncio.sleep(1.0)  # as RetryInfo says
 
         made = await asyncio.gather(*(create(column) for column in columns), return_exceptions=True)
         accepted = time.perf_counter() - begin
@@ -147,5 +166,6 @@ async def _create(caller: Caller, table: str, columns: Sequence[str]) -> Documen
         "all_accepted_seconds": accepted,
         "all_ended_seconds": time.perf_counter() - begin,
         "ended": dict(states),
+        "sent_again": {"jobs": len(sent_again), "calls": sent_again.total()},
         "refused": dict(refused),
     }
