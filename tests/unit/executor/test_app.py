@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from core.config import Settings
+from core.rpc.server import start_server
 from executor.app import Executor
 from executor.spark.address import CallbackAddress
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
@@ -33,12 +34,11 @@ def test_it_answers_and_stops(tmp_path, monkeypatch):
         monkeypatch.setenv(f"LEMAN_PEERS__{peer}", "127.0.0.1:1")
 
     async def scenario() -> None:
-        spark, server = IdleSpark(), grpc.aio.server()
-        service = Executor(Settings(), asyncio.Event(), spark)
-        assert await service.start(server) == ["leman.v1.JobService"]
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        spark, draining = IdleSpark(), asyncio.Event()
+        service = Executor(Settings(), draining, spark)
+        up = await start_server(Settings(), "executor", service, draining)
+        assert "leman.v1.JobService" in up.names
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
             jobs = jobs_pb2_grpc.JobServiceStub(channel)
             listed = await jobs.ListJobs(jobs_pb2.ListJobsRequest(database=str(tmp_path)))
             assert list(listed.jobs) == []
@@ -47,8 +47,7 @@ def test_it_answers_and_stops(tmp_path, monkeypatch):
         assert service.trouble() is None
         spark.trouble = SimpleNamespace()
         assert service.trouble() is spark.trouble
-        await server.stop(None)
-        await service.stop()
+        await up.stop()
         assert spark.stopped
 
     asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
