@@ -1,0 +1,113 @@
+"""The jobs of a database, as methods of `leman.Database`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from leman import _wire
+from leman._channel import Services
+from leman._future import JobFuture, retry_job, wait
+from leman._job_attributes import job_filter
+from leman._job_model import Job, JobState, Progress
+from leman._paging import list_errors, pages
+from leman._registration import Registration
+from leman._table_model import RowError
+from leman._tracebacks import boundary, warn
+from leman._udf import UDF
+from leman.v1 import jobs_pb2
+
+
+class DatabaseJobs:
+    """What can be done with the jobs of a database."""
+
+    uri: str
+    _services: Services
+    _registration: Registration
+
+    @boundary
+    def jobs(
+        self,
+        table: str | None = None,
+        limit: int | None = 100,
+        *,
+        states: Iterable[JobState | str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> list[Job]:
+        """Jobs, running and ended, newest first: those of `table`, in one of `states` (none: in any), with all of
+        `labels`; at most `limit` (None: all). A UserWarning tells what of the job history was damaged and set aside, if
+        anything was: such jobs may be missing. Raises InvalidArgument."""
+        wanted = job_filter(table, states, labels)
+        requests = pages(
+            lambda token, size: self._services.jobs.ListJobs(
+                jobs_pb2.ListJobsRequest(database=self.uri, filter=wanted, page_size=size, page_token=token),
+            ),
+            limit,
+        )
+        found, damage = [], dict[str, None]()
+        for page in requests:
+            found += [_wire.job(item) for item in page.jobs]
+            damage |= dict.fromkeys(page.warnings)
+        for text in damage:
+            warn(text)
+        return found
+
+    @boundary
+    def cancel_jobs(
+        self,
+        table: str | None = None,
+        *,
+        states: Iterable[JobState | str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> list[Job]:
+        """Ask the jobs to stop that `jobs` would list and that have not ended; without arguments all of them. What they
+        have finished is kept. Returns them as they stand after that; a UserWarning names those that could not be asked,
+        as another executor runs them. Raises InvalidArgument."""
+        request = jobs_pb2.CancelJobsRequest(database=self.uri, filter=job_filter(table, states, labels))
+        answer = self._services.jobs.CancelJobs(request)
+        if answer.jobs_elsewhere:
+            warn(f"not cancelled, as another executor runs them: {', '.join(answer.jobs_elsewhere)}")
+        return [_wire.job(job) for job in answer.jobs]
+
+    def job(self, job_id: str) -> Job:
+        """A job as it stands now. Raises JobNotFound."""
+        return self.job_future(job_id).job()
+
+    @boundary
+    def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
+        """As `Table.get_errors`, for whoever has no more than a job's id."""
+        return list_errors(self._services, self.uri, job_id, column_name, limit)
+
+    @boundary
+    def retry_job(
+        self,
+        job_id: str,
+        *,
+        udf: UDF | str | None = None,
+        keep_others: bool = False,
+        progress: bool | Callable[[Progress], object] | None = None,
+    ) -> str:
+        """As `retry_job_async`, but waits and returns the new job's id. `progress` and errors: as `Table.backfill`."""
+        future = self.retry_job_async(job_id, udf=udf, keep_others=keep_others)
+        return wait(future, f"retry of {job_id}", progress=progress).job_id
+
+    @boundary
+    def retry_job_async(self, job_id: str, *, udf: UDF | str | None = None, keep_others: bool = False) -> JobFuture:
+        """Call the function again for the rows of an ended job's column that are marked as failed, and for no others.
+        They are found by their state, wherever updates and compaction have moved them; a row whose inputs changed
+        since counts as not computed: a plain backfill computes it. The job's `where` holds for its retry.
+
+        `udf`: another function, or another version, which is the column's from then on. `keep_others`: then the other
+        rows keep their values and count as current; the version is recorded per row, `plan_backfill` names the rows
+        that keep an earlier one's, and `alter_columns` to the same function makes those stale. Without `keep_others`
+        all of them are stale, as after `alter_columns`, and the job computes them too.
+
+        Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition: the job has not ended
+        (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again),
+        it refreshed a view (NOT_A_BACKFILL), keep_others with a function of other inputs (KEPT_INPUTS_DIFFER), or
+        after a job that computed with a function that is not the column's (KEEP_OTHERS_FUNCTION).
+        """
+        return retry_job(self._services, self._registration, self.uri, job_id, udf, keep_others=keep_others)
+
+    def job_future(self, job_id: str) -> JobFuture:
+        """To watch, cancel or wait for a job that someone started. Does not ask whether it exists."""
+        return JobFuture(self._services, self.uri, job_id)
