@@ -19,6 +19,7 @@ OWN_FOLDER = "_leman"
 """Folder of a database that holds what Leman keeps there: functions, job history, locks."""
 TABLE_ENDING = ".lance"
 
+_MOST_PART_BYTES = 255
 _MOST_NAME_BYTES = 249
 """With the ending it is the name of a folder."""
 #: How uris begin that both Lance and pyarrow understand: of Azure, Google Cloud Storage, and S3 and what speaks it.
@@ -44,13 +45,22 @@ def canonical_database(text: str) -> str:
 
     Raises:
         InvalidArgument: BAD_DATABASE, where it is empty, relative, a file or below one, or not a uri of a store;
-            RESERVED_DATABASE, where it is inside Leman's own folder.
+            RESERVED_DATABASE, where it is inside Leman's own folder, or a table's.
     """
-    if not text.strip() or "\0" in text:
+    if not text.strip():
         raise _bad("database is empty; give a path or uri")
+    if "\0" in text:
+        raise _bad(f"{text!r} is no path or uri: it has a NUL character")
     scheme = _SCHEME.match(text)
     place = _canonical_uri(text) if scheme and scheme[1].lower() != "file" else _canonical_path(_path_of(text))
-    if OWN_FOLDER in place.split("/"):
+    parts = place.split("/")
+    if any(part.endswith(TABLE_ENDING) for part in parts):
+        raise InvalidArgument(
+            "RESERVED_DATABASE",
+            f"'{text}' lies in the folder of a table (*{TABLE_ENDING}): name the database above it",
+            field="database",
+        )
+    if OWN_FOLDER in parts:
         raise InvalidArgument(
             "RESERVED_DATABASE",
             f"'{text}' lies in a folder {OWN_FOLDER}, which Leman keeps for itself: name the database above it",
@@ -126,7 +136,9 @@ def _canonical_path(path: str) -> str:
 
 
 def _check_above(place: str) -> None:
-    """Refuse a place that a file is in the way of: Lance would try for seconds, and say that the storage is away."""
+    """Refuse a place that can never be: Lance would try for seconds, and say that the storage is away."""
+    if any(len(part) > _MOST_PART_BYTES for part in os.fsencode(place).split(b"/")):
+        raise _bad(f"a part of '{place[:100]}…' is longer than {_MOST_PART_BYTES} bytes, as no folder's name is")
     while not os.path.lexists(place):
         place = os.path.dirname(place)  # noqa: PTH120
     if not os.path.isdir(place):  # noqa: PTH112

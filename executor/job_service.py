@@ -95,6 +95,8 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     async def WatchJob(
         self, request: jobs_pb2.WatchJobRequest, _context: object
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
+        if request.after_sequence < 0:
+            raise InvalidArgument("BAD_NUMBER", "after_sequence is negative: 0 is before all", field="after_sequence")
         watch = self._watch(request.database, request.job_id, request.after_sequence)
         async with contextlib.aclosing(watch) as messages:
             async for sequence, job, events in messages:

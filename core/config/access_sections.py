@@ -60,9 +60,11 @@ class Server(Section):
     """Streams of one method that may be open at once, such as WatchJob; more are refused likewise."""
     caller_calls_per_second: float = Field(default=0.0, ge=0)
     """Calls that one caller may make in a second, and at once; more are refused with RESOURCE_EXHAUSTED (CALLER_RATE).
-    0: no limit. Callers without a name are one; services, and whoever has their role, have no limit."""
+    0: no limit. Each service counts the calls that it serves. Callers without a name are one; services, and whoever has
+    their role, have no limit."""
     caller_streams: int = Field(default=0, ge=0)
-    """Streams that one caller may have open at once; more are refused likewise (CALLER_STREAMS). 0: no limit."""
+    """Streams that one caller may have open at once; more are refused likewise (CALLER_STREAMS). 0: no limit.
+    Each service counts those that it serves."""
     stalled_stream_seconds: float = Field(default=60.0, gt=0)
     """Seconds after which a stream ends of which nobody takes a message."""
     max_message_mb: int = Field(default=32, ge=1, le=1024)
@@ -118,8 +120,9 @@ class Udf(Section):
     """Kinds of functions, and where the code of Python functions may come from. A function needs its kind to stand here
     and, unless it is SQL, `pickled` or `entrypoint` too."""
     entrypoints: tuple[str, ...] = ()
-    """Entrypoints that may be named, as patterns of `package.module:name` in which `*` stands for anything. Empty: all;
-    as that is whatever is installed on the workers, registering one takes the right `code` then."""
+    """Entrypoints that may be named, as patterns of `package.module:name` in which `*` stands for any module, or any
+    public name of one. Empty: all; as that is whatever is installed on the workers, registering one takes the right
+    `code` then."""
     max_bundle_mb: int = Field(default=256, ge=1, le=16384)
     """Largest bundle that is taken, in MiB: the pickled code of a function with what it holds. What does not fit into a
     message of `LEMAN_SERVER__MAX_MESSAGE_MB` comes by `UploadBundle`."""

@@ -80,7 +80,7 @@ class Executor(Section):
     limit of its own."""
     max_waiting_jobs_per_caller: int = Field(default=0, ge=0)
     """Jobs of one caller that may wait for their turn; more are refused with RESOURCE_EXHAUSTED
-    (TOO_MANY_WAITING_JOBS). 0: no limit of its own."""
+    (TOO_MANY_WAITING_JOBS), but not jobs that are resumed: those were accepted before. 0: no limit of its own."""
     reservation_ttl_seconds: float = Field(default=6.0, gt=0)
     """Seconds after which what a dead worker had reserved is free again."""
     job_attempts_max: int = Field(default=3, ge=1)

@@ -14,6 +14,8 @@ from core.sql import expressions
 MAX_NAME = 128
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+#: A module and a name in it, which may be one of a class there; nothing of Python's own, such as `__loader__`.
+_ENTRYPOINT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:(?!__)[^\W\d]\w*(\.(?!__)[^\W\d]\w*)*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Spark lets tasks share a GPU in equal parts.
 _SHARED_GPU = 0.5
@@ -58,7 +60,7 @@ def check_definition(udf: UdfDefinition) -> None:
         raise _bad(udf, "needs either a bundle or an entrypoint", "code")
     if udf.bundle_sha256 and (not is_sha256(udf.bundle_sha256) or not udf.bundle_python):
         raise _bad(udf, "needs its bundle's sha256 in lower-case hex and its Python version", "python_bundle")
-    if udf.entrypoint and udf.entrypoint.count(":") != 1:
+    if udf.entrypoint and not _ENTRYPOINT.fullmatch(udf.entrypoint):
         raise _bad(udf, "needs an entrypoint like package.module:name", "entrypoint")
     if udf.input_types and len(udf.input_types) != len(udf.input_columns):
         raise _bad(udf, "declares types for another number of inputs than it names", "input_schema")

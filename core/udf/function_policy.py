@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import PermissionDenied
 
 PICKLED, ENTRYPOINT = "pickled", "entrypoint"
+_ANY = re.escape("*")
 _EVERYTHING = (*(kind.value for kind in UdfKind), PICKLED, ENTRYPOINT)
 
 
@@ -53,8 +55,19 @@ class FunctionPolicy:
             raise _refused(udf, f"the entrypoint '{udf.entrypoint}'", "LEMAN_UDF__ENTRYPOINTS")
 
     def lists(self, entrypoint: str) -> bool:
-        """Tell whether a pattern names the entrypoint."""
-        return any(fnmatchcase(entrypoint, pattern) for pattern in self.entrypoints)
+        """Tell whether a pattern names the entrypoint.
+
+        `*` stands for any module, and for a public name in one: neither for `_x` nor for `x.y`, as through the
+        attributes of what a module holds everything can be reached (`module:__loader__.get_data`).
+        """
+        return any(_matcher(pattern).fullmatch(entrypoint) for pattern in self.entrypoints)
+
+
+@functools.cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    module, _, name = pattern.partition(":")
+    modules, names = re.escape(module).replace(_ANY, r"[\w.]*"), re.escape(name).replace(_ANY, r"\w*")
+    return re.compile(f"{modules}:{'(?!_)' if name.startswith('*') else ''}{names}")
 
 
 def _refused(udf: UdfDefinition, what: str, setting: str) -> PermissionDenied:

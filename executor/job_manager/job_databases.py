@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 
 from core.domain.job import Job, StoredRowError
+from core.errors import InvalidArgument
 from core.rpc.blocking import BlockingPool
 from executor.history.history_writer import HistoryWriter
 from executor.history.job_history import JobHistory
@@ -122,7 +123,13 @@ class JobDatabases:
         return iter(list(self._databases.values()))
 
     def at(self, path: str) -> JobDatabase:
-        """Return the database of a path, whether or not somebody asked for it before."""
+        """Return the database of a path, whether or not somebody asked for it before.
+
+        Raises:
+            InvalidArgument: BAD_DATABASE – the path is empty.
+        """
+        if not path:
+            raise InvalidArgument("BAD_DATABASE", "database is empty; give a path, uri or name", field="database")
         database = self._databases.get(path)
         if database is None:
             database = self._databases[path] = JobDatabase(path, self._pool, self._writers, self._pages)

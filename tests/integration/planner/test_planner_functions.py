@@ -93,6 +93,14 @@ def test_patterns_name_whole_entrypoints():
     ]
 
 
+def test_a_star_does_not_reach_what_names_of_a_module_hold():
+    policy = FunctionPolicy(entrypoints=("m.text:*", "m.text:Model.embed"))
+    assert policy.lists("m.text:clean")
+    assert policy.lists("m.text:Model.embed")
+    for reached in ("__loader__.get_data", "time.ctime", "_private", "Model.other", "x\nos:system"):
+        assert not policy.lists(f"m.text:{reached}"), reached
+
+
 def test_what_was_registered_before_is_used_no_more(tmp_path):
     lake, registry = Lake(tmp_path / "a"), functools.partial(UdfRegistry, policy=SQL_ALONE)
     assert registry(lake.database).get("f") == UDF, "it can be looked at"

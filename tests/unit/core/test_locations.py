@@ -73,6 +73,20 @@ def test_a_file_is_no_database_and_none_lies_below_one(tmp_path):
     assert canonical_database(str(tmp_path / "new" / "lake")) == str(tmp_path / "new" / "lake")
 
 
+def test_a_folder_with_a_name_that_no_folder_has(tmp_path):
+    with pytest.raises(InvalidArgument, match="longer than 255 bytes"):
+        canonical_database(str(tmp_path / ("a" * 256)))
+    assert canonical_database(str(tmp_path / ("a" * 255)))
+
+
+@pytest.mark.parametrize("inside", ["t.lance", "t.lance/data", "t.lance/_versions/x"])
+def test_no_database_lies_in_a_table(inside, tmp_path):
+    for place in (str(tmp_path / inside), f"s3://bucket/{inside}"):
+        with pytest.raises(InvalidArgument) as caught:
+            canonical_database(place)
+        assert caught.value.reason == "RESERVED_DATABASE"
+
+
 @pytest.mark.parametrize("name", ["a\r\nb", "a\0b", "a\u202eb", "a\x7fb"])
 def test_a_table_name_has_no_characters_that_cannot_be_printed(name, tmp_path):
     with pytest.raises(InvalidArgument) as caught:

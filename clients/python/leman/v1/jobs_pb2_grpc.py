@@ -212,6 +212,7 @@ class JobServiceServicer(object):
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
         * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
         """

@@ -104,6 +104,7 @@ class JobServiceStub:
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
     * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
     """
@@ -299,6 +300,7 @@ class JobServiceAsyncStub(JobServiceStub):
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
     * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
     * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
     """
@@ -515,6 +517,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
         * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
         """

@@ -121,7 +121,7 @@ class UdfDefinition(_message.Message):
     field asks for a blob column; its type is then large_binary.
     """
     entrypoint: _builtins.str
-    """`package.module:name`, installed on every worker."""
+    """`package.module:name`, installed on every worker; no part of the name begins with two underscores."""
     sql_expression: _builtins.str
     """For KIND_SQL: one SQL expression over `input_columns`, as Lance understands them in filters. At most 4096 bytes;
     functions from a list, none that answers differently from call to call (`now()`, `random()`); CASE too. Has no
