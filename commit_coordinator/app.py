@@ -47,8 +47,9 @@ class CommitCoordinator:
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Add CommitService, CommitSubmissionService and TableService; return their names."""
-        queues, memory = CommitQueues(self._limits), RequestMemory(REMEMBERED)
-        self._names = Names(queues)
+        queues = CommitQueues(self._limits)
+        memory = RequestMemory(REMEMBERED, queues.holds)
+        self._names = Names(queues, memory)
         self._servicer = CommitServicer(queues, memory, self._names, self._draining)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
         submissions = CommitSubmissionServicer(queues, memory, self._draining)

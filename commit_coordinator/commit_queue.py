@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
 
 import structlog
@@ -66,7 +66,7 @@ class _Ticket:
     candidates: Sequence[Candidate] = ()
     prepared: Prepared | None = None
 
-    def settle(self) -> None:
+    def settle(self, incarnation: str) -> None:
         """Answer the request if there is a decision on every fragment."""
         decisions = [c.decision for c in self.candidates]
         if not decisions or any(v is None for v in decisions):
@@ -76,7 +76,8 @@ class _Ticket:
             self.fail(error)
         else:
             outcomes = tuple(v for v in decisions if isinstance(v, Outcome))
-            self.succeed(CommitResult(max(o.version for o in outcomes), outcomes))
+            version = max(o.version for o in outcomes)
+            self.succeed(CommitResult(version, outcomes, incarnation=incarnation))
 
     def succeed(self, result: CommitResult) -> None:
         if not self.answer.done():
@@ -99,6 +100,8 @@ class CommitQueue:
         self._checks = checks
         self._view_checks = view_checks
         self._table: TableHandle | None = None
+        #: That of the table that the last step worked on.
+        self._incarnation = ""
         self._queue: list[_Ticket] = []
         self._arrived = asyncio.Event()
         self._open = 0
@@ -166,7 +169,7 @@ class CommitQueue:
         for turn in turns([candidate for ticket in tickets for candidate in ticket.candidates]):
             await self._install(turn)
             for ticket in tickets:
-                ticket.settle()
+                ticket.settle(self._incarnation)
 
     async def _install(self, turn: Sequence[Candidate]) -> None:
         """Try until there is a decision on every candidate; each try begins with a look at the table."""
@@ -190,7 +193,8 @@ class CommitQueue:
     async def _do(self, ticket: _Ticket, work: Awaitable[CommitResult]) -> None:
         """Answer the ticket with what the work returns or raises."""
         try:
-            ticket.succeed(await work)
+            result = await work
+            ticket.succeed(replace(result, incarnation=self._incarnation))
         except CommitConflict as conflict:
             ticket.fail(Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}"))
         except LemanError as error:
@@ -205,12 +209,12 @@ class CommitQueue:
 
     async def _change_view(self, work: Prepared) -> CommitResult:
         if isinstance(work.request, CreatePlaceholdersRequest) and work.request.create:
-            return await self._repeated(lambda: _without_panics(views.create, work))
+            return await self._repeated(lambda: self._create(views.create, work))
         return await self._retrying(views.change, work)
 
     async def _change_table(self, request: TableRequest) -> CommitResult:
         if isinstance(request, CreateTableRequest):
-            return await self._repeated(lambda: _without_panics(tables.create, request))
+            return await self._repeated(lambda: self._create(tables.create, request))
         if isinstance(request, ChangeColumnsRequest):
             return await self._retrying(columns.change, request)
         return await self._retrying(tables.change, request)
@@ -233,12 +237,22 @@ class CommitQueue:
         """Run one step on the open table, in a thread; after any error but a conflict the next one opens it anew."""
         try:
             self._table = self._table or TableHandle(self._uri)
-            return _without_panics(step, self._table, subject)
+            result = _without_panics(step, self._table, subject)
+            self._incarnation = self._table.incarnation
+            return result
         except CommitConflict:
             raise
         except Exception:
             self._table = None
             raise
+
+    def _create(self, step: Callable[[Subject], Result], subject: Subject) -> Result:
+        """Make a table, in a thread, and open it: what was open before was another one."""
+        self._table = None
+        result = _without_panics(step, subject)
+        self._table = TableHandle(self._uri)
+        self._incarnation = self._table.incarnation
+        return result
 
 
 def turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 from commit_coordinator.commit_queue import CommitQueue, Limits
 from commit_coordinator.file_checks import FileChecks
+from commit_coordinator.lance_io.table_removal import incarnation_at
 from commit_coordinator.removal_gate import Gate
 from commit_coordinator.requests import CommitRequest, CommitResult
 from commit_coordinator.views.preparation import ViewChecks
@@ -35,6 +36,18 @@ class CommitQueues:
         """Submit a request to its table's queue; see `CommitQueue.submit`."""
         async with self._gate(request.uri).together():
             return await self._queue(request).submit(request)
+
+    async def holds(self, uri: str, result: CommitResult) -> bool:
+        """Tell whether the table is still there that the answer to a request for `uri` is about.
+
+        Raises:
+            LemanError: what `incarnation_at` raises: it is not known.
+        """
+        place = result.place or uri
+        if not result.is_about(place, uri):
+            return True
+        now = await self._checks.run(incarnation_at, place)
+        return now is not None and (not result.incarnation or now == result.incarnation)
 
     def forget(self, uri: str) -> None:
         """Open a table anew for its next request; call it inside `alone`, once the table is gone or another one."""

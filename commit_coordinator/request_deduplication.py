@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from commit_coordinator.requests import CommitResult
@@ -18,10 +18,17 @@ class RequestMemory:
 
     A request that is no longer here, or that came before a restart, is answered from the table: a commit that
     was made is found there. This memory keeps answers stable; exactly-once does not rest on it.
+
+    An answer is one about a table: it is forgotten when the table goes from its place.
+
+    Args:
+        holds: says whether the table that an answer is about is still there. It is asked before an answer is given
+            again, as others may have dropped the table, or made another one of its name.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, holds: Callable[[str, CommitResult], Awaitable[bool]] | None = None) -> None:
         self._capacity = capacity
+        self._holds = holds
         self._running: dict[Key, tuple[str, asyncio.Task[CommitResult]]] = {}
         self._done: OrderedDict[Key, tuple[str, CommitResult]] = OrderedDict()
         self._size = 0
@@ -34,12 +41,10 @@ class RequestMemory:
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
         """
-        if key in self._done:
-            self._done.move_to_end(key)
-            known, result = self._done[key]
-            check_body(key[1], known, body)
+        result = await self.answered(key, body)
+        if result is not None:
             return result
-        if key not in self._running:
+        if key not in self._running:  # no await since nothing was found: nobody can have begun in between
             task = asyncio.create_task(work())
             self._running[key] = (body, task)
             task.add_done_callback(lambda ended: self._settle(key, ended))
@@ -47,15 +52,16 @@ class RequestMemory:
         check_body(key[1], known, body)
         return await asyncio.shield(task)
 
-    def answered(self, key: Key, body: str) -> CommitResult | None:
+    async def answered(self, key: Key, body: str) -> CommitResult | None:
         """Return the result of a request that was answered, as far as it is remembered.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
         """
-        if key not in self._done:
+        kept = await self._kept(key)
+        if kept is None:
             return None
-        known, result = self._done[key]
+        known, result = kept
         check_body(key[1], known, body)
         return result
 
@@ -63,12 +69,32 @@ class RequestMemory:
         """Wait for a request if it is in work, and return its result; None: it failed or is not remembered."""
         if key in self._running:
             await asyncio.wait([self._running[key][1]])
-        return self._done[key][1] if key in self._done else None
+        kept = await self._kept(key)
+        return kept[1] if kept is not None else None
+
+    def forget(self, uri: str) -> None:
+        """Forget the answers about the table at a place, once it is gone from there."""
+        for key in [key for key, (_, result) in self._done.items() if result.is_about(uri, key[0])]:
+            self._drop(key)
 
     async def settled(self) -> None:
         """Wait until nothing is being worked on."""
         while self._running:
             await asyncio.wait([task for _, task in self._running.values()])
+
+    async def _kept(self, key: Key) -> tuple[str, CommitResult] | None:
+        while (kept := self._done.get(key)) is not None:
+            if self._holds is None or await self._holds(key[0], kept[1]):
+                if key in self._done:
+                    self._done.move_to_end(key)
+                return kept
+            if self._done.get(key) is kept:
+                self._drop(key)
+        return None
+
+    def _drop(self, key: Key) -> None:
+        _, forgotten = self._done.pop(key)
+        self._size -= _size(forgotten)
 
     def _settle(self, key: Key, task: asyncio.Task[CommitResult]) -> None:
         body, _ = self._running.pop(key)
@@ -77,8 +103,7 @@ class RequestMemory:
         self._done[key] = (body, task.result())
         self._size += _size(task.result())
         while self._size > self._capacity and len(self._done) > 1:
-            _, (_, forgotten) = self._done.popitem(last=False)
-            self._size -= _size(forgotten)
+            self._drop(next(iter(self._done)))
 
 
 def _size(result: CommitResult) -> int:

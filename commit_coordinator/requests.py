@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -86,6 +86,10 @@ class Outcome:
     version: int = 0
 
 
+#: Answers that are right whichever table has the name afterwards.
+_ENDINGS = frozenset({"DropTable", "DropView"})
+
+
 @dataclass(frozen=True, slots=True)
 class CommitResult:
     """The answer to a request."""
@@ -100,3 +104,11 @@ class CommitResult:
     rows: int = 0
     #: An earlier call with this request id had committed it already.
     repeated: bool = False
+    #: Where the table lies that it is about; empty: where the request said.
+    place: str = field(default="", compare=False)
+    #: The incarnation of that table; empty: not known.
+    incarnation: str = field(default="", compare=False)
+
+    def is_about(self, uri: str, asked: str) -> bool:
+        """Tell whether the answer, to a request for `asked`, is about the table at a place."""
+        return self.operation not in _ENDINGS and (self.place or asked) == uri

@@ -50,7 +50,7 @@ class TableHandle:
         Raises:
             LemanError: what `table_errors.table_error` gives.
         """
-        before = self._incarnation()
+        before = self.incarnation
         try:
             move_to_latest(self._dataset)
             with panics_as_errors():  # over a schema that makes no sense, once it is asked for
@@ -246,7 +246,9 @@ class TableHandle:
         """Yield Leman's commits later than version `after` among the last `limit` versions, newest first."""
         return self._history.records(self._dataset, int(self._dataset.version), after, limit)
 
-    def _incarnation(self) -> str:
+    @property
+    def incarnation(self) -> str:
+        """That of the version that the handle is at; empty: it has none."""
         return str(self._dataset.config().get(INCARNATION_KEY, ""))
 
     def _snapshot(self, fragment_ids: Collection[int]) -> TableSnapshot:

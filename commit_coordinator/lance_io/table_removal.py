@@ -13,7 +13,7 @@ from core.crash_points import crash_point
 from core.errors import FailedPrecondition, NotFound
 from core.filesystems import filesystem_of
 from core.lance_io.open_jobs import open_jobs
-from core.lance_io.tables import LanceTables, open_table
+from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
 from core.locations import TABLE_ENDING
 from core.rpc.request_digest import check_body
 from core.storage_errors import failed
@@ -52,6 +52,18 @@ def check(uri: str, *, force: bool) -> None:
         )
 
 
+def incarnation_at(uri: str) -> str | None:
+    """Return the incarnation of the table or view at a place; empty: it has none; None: there is no table.
+
+    Raises:
+        LemanError: what else `open_table` raises.
+    """
+    try:
+        return str(open_table(uri).config().get(INCARNATION_KEY, ""))
+    except NotFound:
+        return None
+
+
 def remove(uri: str) -> None:
     """Remove a table; stopped anywhere, it is there as before or no table any more.
 
@@ -84,17 +96,14 @@ def check_renames(uri: str) -> None:
         )
 
 
-def renamed(uri: str, new_uri: str, request_id: str, body: str) -> int:
+def renamed(new_uri: str, request_id: str, body: str) -> int:
     """Return the version of a table that this very request gave its new name already; 0: it did not.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED.
         LemanError: what `open_table` raises, but for a table that is not there.
     """
-    with contextlib.suppress(NotFound):
-        open_table(uri)
-        return 0
-    with contextlib.suppress(NotFound):
+    with contextlib.suppress(NotFound):  # another table may have the old name by now
         dataset = open_table(new_uri)
         known, _, its_body = str(dataset.config().get(RENAMED_BY_KEY, "")).rpartition(" ")
         if known == request_id:

@@ -7,6 +7,7 @@ from functools import partial
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.lance_io import table_removal, view_drop
 from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
+from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.requests import CommitResult
 from core.errors import Aborted, Unavailable
 from core.locations import database_and_table
@@ -18,8 +19,9 @@ _THREADS = 2
 class Names:
     """What takes names from tables, and gives them."""
 
-    def __init__(self, queues: CommitQueues) -> None:
+    def __init__(self, queues: CommitQueues, memory: RequestMemory) -> None:
         self._queues = queues
+        self._memory = memory
         self._pool = BlockingPool(_THREADS, name="names")
 
     def close(self) -> None:
@@ -35,7 +37,7 @@ class Names:
         async with self._queues.alone(uri):
             await self._pool.run(partial(table_removal.check, uri, force=force))
             await self._pool.run(table_removal.remove, uri)
-            self._queues.forget(uri)
+            self._forget(uri)
         return CommitResult(0, operation="DropTable")
 
     async def drop_view(self, uri: str, *, force: bool) -> CommitResult:
@@ -48,7 +50,7 @@ class Names:
         async with self._queues.alone(uri):
             await self._pool.run(partial(view_drop.check, database, name, force=force))
             await self._pool.run(view_drop.drop, database, name)
-            self._queues.forget(uri)
+            self._forget(uri)
         return CommitResult(0, operation="DropView")
 
     async def rename(self, uri: str, new_uri: str, request_id: str, body: str, *, force: bool) -> CommitResult:
@@ -63,13 +65,19 @@ class Names:
         table_removal.check_renames(uri)
         first, second = sorted((uri, new_uri))
         async with self._queues.alone(first), self._queues.alone(second):
-            version = await self._pool.run(table_removal.renamed, uri, new_uri, request_id, body)
+            version = await self._pool.run(table_removal.renamed, new_uri, request_id, body)
             if not version:
                 await self._pool.run(partial(table_removal.check, uri, force=force))
                 version = await self._pool.run(_renamed, uri, new_uri, request_id, body)
-            self._queues.forget(uri)
-            self._queues.forget(new_uri)
-        return CommitResult(version, operation="RenameTable")
+                self._forget(uri)
+                self._forget(new_uri)
+            incarnation = await self._pool.run(table_removal.incarnation_at, new_uri)
+        return CommitResult(version, operation="RenameTable", place=new_uri, incarnation=incarnation or "")
+
+    def _forget(self, uri: str) -> None:
+        """Forget what is known of the table that was at a place."""
+        self._queues.forget(uri)
+        self._memory.forget(uri)
 
 
 def _renamed(uri: str, new_uri: str, request_id: str, body: str) -> int:

@@ -48,7 +48,7 @@ class Uploads:
         Raises:
             LemanError: what `TableService.AppendRows` (protos/leman/v1/tables.proto) names.
         """
-        answered = self._memory.answered((uri, request_id), body)
+        answered = await self._memory.answered((uri, request_id), body)
         if answered is not None:
             return answered
         with self._places.one():

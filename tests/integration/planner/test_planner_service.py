@@ -17,7 +17,16 @@ from core.rpc import convert
 from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
 from core.udf.python_versions import PYTHON
-from leman.v1 import catalog_pb2, catalog_pb2_grpc, planner_pb2, planner_pb2_grpc, udf_pb2
+from leman.v1 import (
+    catalog_pb2,
+    catalog_pb2_grpc,
+    commit_pb2_grpc,
+    planner_pb2,
+    planner_pb2_grpc,
+    tables_pb2,
+    tables_pb2_grpc,
+    udf_pb2,
+)
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 from planner import app as planner_app
 from planner import plan_stream
@@ -41,9 +50,12 @@ async def planner():
 
         port = await up("commit_coordinator", coordinator_app, Settings(server=Server()))
         settings = Settings(server=Server(), peers=Peers(commit_coordinator=f"127.0.0.1:{port}"))
+        theirs = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
         port = await up("planner", planner_app, settings)
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}"))
         yield SimpleNamespace(
+            commit=commit_pb2_grpc.CommitServiceStub(theirs),
+            tables=tables_pb2_grpc.TableServiceStub(theirs),
             catalog=catalog_pb2_grpc.CatalogServiceStub(channel),
             plans=planner_pb2_grpc.PlannerServiceStub(channel),
             planning=planning_pb2_grpc.PlanningServiceStub(channel),
@@ -94,6 +106,23 @@ def spec(database, **fields):
 def table(tmp_path):
     lance.write_dataset(rows(3 * ROWS), str(tmp_path / "t.lance"), max_rows_per_file=ROWS)
     return str(tmp_path)
+
+
+def test_columns_are_added_to_the_table_that_took_the_place_of_one_that_has_them(table):
+    async def work(stubs):
+        await stubs.catalog.RegisterUdf(catalog_pb2.RegisterUdfRequest(database=table, definition=definition()))
+        await stubs.catalog.AddColumns(add(table, "one"))
+        dropped = catalog_pb2.TableRef(database=table, table="t")
+        await stubs.tables.DropTable(tables_pb2.DropTableRequest(table=dropped, request_id="drop"))
+        lance.write_dataset(rows(ROWS), f"{table}/t.lance")
+        first = await stubs.catalog.AddColumns(add(table, "one"))
+        again = await stubs.catalog.AddColumns(add(table, "one"))
+        return first, again
+
+    first, again = served(work)
+    dataset = lance.dataset(f"{table}/t.lance")
+    assert "n" in dataset.schema.names
+    assert first.version == again.version == dataset.version
 
 
 def test_functions_are_registered_found_and_listed(tmp_path):

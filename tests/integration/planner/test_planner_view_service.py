@@ -16,7 +16,7 @@ from core.lance_io.tables import LanceTables
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.udf import binding
 from core.views.metadata import QUERY
-from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
+from leman.v1 import catalog_pb2, commit_pb2, planner_pb2, udf_pb2
 from leman_internal.v1 import planning_pb2
 from planner.plan_maker import PlanMaker
 from planner.views import view_listing
@@ -97,6 +97,18 @@ def test_the_same_request_makes_it_once_and_another_one_not_again(lake):
     assert first.view == again.view
     assert code is grpc.StatusCode.ALREADY_EXISTS
     assert error.reason == "TABLE_EXISTS"
+
+
+def test_a_view_that_was_dropped_is_made_again_by_the_same_request(lake):
+    async def work(stubs):
+        first = await stubs.catalog.CreateMaterializedView(create(lake, request_id="one"))
+        await stubs.commit.DropView(commit_pb2.DropViewRequest(view=described(lake).view, request_id="drop"))
+        again = await stubs.catalog.CreateMaterializedView(create(lake, request_id="one"))
+        return first, again, await stubs.catalog.CreateMaterializedView(create(lake, request_id="one"))
+
+    first, again, third = served(work)
+    assert first.view == again.view == third.view
+    assert lake.open().count_rows() == 25
 
 
 def test_a_request_id_stands_for_one_body(lake):

@@ -140,6 +140,53 @@ def test_ended_waits_for_a_request_in_work():
     assert run(scenario()) == (CommitResult(1), None)
 
 
+def test_an_answer_about_a_table_that_is_another_one_by_now_is_forgotten():
+    """Callers that come together hear of one new answer."""
+
+    async def scenario():
+        there = {1}
+
+        async def holds(_uri, result):
+            await asyncio.sleep(0)
+            return result.version in there
+
+        memory, work = RequestMemory(4, holds), Work()
+        work.go.set()
+        first = [await memory.once(KEY, "body", work), await memory.once(KEY, "body", work)]
+        there.clear()
+        there.add(2)
+        unknown = await memory.ended(KEY)
+        after = await asyncio.gather(*(memory.once(KEY, "other body", work) for _ in range(3)))
+        return first, unknown, after
+
+    first, unknown, after = run(scenario())
+    assert first == [CommitResult(1)] * 2
+    assert unknown is None
+    assert after == [CommitResult(2)] * 3
+
+
+def test_what_is_forgotten_of_a_place_is_what_was_about_the_table_there():
+    answers = {
+        "added": ("/t.lance", CommitResult(1)),
+        "to": ("/s.lance", CommitResult(1, operation="RenameTable", place="/t.lance")),
+        "from": ("/t.lance", CommitResult(1, operation="RenameTable", place="/u.lance")),
+        "dropped": ("/t.lance", CommitResult(0, operation="DropTable")),
+        "view": ("/t.lance", CommitResult(0, operation="DropView")),
+        "other": ("/u.lance", CommitResult(1)),
+    }
+
+    async def scenario():
+        memory = RequestMemory(6)
+        for name, (uri, result) in answers.items():
+            work = Work(result=result)
+            work.go.set()
+            await memory.once((uri, name), "", work)
+        memory.forget("/t.lance")
+        return [name for name, (uri, _) in answers.items() if await memory.ended((uri, name))]
+
+    assert run(scenario()) == ["from", "dropped", "view", "other"]
+
+
 def test_memory_is_bounded_by_the_fragments_of_its_requests():
     """The newest request is remembered whatever its size."""
     outcomes = tuple(Outcome(fragment_id=i, status=Status.COMMITTED) for i in range(3))

@@ -370,8 +370,9 @@ class AddPlainColumnsRequest(_message.Message):
     schema: _builtins.bytes
     """An Arrow IPC schema message; as for CreateTable."""
     request_id: _builtins.str
-    """Chosen by the caller; remembered until the commit coordinator restarts. The same request again is answered like the
-    first time; another one under the same id for this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """Chosen by the caller; remembered until the commit coordinator restarts, or the table goes from its name. The same
+    request again is answered like the first time; another one under the same id for this table: ALREADY_EXISTS
+    (REQUEST_ID_REUSED).
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
