@@ -42,7 +42,7 @@ PLACES = {
     "units": (LOOP, "worker_loop.WorkUnit", """worker_loop._units.decode('{"works": [{}]}')""", "task"),
     "contexts": (LOOP, "worker_loop.WorkContext", """worker_loop._contexts.decode('{"udf": {}}')""", "name"),
     "failed rows": (
-        "import msgspec; from executor.jobs import row_errors",
+        "import msgspec; from executor.history import row_errors",
         "row_errors.StoredRowError",
         "msgspec.convert({}, row_errors.StoredRowError)",
         "job_id",

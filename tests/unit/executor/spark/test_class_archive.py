@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from core import class_archives, config
+from core import class_archives
+from core.config import __main__ as config
 from executor.spark import class_archive
 from executor.spark.class_archive import ClassArchive
 

@@ -204,7 +204,7 @@ def test_closing_what_is_not_the_functions_own_is_an_error_of_the_function(worke
 
 def test_descriptors_that_were_broken_in_another_way_are_noticed(worker_tasks):
     statements = (
-        "from executor.worker.processes import descriptors\n"
+        "from executor.worker.processes import file_descriptors as descriptors\n"
         "descriptors.check(); import ctypes; ctypes.CDLL(None).close(1)\n"
         "try: descriptors.check()\n"
         "except Exception as e: said = e.reason"
