@@ -10,7 +10,7 @@ import pytest
 from commit_coordinator.lance_io.table_handle import TableHandle, open_table
 from core.domain.plan import BackfillSpec
 from core.domain.view import ViewQuery
-from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound, Unavailable
+from core.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
 from core.lance_io.scan import FragmentReader
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import LanceTables
@@ -172,11 +172,16 @@ def test_the_first_file_format_is_refused_with_a_way_out(tmp_path, at):
     assert LanceTables().snapshot(new).file_format >= (2, 0)
 
 
-@pytest.mark.parametrize("place", ["{0}/a file", "s3://lake/lake"])
-def test_a_database_that_cannot_be_listed_is_out_of_reach(tmp_path, monkeypatch, place):
+def test_a_database_that_cannot_be_listed_is_out_of_reach(monkeypatch):
     for name, value in {"ENDPOINT_URL": "http://127.0.0.1:9", "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b"}.items():
         monkeypatch.setenv(f"AWS_{name}", value)
-    (tmp_path / "a file").write_text("")
     with pytest.raises(Unavailable, match="cannot be listed") as caught:
-        LanceTables().list_tables(place.format(tmp_path))
+        LanceTables().list_tables("s3://lake/lake")
     assert caught.value.reason == "STORE_UNAVAILABLE"
+
+
+def test_a_file_is_no_database(tmp_path):
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(InvalidArgument) as caught:
+        LanceTables().list_tables(str(tmp_path / "a file"))
+    assert caught.value.reason == "BAD_DATABASE"
