@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import ParamSpec
 
 from core.config.access_sections import Udf
-from core.errors import Aborted
 from core.lance_io.udf_bundles import Bundles, IncomingBundle
 from core.lance_io.udf_registry import UdfRegistry
 from core.rpc.blocking import BlockingPool
 from core.rpc.concurrency_limit import CallPlaces
+from core.rpc.idle_limit import arriving
 
 P = ParamSpec("P")
 
@@ -55,7 +55,7 @@ class BundleUploads:
                 return False
             upload = _Upload(self._threads, bundles, announced)
             try:
-                async with contextlib.aclosing(self._coming(pieces)) as coming:
+                async with contextlib.aclosing(arriving(pieces, self._idle_seconds, "the bundle")) as coming:
                     await upload.run(coming)
             except BaseException:
                 self._give_up(upload)
@@ -67,19 +67,6 @@ class BundleUploads:
         registry.policy.check_pickled()
         registry.bundles.check_size(announced.size_bytes)
         return registry.bundles
-
-    async def _coming(self, pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        while True:
-            try:
-                async with asyncio.timeout(self._idle_seconds):
-                    piece = await anext(pieces, None)
-            except TimeoutError:
-                raise Aborted(
-                    "UPLOAD_STALLED", f"Nothing was sent for {self._idle_seconds:g} seconds: send the bundle again"
-                ) from None
-            if piece is None:
-                return
-            yield piece
 
     def _give_up(self, upload: _Upload) -> None:
         task = asyncio.create_task(upload.discard())

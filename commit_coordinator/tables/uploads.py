@@ -17,6 +17,7 @@ from core.config import Commit
 from core.errors import Aborted, Internal, LemanError, Unavailable
 from core.rpc.blocking import BlockingPool
 from core.rpc.concurrency_limit import CallPlaces
+from core.rpc.idle_limit import arriving
 
 
 class Uploads:
@@ -82,17 +83,9 @@ class Uploads:
 
     async def _send(self, pieces: AsyncIterator[bytes], incoming: Incoming) -> None:
         """Hand on what comes, to the end."""
-        while True:
-            try:
-                async with asyncio.timeout(self._idle_seconds):
-                    piece = await anext(pieces, None)
-            except TimeoutError:
-                raise Aborted(
-                    "UPLOAD_STALLED", f"Nothing was sent for {self._idle_seconds:g} seconds: send the rows again"
-                ) from None
-            if piece is None:
-                break
-            await incoming.put(piece)
+        async with contextlib.aclosing(arriving(pieces, self._idle_seconds, "the rows")) as coming:
+            async for piece in coming:
+                await incoming.put(piece)
         incoming.end()
 
     def _give_up(self, writing: Awaitable[StagedRows]) -> None:
