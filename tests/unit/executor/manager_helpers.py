@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -198,3 +199,16 @@ class Executor:
 
     async def job(self, job_id: str) -> Job:
         return await self.jobs.get(self.database, job_id)
+
+
+def with_executor(folder: Path, work: Callable[[Executor], Coroutine[Any, Any, None]], settings: Settings) -> None:
+    """Do something with an executor for a database, for half a minute at the most."""
+    (folder / "_leman").mkdir(exist_ok=True)
+
+    async def bounded() -> None:
+        executor = Executor(folder, settings)
+        async with asyncio.timeout(30):
+            await work(executor)
+        await executor.stop()
+
+    asyncio.run(bounded())

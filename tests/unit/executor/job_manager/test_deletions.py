@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from executor.history.job_history import JobHistory
 from executor.history.row_errors import RowErrors
 from executor.job_manager import queries
 from executor.worker.error_store import JobErrors, errors_uri
-from tests.unit.executor.manager_helpers import Executor
+from tests.unit.executor.manager_helpers import Executor, with_executor
 
 RUNNING, DONE = JobState.RUNNING, JobState.DONE
 
@@ -101,18 +101,6 @@ def test_who_removes_what_is_left_reads_nothing_again(tmp_path, history, monkeyp
     assert list(history.load()) == ["job-0", "job-2", "job-3", "job-5"]
 
 
-def with_executor(folder: Path, work: Callable[[Executor], Coroutine[Any, Any, None]]) -> None:
-    (folder / "_leman").mkdir(exist_ok=True)
-
-    async def bounded() -> None:
-        executor = Executor(folder, Settings())
-        async with asyncio.timeout(30):
-            await work(executor)
-        await executor.stop()
-
-    asyncio.run(bounded())
-
-
 async def reason(call: Coroutine[Any, Any, Any], kind: type[LemanError]) -> str:
     with pytest.raises(kind) as caught:
         await call
@@ -160,7 +148,7 @@ def test_a_job_that_has_ended_is_deleted_with_its_failed_rows_and_its_request_id
         await after.jobs.delete(database, job_id)
         await after.stop()
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, Settings())
 
 
 def test_other_executors_hear_of_it(tmp_path, monkeypatch):
@@ -178,7 +166,7 @@ def test_other_executors_hear_of_it(tmp_path, monkeypatch):
         assert await reason(executor.jobs.get(database, second), NotFound) == "JOB_NOT_FOUND", "it ran there"
         await other.stop()
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, Settings())
 
 
 def test_listings_of_other_jobs_are_right_after_a_deletion(tmp_path):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from pathlib import Path
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.history.job_filter import JobFilter
 from executor.history.job_history import JobHistory
 from tests.unit.executor.job_manager.test_takeover import Pair, with_two
-from tests.unit.executor.manager_helpers import Executor
+from tests.unit.executor.manager_helpers import Executor, with_executor
 
 ONE = Settings(executor=ExecutorSettings(max_running_jobs=1))
 
@@ -43,20 +42,6 @@ async def refused(call: Coroutine[Any, Any, Job]) -> str:
     with pytest.raises(LemanError) as caught:
         await call
     return caught.value.reason
-
-
-def with_executor(
-    folder: Path, work: Callable[[Executor], Coroutine[Any, Any, None]], settings: Settings = ONE
-) -> None:
-    (folder / "_leman").mkdir()
-
-    async def bounded() -> None:
-        executor = Executor(folder, settings)
-        async with asyncio.timeout(30):
-            await work(executor)
-        await executor.stop()
-
-    asyncio.run(bounded())
 
 
 def test_a_paused_job_gives_its_turn_to_another_and_waits_for_it_again_with_its_age(tmp_path):
@@ -95,7 +80,7 @@ def test_a_paused_job_gives_its_turn_to_another_and_waits_for_it_again_with_its_
         assert seen[at:] == [*states_of_a_pause, JobState.CANCELLING, JobState.CANCELLED]
         assert executor.commits.begun == [], "nobody else had the job: its table is told nothing"
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, ONE)
 
 
 def test_a_job_that_waits_is_paused_at_once_and_keeps_nobody_waiting(tmp_path):
@@ -110,7 +95,7 @@ def test_a_job_that_waits_is_paused_at_once_and_keeps_nobody_waiting(tmp_path):
         await executor.jobs.cancel(executor.database, third)
         assert not (await until(executor, second, JobState.RUNNING)).queue_position
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, ONE)
 
 
 def test_pause_and_resume_may_be_sent_again_and_refuse_what_has_ended(tmp_path):
@@ -135,7 +120,7 @@ def test_pause_and_resume_may_be_sent_again_and_refuse_what_has_ended(tmp_path):
         executor.running.runs[other].status.update(state=JobState.CANCELLING)
         assert await refused(executor.jobs.pause(database, other)) == "JOB_CANCELLING"
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, ONE)
 
 
 @pytest.mark.parametrize("calls", ["resume", "resume pause", "resume pause resume", "cancel"])
@@ -158,7 +143,7 @@ def test_whoever_changes_their_mind_while_the_job_stops_has_their_way(tmp_path, 
             await executor.works()
         assert (job_id in executor.spark.started) is calls.endswith("resume")
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, ONE)
 
 
 @pytest.mark.parametrize("end", ["die", "stop"])
@@ -187,7 +172,7 @@ def test_a_paused_job_stays_paused_over_any_number_of_executors(tmp_path, end):
         assert executor.jobs.busy()
         await executor.stop()
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, ONE)
 
 
 def test_a_job_whose_executor_dies_while_it_stops_is_paused(tmp_path):
@@ -204,7 +189,7 @@ def test_a_job_whose_executor_dies_while_it_stops_is_paused(tmp_path):
         assert (paused.attempt, paused.handed_back) == (2, 0)
         await after.stop()
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, ONE)
 
 
 def test_a_pause_holds_although_it_cannot_be_written(tmp_path, monkeypatch):
@@ -222,7 +207,7 @@ def test_a_pause_holds_although_it_cannot_be_written(tmp_path, monkeypatch):
         await executor.jobs.resume(executor.database, job_id)
         await until(executor, job_id, JobState.RUNNING)
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, ONE)
 
 
 def test_a_paused_job_is_its_executors_until_that_one_is_silent(database):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,23 +22,9 @@ from executor.job_manager.registered_limits import RegisteredLimits, follow
 from executor.jobs.job_attributes import JobAttributes
 from executor.queueing.fair_order import QueuedJob, TurnLimits
 from executor.queueing.job_queue import JobQueue
-from tests.unit.executor.manager_helpers import UDF, Executor
+from tests.unit.executor.manager_helpers import UDF, Executor, with_executor
 
 MOST = Settings(executor=ExecutorSettings(max_running_jobs=2, max_waiting_jobs=60))
-
-
-def with_executor(
-    folder: Path, work: Callable[[Executor], Coroutine[Any, Any, None]], settings: Settings = MOST
-) -> None:
-    (folder / "_leman").mkdir()
-
-    async def bounded() -> None:
-        executor = Executor(folder, settings)
-        async with asyncio.timeout(30):
-            await work(executor)
-        await executor.stop()
-
-    asyncio.run(bounded())
 
 
 async def create(executor: Executor, initiator: str = "", database: str = "") -> Job:
@@ -81,7 +65,7 @@ def test_of_many_jobs_that_come_together_no_more_run_than_may_and_all_have_their
         assert len(executor.spark.started) == 20
         assert executor.commits.begun == [], "nobody had these jobs before: no table is told"
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, MOST)
 
 
 def test_databases_and_callers_take_turns_as_their_places_say(tmp_path):
@@ -99,7 +83,7 @@ def test_databases_and_callers_take_turns_as_their_places_say(tmp_path):
             await executor.jobs.cancel(job.request.database, job.job_id)
             assert executor.spark.started[: n + 1] == [job.job_id for job in order[: n + 1]]
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, MOST)
 
 
 def test_jobs_beyond_a_limit_of_their_database_or_caller_wait_while_others_run(tmp_path):
@@ -155,7 +139,7 @@ def test_a_job_that_waits_expects_its_turn_by_what_its_function_cost_before(tmp_
         assert jobs[3].expected_start_at == pytest.approx(begun[1] + 200.0, abs=2.0)
         await after.stop()
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, MOST)
 
 
 def test_a_full_queue_refuses_and_says_when_to_come_again(tmp_path):
@@ -181,7 +165,7 @@ def test_a_job_with_nothing_to_do_needs_no_turn(tmp_path):
         executor.planner.tasks = ()
         assert (await create(executor)).state is JobState.DONE
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, MOST)
 
 
 def test_a_job_that_waits_is_cancelled_without_having_run_and_others_move_up(tmp_path):
@@ -199,7 +183,7 @@ def test_a_job_that_waits_is_cancelled_without_having_run_and_others_move_up(tmp
         assert second.job_id not in executor.spark.started
         assert (await executor.job(jobs[1].job_id)).state is JobState.RUNNING
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, MOST)
 
 
 @pytest.mark.parametrize("end", ["die", "stop"])
@@ -218,7 +202,7 @@ def test_jobs_that_wait_survive_their_executor_in_their_order(tmp_path, end):
         assert all(abs(places[job_id] - n) <= 1 for n, job_id in enumerate(after.spark.started)), "two plan at once"
         await after.stop()
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, MOST)
 
 
 def test_a_job_that_fails_to_plan_when_its_turn_comes_ends_and_frees_its_turn(tmp_path):
@@ -232,7 +216,7 @@ def test_a_job_that_fails_to_plan_when_its_turn_comes_ends_and_frees_its_turn(tm
         executor.planner.error = None
         assert (await create(executor)).state is JobState.RUNNING
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, MOST)
 
 
 def test_a_job_that_was_accepted_waits_for_a_planner_that_has_too_much_to_do(tmp_path):
@@ -245,7 +229,7 @@ def test_a_job_that_was_accepted_waits_for_a_planner_that_has_too_much_to_do(tmp
         executor.planner.error = None
         await until(executor, jobs[2].job_id, lambda job: job.state is JobState.RUNNING)
 
-    with_executor(tmp_path, work)
+    with_executor(tmp_path, work, MOST)
 
 
 def test_whoever_was_accepted_first_is_first_also_where_it_joins_late():
