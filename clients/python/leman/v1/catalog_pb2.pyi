@@ -113,16 +113,22 @@ class RegisterUdfResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CREATED_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
     """False when the same definition was there already."""
+    @_builtins.property
+    def definition(self) -> _udf_pb2.UdfDefinition:
+        """As it is stored: with what the server of a remote function said."""
+
     def __init__(
         self,
         *,
         created: _builtins.bool = ...,
+        definition: _udf_pb2.UdfDefinition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "definition", b"definition"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

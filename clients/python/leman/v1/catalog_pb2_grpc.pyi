@@ -63,6 +63,10 @@ class CatalogServiceStub:
     how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
     GetUdfResponse.needs_bundle), and a definition that of a damaged one.
 
+    The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
+    say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
+    has to be what they say. Other addresses may be set under the same version.
+
     Errors:
     * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
     * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
@@ -76,7 +80,15 @@ class CatalogServiceStub:
       Nothing is stored.
     * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
       function is built, instead of pickling it.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
+      another one.
+    * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
+      again.
+    * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
+    * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
+      than the definition, or than one another; correct the definition, or leave out what they say.
+    * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
+      is none of functions; do what the message says.
     """
     UploadBundle: _grpc.StreamUnaryMultiCallable[_catalog_pb2.UploadBundleRequest, _catalog_pb2.UploadBundleResponse]
     """Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
@@ -118,6 +130,8 @@ class CatalogServiceStub:
     Errors:
     * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
       with both a function and an expression, or a name that no column can have; mend the request.
+    * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
+      that a function can have; name one.
     * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
     * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
     * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or AlterColumns.
@@ -151,6 +165,8 @@ class CatalogServiceStub:
     Errors:
     * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
       the request.
+    * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
+      that a function can have; name one.
     * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
     * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
@@ -329,6 +345,10 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
     GetUdfResponse.needs_bundle), and a definition that of a damaged one.
 
+    The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
+    say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
+    has to be what they say. Other addresses may be set under the same version.
+
     Errors:
     * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
     * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
@@ -342,7 +362,15 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       Nothing is stored.
     * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
       function is built, instead of pickling it.
-    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
+      another one.
+    * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
+      again.
+    * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
+    * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
+      than the definition, or than one another; correct the definition, or leave out what they say.
+    * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
+      is none of functions; do what the message says.
     """
     UploadBundle: _aio.StreamUnaryMultiCallable[_catalog_pb2.UploadBundleRequest, _catalog_pb2.UploadBundleResponse]  # type: ignore[assignment]
     """Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
@@ -384,6 +412,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     Errors:
     * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
       with both a function and an expression, or a name that no column can have; mend the request.
+    * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
+      that a function can have; name one.
     * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
     * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
     * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or AlterColumns.
@@ -417,6 +447,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     Errors:
     * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
       the request.
+    * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
+      that a function can have; name one.
     * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
     * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
@@ -598,6 +630,10 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
         GetUdfResponse.needs_bundle), and a definition that of a damaged one.
 
+        The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
+        say the same. What the definition leaves out (`version`, `input_columns`, the schemas) is taken from there; what it says
+        has to be what they say. Other addresses may be set under the same version.
+
         Errors:
         * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
         * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
@@ -611,7 +647,15 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
           Nothing is stored.
         * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): the bundle has more bytes than the services take; load large data when the
           function is built, instead of pickling it.
-        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind, or not at this address; use
+          another one.
+        * `UNAVAILABLE` (FUNCTION_UNAVAILABLE): no server of the remote function can be reached; start one, then send the call
+          again.
+        * `NOT_FOUND` (FUNCTION_NOT_FOUND): its server has no function of that name; name one that the message lists.
+        * `FAILED_PRECONDITION` (FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH): its servers describe it in another way
+          than the definition, or than one another; correct the definition, or leave out what they say.
+        * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
+          is none of functions; do what the message says.
         """
 
     @_abc_1.abstractmethod
@@ -677,6 +721,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
           with both a function and an expression, or a name that no column can have; mend the request.
+        * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
+          that a function can have; name one.
         * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
         * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
         * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or AlterColumns.
@@ -716,6 +762,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
           the request.
+        * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
+          that a function can have; name one.
         * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
         * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.

@@ -124,6 +124,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The database has no such table or view; `ListTables` lists all."""
     TAG_NOT_FOUND: _ErrorReason.ValueType  # 43
     """The table has no such tag; name one that it has."""
+    FUNCTION_NOT_FOUND: _ErrorReason.ValueType  # 183
+    """The server of a remote function has none of that name; name one that the message lists."""
     UDF_NOT_FOUND: _ErrorReason.ValueType  # 44
     """No such function is registered in the database; register it."""
     VERSION_NOT_FOUND: _ErrorReason.ValueType  # 45
@@ -139,11 +141,24 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Another definition has this name and version; register under another version."""
     DATABASE_EXISTS: _ErrorReason.ValueType  # 169
     """The name stands for another database, or the root has another name; take another name, or use that one."""
-    ATTEMPT_FENCED: _ErrorReason.ValueType  # 49
+    FUNCTION_ACCESS_DENIED: _ErrorReason.ValueType  # 179
     """The request is right, and the table, the function or the services are not ready for it. FAILED_PRECONDITION.
 
-    A later attempt at the job has begun elsewhere; only services see this.
+    The server of a remote function does not take the services' credentials; set right what LEMAN_UDF__REMOTE_CREDENTIALS
+    says of its address.
     """
+    FUNCTION_PROTOCOL: _ErrorReason.ValueType  # 180
+    """What answers at the address of a remote function does not serve functions as docs/remote_functions.md says; correct the
+    address, or the server.
+    """
+    FUNCTION_SIGNATURE_MISMATCH: _ErrorReason.ValueType  # 181
+    """A remote function reads or gives other types than is said; register it as its server describes it."""
+    FUNCTION_VERSION_MISMATCH: _ErrorReason.ValueType  # 182
+    """The servers of a remote function serve another version of it; register that one and give it to the column, or start
+    servers of this version.
+    """
+    ATTEMPT_FENCED: _ErrorReason.ValueType  # 49
+    """A later attempt at the job has begun elsewhere; only services see this."""
     COLUMN_EXISTS: _ErrorReason.ValueType  # 50
     """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
     before the call.
@@ -305,6 +320,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     DRAINING: _ErrorReason.ValueType  # 122
     """The service is stopping."""
+    FUNCTION_UNAVAILABLE: _ErrorReason.ValueType  # 184
+    """No server of a remote function can be reached; start one, and run the job again: what was finished is kept."""
     EXECUTOR_LOST: _ErrorReason.ValueType  # 123
     """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
     JOB_ELSEWHERE: _ErrorReason.ValueType  # 124
@@ -397,11 +414,13 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The call carries no token; send `authorization: Bearer <token>`."""
     UDF_NOT_ALLOWED: _ErrorReason.ValueType  # 156
     """The services run no functions of this kind, or not this one; use another one."""
-    CLIENT_STREAM: _ErrorReason.ValueType  # 157
+    CALL_NOT_OFFERED: _ErrorReason.ValueType  # 178
     """Not built, or not here. UNIMPLEMENTED.
 
-    Streams of requests are spoken over gRPC only.
+    Arrow Flight has the call, and the services do not offer it; docs/flight.md lists those that they do.
     """
+    CLIENT_STREAM: _ErrorReason.ValueType  # 157
+    """Streams of requests are spoken over gRPC only."""
     COMPRESSED: _ErrorReason.ValueType  # 158
     """Compressed messages are not taken over HTTP; send them as they are."""
     NOT_SERVED_HERE: _ErrorReason.ValueType  # 159
@@ -528,6 +547,8 @@ TABLE_NOT_FOUND: ErrorReason.ValueType  # 42
 """The database has no such table or view; `ListTables` lists all."""
 TAG_NOT_FOUND: ErrorReason.ValueType  # 43
 """The table has no such tag; name one that it has."""
+FUNCTION_NOT_FOUND: ErrorReason.ValueType  # 183
+"""The server of a remote function has none of that name; name one that the message lists."""
 UDF_NOT_FOUND: ErrorReason.ValueType  # 44
 """No such function is registered in the database; register it."""
 VERSION_NOT_FOUND: ErrorReason.ValueType  # 45
@@ -543,11 +564,24 @@ UDF_EXISTS: ErrorReason.ValueType  # 48
 """Another definition has this name and version; register under another version."""
 DATABASE_EXISTS: ErrorReason.ValueType  # 169
 """The name stands for another database, or the root has another name; take another name, or use that one."""
-ATTEMPT_FENCED: ErrorReason.ValueType  # 49
+FUNCTION_ACCESS_DENIED: ErrorReason.ValueType  # 179
 """The request is right, and the table, the function or the services are not ready for it. FAILED_PRECONDITION.
 
-A later attempt at the job has begun elsewhere; only services see this.
+The server of a remote function does not take the services' credentials; set right what LEMAN_UDF__REMOTE_CREDENTIALS
+says of its address.
 """
+FUNCTION_PROTOCOL: ErrorReason.ValueType  # 180
+"""What answers at the address of a remote function does not serve functions as docs/remote_functions.md says; correct the
+address, or the server.
+"""
+FUNCTION_SIGNATURE_MISMATCH: ErrorReason.ValueType  # 181
+"""A remote function reads or gives other types than is said; register it as its server describes it."""
+FUNCTION_VERSION_MISMATCH: ErrorReason.ValueType  # 182
+"""The servers of a remote function serve another version of it; register that one and give it to the column, or start
+servers of this version.
+"""
+ATTEMPT_FENCED: ErrorReason.ValueType  # 49
+"""A later attempt at the job has begun elsewhere; only services see this."""
 COLUMN_EXISTS: ErrorReason.ValueType  # 50
 """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
 before the call.
@@ -709,6 +743,8 @@ Whether the commit was made is not known; send the same call again.
 """
 DRAINING: ErrorReason.ValueType  # 122
 """The service is stopping."""
+FUNCTION_UNAVAILABLE: ErrorReason.ValueType  # 184
+"""No server of a remote function can be reached; start one, and run the job again: what was finished is kept."""
 EXECUTOR_LOST: ErrorReason.ValueType  # 123
 """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
 JOB_ELSEWHERE: ErrorReason.ValueType  # 124
@@ -801,11 +837,13 @@ TOKEN_REQUIRED: ErrorReason.ValueType  # 155
 """The call carries no token; send `authorization: Bearer <token>`."""
 UDF_NOT_ALLOWED: ErrorReason.ValueType  # 156
 """The services run no functions of this kind, or not this one; use another one."""
-CLIENT_STREAM: ErrorReason.ValueType  # 157
+CALL_NOT_OFFERED: ErrorReason.ValueType  # 178
 """Not built, or not here. UNIMPLEMENTED.
 
-Streams of requests are spoken over gRPC only.
+Arrow Flight has the call, and the services do not offer it; docs/flight.md lists those that they do.
 """
+CLIENT_STREAM: ErrorReason.ValueType  # 157
+"""Streams of requests are spoken over gRPC only."""
 COMPRESSED: ErrorReason.ValueType  # 158
 """Compressed messages are not taken over HTTP; send them as they are."""
 NOT_SERVED_HERE: ErrorReason.ValueType  # 159

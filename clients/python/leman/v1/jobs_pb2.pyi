@@ -175,8 +175,9 @@ class Job(_message.Message):
     """Its place among the jobs that wait for their turn, 1: it is next; unset: it does not wait, or in another executor's
     queue. Higher priorities come first. Among equals databases take turns, and callers (`initiator`) within a database:
     the one with the fewest running jobs, then the one that has waited longest for a turn, then the one with the oldest
-    job; of one caller's jobs the oldest is next. The place is that of the turns to come if all running jobs take the
-    same time: it changes where others come, or end in another order.
+    job; of one caller's jobs the oldest is next. The place is that in the order of the turns to come, as
+    `expected_start_time` has them; where that is not known, jobs are taken to end in the order in which they began. At
+    one moment each place is that of one job; it changes where others come, or end in another order.
     """
     priority: _builtins.int
     """Among jobs that wait, those with a higher priority have their turn first, whatever their database or caller: −100 to
@@ -269,9 +270,9 @@ class Job(_message.Message):
     def expected_start_time(self) -> _timestamp_pb2.Timestamp:
         """When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
         the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same
-        function cost one worker in earlier jobs, where jobs that run at once share the task slots. Unset: it does not wait,
-        or too little is known of those before it, such as a function that never ran, or a refresh. An estimate: it moves
-        with what is measured.
+        function cost one worker in earlier jobs, where jobs that run at once share the task slots. Not in the past, and not
+        before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
+        a function that never ran, or a refresh. An estimate: it moves with what is measured.
         """
 
     def __init__(
@@ -440,7 +441,8 @@ Global___RefreshResult: _TypeAlias = RefreshResult  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
-    """Counts of one job. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
+    """Counts of one job, over all executors that had it: the next one goes on from what the one before wrote down, when the job
+    began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
     functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
 
     What a function did with a row is one of two: it gave a value (`rows_computed`), or it failed and the error policy
@@ -533,11 +535,11 @@ class Progress(_message.Message):
     functions, each row counts by how many of its values are.
     """
     rows_ready_to_commit: _builtins.int
-    """Rows in complete column files that wait for their commit."""
+    """Rows in complete column files that wait for their commit, but for those that the filter left out."""
     rows_committed: _builtins.int
-    """Rows that queries see."""
+    """Rows that queries see: those of the column files that the job has committed, but for those that the filter left out."""
     rows_skipped: _builtins.int
-    """Rows that the filter left out."""
+    """Rows of the column files that the job has committed that the filter left out."""
     rows_failed: _builtins.int
     """Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
     or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
@@ -590,7 +592,7 @@ class Progress(_message.Message):
 
     @_builtins.property
     def remaining_duration(self) -> _duration_pb2.Duration:
-        """Time left at that rate; unset: unknown."""
+        """Time left at that rate; unset: unknown, or the job has ended or stands still."""
 
     @_builtins.property
     def load_duration(self) -> _duration_pb2.Duration:
@@ -952,7 +954,7 @@ class WatchJobRequest(_message.Message):
     job_id: _builtins.str
     """The job."""
     after_sequence: _builtins.int
-    """Events up to this sequence were seen; 0: none."""
+    """The `sequence` of the last message of this job that was seen; 0: none was."""
     def __init__(
         self,
         *,
@@ -977,15 +979,29 @@ class WatchJobResponse(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    EVENTS_MISSING_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Grows with each message, over reconnects and restarts."""
+    """How far the watcher is with this message: `after_sequence` of the next call. It never falls, within a stream or from
+    call to call, over restarts of services and whichever executor answers; a message that comes only as nothing changed
+    for a while may have that of the one before. That of the last message, with a terminal state, is the same whenever and
+    wherever it is asked for: a call with it is answered with the ended job and no event. Only compare it: what it is made
+    of may change.
+    """
+    events_missing: _builtins.bool
+    """Events may be missing between the sequence that the watcher saw last and those in `events`: there were more than a
+    thousand, or the executor that kept them was restarted, or died. `job` is whole all the same, and that a job ended is
+    told in any case, by an event of kind KIND_STATE.
+    """
     @_builtins.property
     def job(self) -> Global___Job:
         """The whole job as it stands."""
 
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobEvent]:
-        """What happened since the sequence that the watcher saw last."""
+        """What happened since the sequence that the watcher saw last, in this order, each event once. The executor that has the
+        job keeps the last thousand in memory. Where another one answers, they come once it has taken the job over, or from
+        the first one when that is asked again.
+        """
 
     def __init__(
         self,
@@ -993,10 +1009,11 @@ class WatchJobResponse(_message.Message):
         sequence: _builtins.int = ...,
         job: Global___Job | None = ...,
         events: _abc.Iterable[Global___JobEvent] | None = ...,
+        events_missing: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "job", b"job", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "events_missing", b"events_missing", "job", b"job", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1080,7 +1097,7 @@ class JobEvent(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
-    """Grows within a job."""
+    """Grows within a job: that of the first message with the event is as high, or higher."""
     kind: Global___JobEvent.Kind.ValueType
     """What happened."""
     message: _builtins.str
@@ -1306,7 +1323,7 @@ class PauseJobRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job."""
     def __init__(
@@ -1356,7 +1373,7 @@ class ResumeJobRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job."""
     def __init__(
@@ -1464,7 +1481,7 @@ class DeleteJobRequest(_message.Message):
     DATABASE_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     database: _builtins.str
-    """Path or uri of the database."""
+    """Name, path or uri of the database."""
     job_id: _builtins.str
     """The job, which has ended."""
     def __init__(

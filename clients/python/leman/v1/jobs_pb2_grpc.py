@@ -207,8 +207,11 @@ class JobServiceServicer(object):
 
     def WatchJob(self, request, context):
         """Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
-        every 15 seconds, the last has a terminal state. Give the sequence of the last message seen to lose nothing on
-        reconnect.
+        every 15 seconds, the last has a terminal state. Every message has the whole job.
+
+        A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+        of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
+        the end of the job is always told, and where other events may be missing, `events_missing` says so.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.

@@ -45,7 +45,7 @@ class CreateTableRequest(_message.Message):
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
-        """The table. Its name begins with a letter or digit, and has no `/`, `\\`, `:` or control character."""
+        """The table. Its name begins with a letter or digit, of any script, and has no `/`, `\\`, `:` or control character."""
 
     @_builtins.property
     def json_schema(self) -> _types_pb2.JsonArrowSchema:
@@ -603,6 +603,7 @@ class ReadRowsRequest(_message.Message):
     BATCH_SIZE_FIELD_NUMBER: _builtins.int
     WITH_ROW_ID_FIELD_NUMBER: _builtins.int
     WITH_ROW_ADDRESS_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     where: _builtins.str
     """Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
     Empty: all rows.
@@ -621,6 +622,10 @@ class ReadRowsRequest(_message.Message):
     """Whether a last column `_rowid` says the row ids (see DescribeTableResponse.stable_row_ids)."""
     with_row_address: _builtins.bool
     """Whether a last column `_rowaddr` says where rows are: fragment id << 32 | physical offset."""
+    incarnation: _builtins.str
+    """Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
+    Empty: whichever is there.
+    """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table or view."""
@@ -644,10 +649,11 @@ class ReadRowsRequest(_message.Message):
         batch_size: _builtins.int = ...,
         with_row_id: _builtins.bool = ...,
         with_row_address: _builtins.bool = ...,
+        incarnation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "at", b"at", "limit", b"limit", "table", b"table", "tag", b"tag", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "at", b"at", "batch_size", b"batch_size", "columns", b"columns", "limit", b"limit", "offset", b"offset", "table", b"table", "tag", b"tag", "version", b"version", "where", b"where", "with_row_address", b"with_row_address", "with_row_id", b"with_row_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "at", b"at", "batch_size", b"batch_size", "columns", b"columns", "incarnation", b"incarnation", "limit", b"limit", "offset", b"offset", "table", b"table", "tag", b"tag", "version", b"version", "where", b"where", "with_row_address", b"with_row_address", "with_row_id", b"with_row_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015
@@ -668,19 +674,25 @@ class ReadRowsResponse(_message.Message):
 
     ARROW_IPC_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     arrow_ipc: _builtins.bytes
     """The next bytes of the Arrow IPC stream, at most 1 MiB."""
     version: _builtins.int
     """The version that is read; in the first answer only."""
+    incarnation: _builtins.str
+    """What tells the table from another one that is made later under its name; in the first answer only, and empty for a
+    table that neither Leman made nor one of its jobs has seen.
+    """
     def __init__(
         self,
         *,
         arrow_ipc: _builtins.bytes = ...,
         version: _builtins.int = ...,
+        incarnation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow_ipc", b"arrow_ipc", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow_ipc", b"arrow_ipc", "incarnation", b"incarnation", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -138,8 +138,8 @@ class TableServiceServicer(object):
         MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
         however slowly its caller reads.
 
-        An interrupted call goes on with the version that the first answer names, and with an offset that counts what was
-        read.
+        An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+        counts what was read.
 
         Errors:
         * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -158,6 +158,7 @@ class TableServiceServicer(object):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
         Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

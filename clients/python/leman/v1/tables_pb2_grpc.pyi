@@ -63,8 +63,8 @@ class TableServiceStub:
     MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
     however slowly its caller reads.
 
-    An interrupted call goes on with the version that the first answer names, and with an offset that counts what was
-    read.
+    An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+    counts what was read.
 
     Errors:
     * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -83,6 +83,7 @@ class TableServiceStub:
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
     """
     CreateTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]
     """Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
@@ -308,8 +309,8 @@ class TableServiceAsyncStub(TableServiceStub):
     MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
     however slowly its caller reads.
 
-    An interrupted call goes on with the version that the first answer names, and with an offset that counts what was
-    read.
+    An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+    counts what was read.
 
     Errors:
     * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -328,6 +329,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
     """
     CreateTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]  # type: ignore[assignment]
     """Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
@@ -556,8 +558,8 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
         however slowly its caller reads.
 
-        An interrupted call goes on with the version that the first answer names, and with an offset that counts what was
-        read.
+        An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+        counts what was read.
 
         Errors:
         * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -576,6 +578,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
         """
 
     @_abc_1.abstractmethod

@@ -52,8 +52,8 @@ class UdfDefinition(_message.Message):
     """A user-defined function that computes one column, as the catalog stores it.
 
     `name` and `version` identify what it computes for ever. A second registration of the same name and version may change
-    the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`) and nothing else, or it is
-    refused with ALREADY_EXISTS.
+    the options (`checkpoint`, `error_policy`, `batch_size`, `call_timeout`, `resources`, and where a remote function is)
+    and nothing else, or it is refused with ALREADY_EXISTS.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -74,6 +74,8 @@ class UdfDefinition(_message.Message):
         """Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length."""
         KIND_SQL: UdfDefinition._Kind.ValueType  # 4
         """Not called: a SQL expression that Lance evaluates, without Spark."""
+        KIND_REMOTE: UdfDefinition._Kind.ValueType  # 5
+        """Called once a batch, like KIND_RECORD_BATCH, but at a server of its author's, over Arrow Flight."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
         """How the function is called. The unit of a call is what the worker hands over at once."""
@@ -88,6 +90,8 @@ class UdfDefinition(_message.Message):
     """Called once a batch with one pyarrow.RecordBatch of the input columns; returns an array of the same length."""
     KIND_SQL: UdfDefinition.Kind.ValueType  # 4
     """Not called: a SQL expression that Lance evaluates, without Spark."""
+    KIND_REMOTE: UdfDefinition.Kind.ValueType  # 5
+    """Called once a batch, like KIND_RECORD_BATCH, but at a server of its author's, over Arrow Flight."""
 
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
@@ -98,6 +102,7 @@ class UdfDefinition(_message.Message):
     PYTHON_BUNDLE_FIELD_NUMBER: _builtins.int
     ENTRYPOINT_FIELD_NUMBER: _builtins.int
     SQL_EXPRESSION_FIELD_NUMBER: _builtins.int
+    REMOTE_FUNCTION_FIELD_NUMBER: _builtins.int
     STATEFUL_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
@@ -109,7 +114,9 @@ class UdfDefinition(_message.Message):
     name: _builtins.str
     """The name people know it by; letters, digits, `_`, `.` and `-`, at most 128."""
     version: _builtins.str
-    """Identifies the code. Stable for the same source in any session; differs when the code differs."""
+    """Identifies the code. Stable for the same source in any session; differs when the code differs. That of a remote
+    function may be left out of RegisterUdf, as may `input_columns` and the schemas: its server says them.
+    """
     kind: Global___UdfDefinition.Kind.ValueType
     """How it is called."""
     input_schema: _builtins.bytes
@@ -138,6 +145,10 @@ class UdfDefinition(_message.Message):
     @_builtins.property
     def python_bundle(self) -> Global___PythonBundle:
         """A cloudpickle bundle, uploaded with RegisterUdf and stored once under its digest."""
+
+    @_builtins.property
+    def remote_function(self) -> Global___RemoteFunction:
+        """For KIND_REMOTE: where the function is served."""
 
     @_builtins.property
     def checkpoint(self) -> Global___CheckpointBounds:
@@ -179,6 +190,7 @@ class UdfDefinition(_message.Message):
         python_bundle: Global___PythonBundle | None = ...,
         entrypoint: _builtins.str = ...,
         sql_expression: _builtins.str = ...,
+        remote_function: Global___RemoteFunction | None = ...,
         stateful: _builtins.bool = ...,
         checkpoint: Global___CheckpointBounds | None = ...,
         error_policy: Global___ErrorPolicy | None = ...,
@@ -188,13 +200,13 @@ class UdfDefinition(_message.Message):
         json_input_schema: _types_pb2.JsonArrowSchema | None = ...,
         json_output_schema: _types_pb2.JsonArrowSchema | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "python_bundle", b"python_bundle", "remote_function", b"remote_function", "resources", b"resources", "sql_expression", b"sql_expression"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "resources", b"resources", "sql_expression", b"sql_expression", "stateful", b"stateful", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "remote_function", b"remote_function", "resources", b"resources", "sql_expression", b"sql_expression", "stateful", b"stateful", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
     _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015
-    _WhichOneofReturnType_code: _TypeAlias = _typing.Literal["python_bundle", "entrypoint", "sql_expression"]  # noqa: Y015
+    _WhichOneofReturnType_code: _TypeAlias = _typing.Literal["python_bundle", "entrypoint", "sql_expression", "remote_function"]  # noqa: Y015
     _WhichOneofArgType_code: _TypeAlias = _typing.Literal["code", b"code"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__batch_size) -> _WhichOneofReturnType__batch_size | None: ...
@@ -248,6 +260,39 @@ class Resources(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_gpus) -> _WhichOneofReturnType__num_gpus | None: ...
 
 Global___Resources: _TypeAlias = Resources  # noqa: Y015
+
+@_typing.final
+class RemoteFunction(_message.Message):
+    """A function that a process of its author's serves, in any language, by the protocol `leman.function.v1` over Arrow
+    Flight (docs/remote_functions.md). Its version is verified whenever a worker connects.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESSES_FIELD_NUMBER: _builtins.int
+    FUNCTION_FIELD_NUMBER: _builtins.int
+    function: _builtins.str
+    """What the servers call it; empty: as it is named here."""
+    @_builtins.property
+    def addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Flight uris of the servers, `grpc://host:port` or with TLS `grpc+tls://host:port`; 1 to 64. All serve this version of
+        the function; batches go to them in turn, and to the others where one cannot be reached. Other ones may be registered
+        under the same version.
+        """
+
+    def __init__(
+        self,
+        *,
+        addresses: _abc.Iterable[_builtins.str] | None = ...,
+        function: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "function", b"function"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoteFunction: _TypeAlias = RemoteFunction  # noqa: Y015
 
 @_typing.final
 class PythonBundle(_message.Message):
@@ -324,7 +369,8 @@ Global___CheckpointBounds: _TypeAlias = CheckpointBounds  # noqa: Y015
 class ErrorPolicy(_message.Message):
     """What to do when the function raises: the first rule that matches the exception holds; without one the job fails.
     A row that ends its worker process three or four times counts as raising `WorkerLost`, one that overruns the function's
-    timeout as raising `UdfTimeout`; rules for all exceptions and for `Exception` match both.
+    timeout as raising `UdfTimeout`, one at which the server of a remote function breaks the connection three times as
+    raising `FunctionLost`, a kind of `WorkerLost`; rules for all exceptions and for `Exception` match all of them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
