@@ -10,10 +10,14 @@ from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.commit_service import CommitServicer
 from commit_coordinator.commit_submission_service import CommitSubmissionServicer
+from commit_coordinator.flight_service import FlightServicer, add_flight
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.table_service import TableServicer
 from commit_coordinator.tables.drop_and_rename import Names
+from commit_coordinator.tables.row_reads import RowReads
+from commit_coordinator.tables.uploads import Uploads
 from core.config import Settings
+from core.rpc.flight_calls import FLIGHT
 from leman.v1 import commit_pb2, commit_pb2_grpc, tables_pb2, tables_pb2_grpc
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
@@ -23,6 +27,7 @@ _SERVICES = (
     commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name,
     submission_pb2.DESCRIPTOR.services_by_name["CommitSubmissionService"].full_name,
     tables_pb2.DESCRIPTOR.services_by_name["TableService"].full_name,
+    FLIGHT.full_name,
 )
 
 
@@ -42,11 +47,12 @@ class CommitCoordinator:
         self._settings = settings.commit
         self._draining = draining
         self._servicer: CommitServicer | None = None
-        self._tables: TableServicer | None = None
+        self._reads: RowReads | None = None
+        self._uploads: Uploads | None = None
         self._names: Names | None = None
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Add CommitService, CommitSubmissionService and TableService; return their names."""
+        """Add CommitService, CommitSubmissionService, TableService and FlightService; return their names."""
         queues = CommitQueues(self._limits)
         memory = RequestMemory(REMEMBERED, queues.holds)
         self._names = Names(queues, memory)
@@ -54,14 +60,19 @@ class CommitCoordinator:
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
         submissions = CommitSubmissionServicer(queues, memory, self._draining)
         submission_pb2_grpc.add_CommitSubmissionServiceServicer_to_server(submissions, server)
-        self._tables = TableServicer(self._settings, queues, memory, self._names, self._draining)
-        tables_pb2_grpc.add_TableServiceServicer_to_server(self._tables, server)
+        self._reads = reads = RowReads(self._settings.max_reads)
+        self._uploads = uploads = Uploads(self._settings, queues, memory)
+        tables = TableServicer(reads, uploads, queues, memory, self._names, self._draining)
+        tables_pb2_grpc.add_TableServiceServicer_to_server(tables, server)
+        add_flight(FlightServicer(reads, uploads, queues, memory, self._draining), server)
         return list(_SERVICES)
 
     async def stop(self) -> None:
         """Wait until running commits are made, then close."""
-        if self._tables is not None:
-            await self._tables.close()
+        if self._uploads is not None:
+            await self._uploads.close()
+        if self._reads is not None:
+            self._reads.close()
         if self._servicer is not None:
             await self._servicer.close()
         if self._names is not None:

@@ -14,6 +14,7 @@ from commit_coordinator import convert_commits, convert_tables, optimizing
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_garbage import collection_to_proto
 from commit_coordinator.convert_verification import report_to_proto
+from commit_coordinator.draining import check_draining
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.tables.drop_and_rename import Names
@@ -92,8 +93,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     async def CollectGarbage(
         self, request: commit_pb2.CollectGarbageRequest, _context: Context
     ) -> commit_pb2.CollectGarbageResponse:
-        if self._draining.is_set():
-            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        check_draining(self._draining)
         uri = convert_commits.uri_of_ref(request)
         age = seconds_from_proto(request, "older_than", default=DEFAULT_AGE)
         most = min(number_from_proto(request, "max_files", least=0, default=FILES_NAMED), MAX_FILES_NAMED)
@@ -101,8 +101,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         return collection_to_proto(found, include_kept=request.include_kept, max_files=most)
 
     async def DropView(self, request: commit_pb2.DropViewRequest, _context: Context) -> commit_pb2.DropViewResponse:
-        if self._draining.is_set():
-            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        check_draining(self._draining)
         uri = convert_tables.uri_of(request.view, "view")
         request_id = convert_commits.required(request.request_id, "request_id")
         work = partial(self._names.drop_view, uri, force=request.force)
@@ -113,7 +112,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         self, request: commit_pb2.VerifyDatabaseRequest, _context: Context
     ) -> AsyncIterator[commit_pb2.VerifyDatabaseResponse]:
         database = canonical_database(request.database)
-        page = paging.read_page(0, request.resume_token, f"VerifyDatabase {database}")
+        page = paging.read_page(0, request.resume_token, f"VerifyDatabase {database}", field="resume_token")
         after = _place(page.after)
         async with contextlib.aclosing(self._verifiers.each(verify(database, after))) as reports:
             async for report in reports:
@@ -126,8 +125,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     async def OptimizeIndices(
         self, request: commit_pb2.OptimizeIndicesRequest, _context: Context
     ) -> commit_pb2.OptimizeIndicesResponse:
-        if self._draining.is_set():
-            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        check_draining(self._draining)
         uri = convert_commits.uri_of_ref(request)
         work = self._indexes.run(optimizing.optimize, uri, list(request.columns), list(request.names))
         version, indices = await asyncio.shield(work)

@@ -9,8 +9,8 @@ import grpc
 
 from commit_coordinator import convert_commits
 from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.draining import check_draining
 from commit_coordinator.request_deduplication import RequestMemory
-from core.errors import Unavailable
 from core.rpc.request_digest import body_digest
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
@@ -28,8 +28,7 @@ class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServic
     async def SubmitCommit(
         self, request: submission_pb2.SubmitCommitRequest, _context: Context
     ) -> submission_pb2.SubmitCommitResponse:
-        if self._draining.is_set():
-            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same request again")
+        check_draining(self._draining)
         wanted = convert_commits.request_from_proto(request)
         body = body_digest(request)
         result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._queues.submit(wanted))

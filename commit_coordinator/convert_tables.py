@@ -62,6 +62,7 @@ def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
         batch_size=message.batch_size,
         with_row_id=message.with_row_id,
         with_row_address=message.with_row_address,
+        incarnation=message.incarnation,
     )
 
 
@@ -74,9 +75,9 @@ def create_from_proto(message: tables_pb2.CreateTableRequest) -> CreateTableRequ
     """
     new_table.check_name(message.table.table, "table.table")
     uri, request_id = uri_of(message.table), required(message.request_id, "request_id")
-    schema = _schema(message)
+    schema, field = _schema(message)
     stable = message.stable_row_ids if message.HasField("stable_row_ids") else True
-    return CreateTableRequest(uri, request_id, body_digest(message), new_table.checked_schema(schema), stable)
+    return CreateTableRequest(uri, request_id, body_digest(message), new_table.checked_schema(schema, field), stable)
 
 
 def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
@@ -99,10 +100,11 @@ def added_from_proto(message: tables_pb2.AddPlainColumnsRequest) -> ChangeColumn
     Raises:
         InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, and what `uri_of` raises.
     """
-    schema = new_table.checked_names(_schema(message), "columns")
-    for field in schema:
-        if not field.nullable:
-            raise InvalidArgument("BAD_COLUMN", f"'{field.name}' begins with NULLs, and may be NULL", field="columns")
+    given, field = _schema(message)
+    schema = new_table.checked_names(given, field)
+    for column in schema:
+        if not column.nullable:
+            raise InvalidArgument("BAD_COLUMN", f"'{column.name}' begins with NULLs, and may be NULL", field=field)
     return ChangeColumnsRequest(**_changing(message), added=tuple(schema))
 
 
@@ -137,7 +139,7 @@ def _altered(column: tables_pb2.PlainColumnAlteration) -> AlteredColumn:
     if found == AlteredColumn(column.name):
         raise InvalidArgument("BAD_COLUMN", f"Nothing is to happen to '{column.name}'", field="columns")
     if found.new_name is not None:
-        check_column_name(found.new_name)
+        check_column_name(found.new_name, "columns.new_name")
     return found
 
 
@@ -155,11 +157,12 @@ def _changing(message: Any) -> dict[str, Any]:
     }
 
 
-def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsRequest) -> pa.Schema:
+def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsRequest) -> tuple[pa.Schema, str]:
+    """Return the schema that a request gives, and the field that it stands in."""
     given = required(message.WhichOneof("columns") or "", "schema")
     if given == "schema":
-        return schema_from_bytes(message.schema, given)
-    return schema_from_json(message.json_schema, given)
+        return schema_from_bytes(message.schema, given), given
+    return schema_from_json(message.json_schema, given), given
 
 
 def bytes_of(message: tables_pb2.AppendRowsRequest) -> bytes:

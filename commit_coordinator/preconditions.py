@@ -125,7 +125,7 @@ class SameColumn:
             return Rejection(
                 "COLUMN_NOT_DEFINED",
                 f"Column {planned.name} is not defined in this table: it was dropped or renamed; "
-                "call `add_columns()` first, or plan again under its new name",
+                "add it with CatalogService.AddColumns first, or plan again under its new name",
             )
         if found.arrow.type != planned.field.arrow.type:
             return Rejection(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 from typing import Any, TypeAlias
@@ -14,23 +13,16 @@ import grpc
 from commit_coordinator import convert_tables
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_commits import required
+from commit_coordinator.draining import check_draining
 from commit_coordinator.lance_io import row_reading
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.tables import arrow_stream
 from commit_coordinator.tables.drop_and_rename import Names
 from commit_coordinator.tables.requests import ChangeColumnsRequest, DeleteRowsRequest
+from commit_coordinator.tables.row_reads import RowReads, now
 from commit_coordinator.tables.uploads import Uploads
-from core.config import Commit
-from core.errors import Unavailable
-from core.rpc.blocking import BlockingPool
-from core.rpc.concurrency_limit import CallPlaces
 from core.rpc.request_digest import body_digest
 from leman.v1 import tables_pb2, tables_pb2_grpc
-
-#: Threads that read rows. A call holds one only while it makes its next piece.
-_READERS = 4
-#: Each call of ReadRows has one piece in work.
-_MOST_PIECES = 1 << 20
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -39,39 +31,40 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
     """The RPCs of TableService; their contracts stand in protos/leman/v1/tables.proto."""
 
     def __init__(
-        self, settings: Commit, queues: CommitQueues, memory: RequestMemory, names: Names, draining: asyncio.Event
+        self,
+        reads: RowReads,
+        uploads: Uploads,
+        queues: CommitQueues,
+        memory: RequestMemory,
+        names: Names,
+        draining: asyncio.Event,
     ) -> None:
         self._queues = queues
         self._memory = memory
         self._draining = draining
-        self._reads = CallPlaces(settings.max_reads, "TOO_MANY_READS", "calls of ReadRows")
-        self._readers = BlockingPool(_READERS, max_queued=_MOST_PIECES, name="rows")
-        self._uploads = Uploads(settings, queues, memory)
+        self._reads = reads
+        self._uploads = uploads
         self._names = names
-
-    async def close(self) -> None:
-        """End what runs in the background; before the commit queues close."""
-        await self._uploads.close()
-        self._readers.close()
 
     async def ReadRows(
         self, request: tables_pb2.ReadRowsRequest, _context: Context
     ) -> AsyncIterator[tables_pb2.ReadRowsResponse]:
         wanted = convert_tables.read_from_proto(request)
-        with self._reads.one():
-            rows = await self._readers.run(row_reading.open_rows, wanted, _now())
-            version = rows.version
-            pieces = self._readers.each(arrow_stream.pieces(rows.schema, rows.batches))
-            async with contextlib.aclosing(pieces):
-                async for piece in pieces:
-                    yield tables_pb2.ReadRowsResponse(arrow_ipc=piece, version=version)
-                    version = 0
-                    self._check_draining()
+        reading = self._reads.each(wanted, lambda rows: arrow_stream.pieces(rows.schema, rows.batches))
+        first = True
+        async with contextlib.aclosing(reading):
+            async for rows, piece in reading:
+                answer = tables_pb2.ReadRowsResponse(arrow_ipc=piece)
+                if first:
+                    answer.version, answer.incarnation = rows.version, rows.incarnation
+                yield answer
+                first = False
+                check_draining(self._draining)
 
     async def CreateTable(
         self, request: tables_pb2.CreateTableRequest, _context: Context
     ) -> tables_pb2.CreateTableResponse:
-        self._check_draining()
+        check_draining(self._draining)
         wanted = convert_tables.create_from_proto(request)
         key = wanted.uri, wanted.request_id
         result = await self._memory.once(key, wanted.body, lambda: self._queues.submit(wanted))
@@ -80,7 +73,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
     async def AppendRows(
         self, requests: AsyncIterator[tables_pb2.AppendRowsRequest], _context: Context
     ) -> tables_pb2.AppendRowsResponse:
-        self._check_draining()
+        check_draining(self._draining)
         upload = convert_tables.upload_from_proto(await anext(requests, None))
         rows = upload.max_rows_per_fragment
         async with contextlib.aclosing(_pieces(requests)) as pieces:
@@ -92,10 +85,10 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
     async def DeleteRows(
         self, request: tables_pb2.DeleteRowsRequest, _context: Context
     ) -> tables_pb2.DeleteRowsResponse:
-        self._check_draining()
+        check_draining(self._draining)
         uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
         where = required(request.where, "where")
-        checked = await self._readers.run(row_reading.checked_filter, uri, where, _now())
+        checked = await self._reads.run(row_reading.checked_filter, uri, where, now())
         wanted = DeleteRowsRequest(uri, request_id, body_digest(request), checked)
         result = await self._memory.once((uri, request_id), wanted.body, lambda: self._queues.submit(wanted))
         return tables_pb2.DeleteRowsResponse(version=result.version, rows_deleted=result.rows)
@@ -117,12 +110,12 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         return tables_pb2.AlterPlainColumnsResponse(version=await self._change(wanted))
 
     async def _change(self, wanted: ChangeColumnsRequest) -> int:
-        self._check_draining()
+        check_draining(self._draining)
         key = wanted.uri, wanted.request_id
         return (await self._memory.once(key, wanted.body, lambda: self._queues.submit(wanted))).version
 
     async def DropTable(self, request: tables_pb2.DropTableRequest, _context: Context) -> tables_pb2.DropTableResponse:
-        self._check_draining()
+        check_draining(self._draining)
         uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
         work = partial(self._names.drop, uri, force=request.force)
         await self._memory.once((uri, request_id), body_digest(request), work)
@@ -131,7 +124,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
     async def RenameTable(
         self, request: tables_pb2.RenameTableRequest, _context: Context
     ) -> tables_pb2.RenameTableResponse:
-        self._check_draining()
+        check_draining(self._draining)
         uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
         new_uri = convert_tables.new_uri_of(request)
         body = body_digest(request)
@@ -139,15 +132,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         result = await self._memory.once((uri, request_id), body, work)
         return tables_pb2.RenameTableResponse(version=result.version)
 
-    def _check_draining(self) -> None:
-        if self._draining.is_set():
-            raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same call again")
-
 
 async def _pieces(requests: AsyncIterator[tables_pb2.AppendRowsRequest]) -> AsyncGenerator[bytes, None]:
     async for request in requests:
         yield convert_tables.bytes_of(request)
-
-
-def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

@@ -16,6 +16,7 @@ from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import FragmentMetadata
 
 from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
+from commit_coordinator.lance_io.first_version import first_version
 from commit_coordinator.lance_io.table_handle import TableHandle
 from core.domain.plan import StagedFile
 from core.domain.row_address import fragments_of, offsets_of
@@ -81,7 +82,7 @@ def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, 
 
 
 def complete_creation(uri: str, request_id: str, body: str) -> int:
-    """Give a new table its incarnation, and note which request made it; return its version.
+    """Give a new table its incarnation, and note which request made it; return the version that says so.
 
     Lance cannot do that in one commit with the table.
 
@@ -94,7 +95,8 @@ def complete_creation(uri: str, request_id: str, body: str) -> int:
     if MADE_BY_KEY not in dataset.config():
         with commit_outcomes(uri):
             dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex, MADE_BY_KEY: f"{request_id} {body}"})
-    return int(dataset.version)
+        return int(dataset.version)
+    return first_version(uri, int(dataset.version), lambda past: MADE_BY_KEY in past.config())
 
 
 def exists(uri: str) -> AlreadyExists:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from commit_coordinator.tables.requests import ReadRequest
 from core.domain.table import TableField, TableSnapshot
 from core.domain.view import INTERNAL_COLUMNS, IS_SET
-from core.errors import FailedPrecondition, InvalidArgument
+from core.errors import Aborted, FailedPrecondition, InvalidArgument
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
 from core.lance_io.scan import judged
@@ -27,8 +28,6 @@ from core.views import metadata as view_metadata
 
 #: Rows of a record batch, unless the caller asks for fewer.
 BATCH_ROWS = 1 << 13
-#: Bytes of a record batch at the most, where it has more than one row.
-BATCH_BYTES = 4 << 20
 #: Bytes of the rows that one scan gives, where that is more than one row.
 _WINDOW_BYTES = 8 << 20
 #: Rows of a window at the most; of one with blobs, whose sizes are looked up first.
@@ -49,9 +48,29 @@ class Rows:
     """What a read gives."""
 
     version: int
+    incarnation: str
     schema: pa.Schema
-    #: Raises what `storage_errors.unusable` gives, and FailedPrecondition (FILTER_FAILED).
-    batches: Iterator[pa.RecordBatch]
+    #: In lists of what is held at once. Raises what `storage_errors.unusable` gives, and FailedPrecondition
+    #: (FILTER_FAILED).
+    windows: Iterator[list[pa.RecordBatch]]
+
+    @property
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the batches of all windows."""
+        return itertools.chain.from_iterable(self.windows)
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a read would give."""
+
+    version: int
+    incarnation: str
+    schema: pa.Schema
+    #: The request's filter, with `now()` and the like as of when it was looked at.
+    where: str
+    #: None: it is not known before they are read.
+    rows: int | None
 
 
 def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
@@ -63,22 +82,23 @@ def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
     Raises:
         LemanError: what `TableService.ReadRows` (protos/leman/v1/tables.proto) names.
     """
-    tables = LanceTables()
-    version = tables.tagged(request.uri, request.tag) if request.tag else request.version
-    dataset = tables.dataset(request.uri, version)
-    table = snapshot_of(request.uri, dataset, ())
-    is_view = view_metadata.is_view(table.metadata)
-    fields = _wanted(table, request.columns, is_view=is_view)
-    where = _filter(tables, dataset, request, now)
-    if is_view:
-        where = f"({where}) AND {IS_SET}" if where else IS_SET
-    reading = _Reading(dataset, [field.name for field in fields], where, request)
+    table, reading, fields = _opened(request, now)
     with using_storage(request.uri):
         reading.bound(fields)
-        schema = reading.schema()
-    if is_view:
-        schema = schema.remove_metadata()  # these rows are no view
-    return Rows(table.version, schema, _bounded(reading.batches(schema), request.batch_size or BATCH_ROWS))
+    schema = _schema(table, reading)
+    windows = ([*_bounded(window, request)] for window in reading.windows(schema))
+    return Rows(table.version, table.incarnation, schema, windows)
+
+
+def look_at_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
+    """Check a request as `open_rows` does, and tell what would be read.
+
+    Raises:
+        LemanError: what `open_rows` raises.
+    """
+    table, reading, _ = _opened(request, now)
+    where = pin(request.where, now) if request.where else ""
+    return Prospect(table.version, table.incarnation, _schema(table, reading), where, reading.count())
 
 
 def checked_filter(uri: str, where: str, now: dt.datetime) -> str:
@@ -98,17 +118,38 @@ def shown_columns(table: TableSnapshot, *, is_view: bool) -> list[TableField]:
     return [field for field in table.fields if not (is_view and field.name in INTERNAL_COLUMNS)]
 
 
+def _opened(request: ReadRequest, now: dt.datetime) -> tuple[TableSnapshot, _Reading, list[TableField]]:
+    """Return the version that is meant, what reads it, and the columns that are asked for."""
+    tables = LanceTables()
+    version = tables.tagged(request.uri, request.tag) if request.tag else request.version
+    dataset = tables.dataset(request.uri, version)
+    table = snapshot_of(request.uri, dataset, ())
+    if request.incarnation and request.incarnation != table.incarnation:
+        raise Aborted("TABLE_REPLACED", f"{request.uri} is another table now: begin to read it anew", uri=request.uri)
+    is_view = view_metadata.is_view(table.metadata)
+    fields = _wanted(table, request.columns, is_view=is_view)
+    where = _filter(tables, dataset, request, now)
+    if is_view:
+        where = f"({where}) AND {IS_SET}" if where else IS_SET
+    return table, _Reading(dataset, [field.name for field in fields], where, request), fields
+
+
+def _schema(table: TableSnapshot, reading: _Reading) -> pa.Schema:
+    with using_storage(table.uri):
+        schema = reading.schema()
+    return schema.remove_metadata() if view_metadata.is_view(table.metadata) else schema  # these rows are no view
+
+
 def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) -> list[TableField]:
     """Return the columns that are asked for, or fields of structs, in that order; those that queries show for none."""
     shown = shown_columns(table, is_view=is_view)
     if len(set(columns)) < len(columns):
         raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="columns")
-    found = []
-    for path in columns or [field.name for field in shown]:
+    found, names = [], dict.fromkeys(field.name for field in shown)
+    for path in columns or names:
         field = table.find(path)
-        if field is None or path.partition(".")[0] not in {column.name for column in shown}:
-            names = [column.name for column in shown]
-            listed = ", ".join(names[:_COLUMNS_LISTED]) + (", …" if len(names) > _COLUMNS_LISTED else "")
+        if field is None or path.partition(".")[0] not in names:
+            listed = ", ".join(list(names)[:_COLUMNS_LISTED]) + (", …" if len(names) > _COLUMNS_LISTED else "")
             raise FailedPrecondition(
                 "COLUMN_NOT_FOUND",
                 f"Column '{path}' not found in table schema. Its columns are: {listed}",
@@ -159,7 +200,15 @@ class _Reading:
         """Return that of the rows."""
         return self._scanner().projected_schema
 
-    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def count(self) -> int | None:
+        """Count the rows, where that takes no look at their values."""
+        if self._where:
+            return None
+        with using_storage(self._request.uri):
+            rows = int(self._dataset.count_rows())
+        return min(max(0, rows - self._offset), self._left)
+
+    def windows(self, schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:
         """Yield the rows, a window at a time."""
         for fragment in self._dataset.get_fragments():
             if not self._left:
@@ -168,8 +217,7 @@ class _Reading:
                 with using_storage(self._request.uri):
                     scanner = self._scanner(fragments=[fragment], **options)
                     found = list(judged(iter(scanner.to_batches()), self._request.where))
-                for batch in found:
-                    yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+                yield [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in found]
 
     def _windows(self, fragment: lance.LanceFragment) -> Iterator[dict[str, Any]]:
         """Yield what to scan of a fragment, one window after the other."""
@@ -238,6 +286,7 @@ class _Reading:
             batch_readahead=1,
             fragment_readahead=1,
             io_buffer_size=_READ_AHEAD_BYTES,
+            batch_size=max(BATCH_ROWS, self._request.batch_size),
             **options,
         )
 
@@ -255,10 +304,11 @@ def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float
     return float(rows.nbytes / max(1, rows.num_rows))
 
 
-def _bounded(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches of at most so many rows, and of BATCH_BYTES where that is more than one row."""
+def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of as many rows and bytes as are asked for, but of one row at the least."""
+    rows = request.batch_size or BATCH_ROWS
     for batch in batches:
         count = max(1, batch.num_rows)
-        most = max(1, min(rows, int(BATCH_BYTES * count / max(batch.nbytes, 1))))
+        most = max(1, min(rows, int(request.batch_bytes * count / max(batch.nbytes, 1))))
         for at in range(0, batch.num_rows, most):
             yield batch.slice(at, most)

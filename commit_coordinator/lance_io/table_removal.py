@@ -7,6 +7,7 @@ import errno
 from pathlib import Path
 
 from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
+from commit_coordinator.lance_io.first_version import first_version
 from commit_coordinator.lance_io.row_commits import exists
 from commit_coordinator.lance_io.view_drop import views_on
 from core.crash_points import crash_point
@@ -97,7 +98,7 @@ def check_renames(uri: str) -> None:
 
 
 def renamed(new_uri: str, request_id: str, body: str) -> int:
-    """Return the version of a table that this very request gave its new name already; 0: it did not.
+    """Return the version that a table had when this very request gave it its new name; 0: it did not.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED.
@@ -108,7 +109,10 @@ def renamed(new_uri: str, request_id: str, body: str) -> int:
         known, _, its_body = str(dataset.config().get(RENAMED_BY_KEY, "")).rpartition(" ")
         if known == request_id:
             check_body(request_id, its_body, body)
-            return int(dataset.version)
+            by = f"{request_id} {its_body}"
+            return first_version(
+                new_uri, int(dataset.version), lambda past: past.config().get(RENAMED_BY_KEY, "") == by
+            )
     return 0
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 PIECE_BYTES = 1 << 20
 
 
-class _Sink:
+class Sink:
     """A file for pyarrow that keeps what is written until it is taken."""
 
     closed = False
@@ -39,7 +39,7 @@ def pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most: int = PIE
 
     One batch and its bytes are held, and no more.
     """
-    sink = _Sink()
+    sink = Sink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
         yield from _cut(sink.taken(), most)
         for batch in batches:

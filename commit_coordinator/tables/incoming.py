@@ -9,14 +9,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from commit_coordinator.tables.flight_data import END
 from core.errors import InvalidArgument, LemanError
 
 #: Bytes that wait to be read, at the most (and one message).
 _HELD_BYTES = 4 << 20
 #: Bytes of a record batch, or of a dictionary, at the most.
 MAX_BATCH_BYTES = 256 << 20
-#: How an Arrow IPC stream ends.
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class Incoming:
@@ -31,7 +30,7 @@ class Incoming:
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Event()
         self._changed = threading.Condition()
-        self._parts: deque[bytes] = deque()
+        self._parts: deque[memoryview] = deque()
         self._held = 0
         self._ended = False
         self._error: LemanError | None = None
@@ -39,13 +38,13 @@ class Incoming:
 
     # ----------------------------------------------------------------- for the event loop
 
-    async def put(self, data: bytes) -> None:
+    async def put(self, data: bytes | memoryview) -> None:
         """Hand bytes on, as soon as there is room."""
         while self._held >= _HELD_BYTES:
             self._room.clear()
             await self._room.wait()
         with self._changed:
-            self._parts.append(data)
+            self._parts.append(memoryview(data))
             self._held += len(data)
             self._changed.notify()
 
@@ -70,7 +69,7 @@ class Incoming:
                 f"A record batch has {size} bytes, at most {MAX_BATCH_BYTES} are taken: send smaller ones",
                 field="arrow_ipc",
             )
-        parts: list[bytes] = []
+        parts: list[memoryview] = []
         while size:
             part = self._next()
             if not part:
@@ -80,7 +79,7 @@ class Incoming:
                 self._put_back(part[len(parts[-1]) :])
             size -= len(parts[-1])
         found = b"".join(parts)
-        self._last = (self._last + found[-len(_END) :])[-len(_END) :]
+        self._last = (self._last + found[-len(END) :])[-len(END) :]
         return found
 
     def close(self) -> None:
@@ -94,25 +93,25 @@ class Incoming:
             InvalidArgument: BAD_STREAM.
             LemanError: what `end` was told.
         """
-        is_whole = self._last == _END
+        is_whole = self._last == END
         if self._next() or not is_whole:
             what = "goes on after its end" if is_whole else "ends before its end mark: was its writer closed?"
             raise bad_stream(what)
 
-    def _next(self) -> bytes:
+    def _next(self) -> memoryview:
         with self._changed:
             while not self._parts and not self._ended:
                 self._changed.wait()
             if self._error is not None:
                 raise self._error
             if not self._parts:
-                return b""
+                return memoryview(b"")
             part = self._parts.popleft()
             self._held -= len(part)
         self._tell()
         return part or self._next()
 
-    def _put_back(self, part: bytes) -> None:
+    def _put_back(self, part: memoryview) -> None:
         with self._changed:
             self._parts.appendleft(part)
             self._held += len(part)
@@ -132,7 +131,11 @@ def batches(incoming: Incoming) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     try:
         reader = pa.ipc.open_stream(incoming)
     except (pa.ArrowException, OSError, EOFError, ValueError, InvalidArgument) as error:
-        raise bad_stream(f"does not begin with a schema: {error}") from None
+        message = (
+            "The bytes are no Arrow IPC stream, which begins with a schema: write them with Arrow's stream writer, "
+            f"and not as an Arrow file, Parquet or JSON. Arrow says: {error}"
+        )
+        raise InvalidArgument("BAD_STREAM", message, field="arrow_ipc") from None
     return reader.schema, _checked(reader, incoming)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from core.errors import InvalidArgument
+from core.locations import check_length
 from core.udf import storable_types
 from core.udf.validation import check_column_name
 
@@ -21,7 +22,8 @@ def check_name(name: str, field: str) -> None:
     Raises:
         InvalidArgument: BAD_TABLE_NAME.
     """
-    if not name.strip() or name.startswith((".", "_")):
+    check_length(name, field)
+    if not name[:1].isalnum():
         problem = "it begins with a letter or digit"
     elif any(c in "/\\:" or not c.isprintable() for c in name):
         problem = "it has no '/', '\\', ':' or control character"
@@ -30,16 +32,19 @@ def check_name(name: str, field: str) -> None:
     raise InvalidArgument("BAD_TABLE_NAME", f"'{name}' is no name for a table: {problem}", field=field)
 
 
-def checked_schema(schema: pa.Schema) -> pa.Schema:
+def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
     """Return the schema of a new table, without what Leman noted of the table that it was read from.
+
+    Args:
+        field: names the request's field in the error.
 
     Raises:
         InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – one that stands there twice; BAD_COLUMN_NAME.
         FailedPrecondition: TYPE_NOT_STORABLE.
     """
-    checked = checked_names(schema, "schema")
-    for field in schema:
-        storable_types.check(field.name, field.type, _LATEST_FORMAT)
+    checked = checked_names(schema, field)
+    for column in schema:
+        storable_types.check(column.name, column.type, _LATEST_FORMAT)
     return checked
 
 
@@ -57,7 +62,7 @@ def checked_names(schema: pa.Schema, field: str) -> pa.Schema:
     if len(set(schema.names)) < len(schema.names):
         raise InvalidArgument("BAD_COLUMN", "A column is named twice", field=field)
     for name in schema.names:
-        check_column_name(name)
+        check_column_name(name, field)
     fields = [column.with_metadata(_others(column.metadata)) for column in schema]
     return pa.schema(fields, _others(schema.metadata))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -26,6 +26,14 @@ class ReadRequest:
     batch_size: int = 0
     with_row_id: bool = False
     with_row_address: bool = False
+    #: That of the table which is meant; empty: whichever is there.
+    incarnation: str = ""
+    #: Bytes of a record batch at the most, where it has more than one row.
+    batch_bytes: int = 4 << 20
+
+    def in_batches(self, rows: int, size: int) -> ReadRequest:
+        """Return the request for batches of so many rows and bytes."""
+        return replace(self, batch_size=rows, batch_bytes=size)
 
 
 @dataclass(frozen=True, slots=True)

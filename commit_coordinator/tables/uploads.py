@@ -24,7 +24,7 @@ class Uploads:
     """All uploads of a process. A file is removed unless its rows are in the table, or that is not known."""
 
     def __init__(self, settings: Commit, queues: CommitQueues, memory: RequestMemory) -> None:
-        self._places = CallPlaces(settings.max_uploads, "TOO_MANY_UPLOADS", "calls of AppendRows")
+        self._places = CallPlaces(settings.max_uploads, "TOO_MANY_UPLOADS", "calls that add rows")
         self._idle_seconds = settings.upload_idle_seconds
         self._queues = queues
         self._memory = memory
@@ -38,7 +38,13 @@ class Uploads:
         self._writers.close()
 
     async def append(
-        self, uri: str, request_id: str, body: str, pieces: AsyncIterator[bytes], *, max_rows_per_fragment: int
+        self,
+        uri: str,
+        request_id: str,
+        body: str,
+        pieces: AsyncIterator[bytes | memoryview],
+        *,
+        max_rows_per_fragment: int,
     ) -> CommitResult:
         """Take rows and add them to a table, all or none.
 
@@ -49,11 +55,20 @@ class Uploads:
         Raises:
             LemanError: what `TableService.AppendRows` (protos/leman/v1/tables.proto) names.
         """
+        result = await self._added(uri, request_id, body, pieces, max_rows_per_fragment)
+        # what else comes of a call that is answered already: not every client reads while it writes
+        async for _ in arriving(pieces, self._idle_seconds, "the rows"):
+            pass
+        return result
+
+    async def _added(
+        self, uri: str, request_id: str, body: str, pieces: AsyncIterator[bytes | memoryview], max_rows: int
+    ) -> CommitResult:
         answered = await self._memory.answered((uri, request_id), body)
         if answered is not None:
             return answered
         with self._places.one():
-            staged = await self._staged(uri, max_rows_per_fragment, pieces)
+            staged = await self._staged(uri, max_rows, pieces)
             if not staged.files:
                 return CommitResult(staged.version, operation=APPEND)
             request = AppendRowsRequest(uri, request_id, body, staged.incarnation, staged.columns, tuple(staged.files))
@@ -63,7 +78,7 @@ class Uploads:
                 await self._writers.run(staged.discard)
             return result
 
-    async def _staged(self, uri: str, rows: int, pieces: AsyncIterator[bytes]) -> StagedRows:
+    async def _staged(self, uri: str, rows: int, pieces: AsyncIterator[bytes | memoryview]) -> StagedRows:
         incoming = Incoming()
         writing = asyncio.ensure_future(self._writers.run(_stage, uri, rows, incoming))
         sending = asyncio.ensure_future(self._send(pieces, incoming))
@@ -81,7 +96,7 @@ class Uploads:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await sending
 
-    async def _send(self, pieces: AsyncIterator[bytes], incoming: Incoming) -> None:
+    async def _send(self, pieces: AsyncIterator[bytes | memoryview], incoming: Incoming) -> None:
         """Hand on what comes, to the end."""
         async with contextlib.aclosing(arriving(pieces, self._idle_seconds, "the rows")) as coming:
             async for piece in coming:

@@ -19,7 +19,7 @@ from core.udf import binding
 _RESTORE = "restore it from a copy"
 _FROM_IT = (
     ". What was computed from it since it was damaged stays as it is: give the functions of columns that read it "
-    "another version and backfill them, and refresh views of the table with policy='full'"
+    "another version and backfill them, and refresh views of the table with POLICY_FULL"
 )
 
 
@@ -105,7 +105,9 @@ def _remedy(*, computed: bool, is_view_file: bool, old: bool) -> str:
     if old:
         return f"the latest version does not refer to it, an older one may. {_RESTORE.capitalize()}"
     if computed:
-        return f"{_RESTORE}, or give the column's function another version (alter_columns) and backfill it"
+        return (
+            f"{_RESTORE}, or give the column's function another version (CatalogService.AlterColumns) and backfill it"
+        )
     if is_view_file:
         return f"{_RESTORE}, or drop the view and create it again"
     return _RESTORE

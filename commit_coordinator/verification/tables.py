@@ -31,7 +31,7 @@ from core.views import metadata as view_metadata
 
 Things = Iterator[tuple[str, Looked]]
 
-_RECOMPUTED = "nothing is lost: its rows are computed again, and `leman checkpoints gc` removes it"
+_RECOMPUTED = "nothing is lost: its rows are computed again, and CommitService.CollectGarbage removes it"
 
 
 def _name(thing: tuple[str, Looked]) -> str:
@@ -213,7 +213,7 @@ class TableCheck:
         path = f"{self._folder}/{REFRESH_FOLDER}/{note.file}"
         message = (
             f"{path} {what}: which {note.total} values of view {self._table} are missing is not known. They stay NULL, "
-            "and a refresh with policy='full' computes them"
+            "and a refresh with POLICY_FULL computes them"
         )
         return (Finding(Subject.VIEW, flaw, path, message, self._table, tuple(note.rows), -1, snapshot.live_rows),)
 

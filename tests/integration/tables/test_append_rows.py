@@ -186,6 +186,18 @@ def broken(content, at, value):
     return content[:at] + value + content[at + len(value) :]
 
 
+def test_what_is_no_arrow_at_all_is_said_to_be_none(table):
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await up.AppendRows(up.upload([b'[{"id": 1}]']))
+            return caught.value.details()
+
+    assert run(scenario).startswith(
+        "The bytes are no Arrow IPC stream, which begins with a schema: write them with Arrow's"
+    )
+
+
 @pytest.mark.parametrize(
     "content",
     [

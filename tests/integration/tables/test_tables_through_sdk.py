@@ -59,6 +59,18 @@ def test_columns_that_no_function_computes_come_go_and_get_other_names(far):
     assert table.to_arrow().to_pydict() == {"id": [1, 2, 3], "text": ["a", "b", "c"]}
 
 
+def test_what_was_committed_is_told_newest_first(far):
+    table = far.create_table("t", {"id": [1, 2, 3]})
+    table.add([{"id": 4}])
+    table.delete("id = 1")
+    told = table.commits()
+    assert [commit.version for commit in told] == sorted((commit.version for commit in told), reverse=True)
+    assert [commit.operation for commit in told[:2]] == ["DeleteRows", "AppendRows"]
+    assert all(len(commit.request_ids) == 1 and not commit.job_ids for commit in told[:2])
+    assert table.commits(limit=1) == told[:1]
+    assert table.commits(limit=0) == []
+
+
 def test_what_is_wrong_has_the_errors_that_it_has_with_pylance(far):
     table = far.create_table("t", {"id": [1]})
     with pytest.raises(leman.errors.TableExists):

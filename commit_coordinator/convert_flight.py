@@ -1,0 +1,169 @@
+"""What is said over Arrow Flight, from and to protobuf: descriptors, tickets, commands and answers.
+
+A command, or a ticket, is a message of leman.v1, as its bytes or as its JSON. JSON begins with `{`, which no message of
+protobuf does here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+
+from commit_coordinator.convert_tables import read_from_proto
+from commit_coordinator.lance_io.row_reading import Prospect
+from commit_coordinator.tables import flight_data
+from commit_coordinator.tables.flight_data import Part
+from commit_coordinator.tables.requests import ReadRequest
+from core.errors import InvalidArgument
+from core.rpc.convert import schema_to_bytes
+from core.rpc.flight_protocol import Flight_pb2
+from leman.v1 import catalog_pb2, flight_pb2, tables_pb2
+
+#: Rows of a record batch at the most, unless the caller asks for fewer.
+_BATCH_ROWS = 1 << 16
+#: Bytes of one at the most, where it has more than one row: clients in Go take no message of 4 MiB unless told to.
+_BATCH_BYTES = 2 << 20
+#: Parts of a path: database and table.
+_PATH_PARTS = 2
+
+_Command = TypeVar("_Command", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request about rows, with the descriptor that asks for it."""
+
+    carried: tables_pb2.ReadRowsRequest
+    descriptor: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One message of a DoPut; the first one carries what the call is about."""
+
+    carried: flight_pb2.PutRowsCommand | None
+    part: Part
+
+
+def asked(raw: bytes) -> Asked:
+    """Return what a FlightDescriptor asks for.
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
+        DecodeError: the bytes are no FlightDescriptor.
+    """
+    descriptor = Flight_pb2.FlightDescriptor.FromString(raw)
+    return Asked(_command(descriptor, tables_pb2.ReadRowsRequest), descriptor)
+
+
+def redeemed(raw: bytes) -> tables_pb2.ReadRowsRequest:
+    """Return what a Ticket stands for.
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE.
+        DecodeError: the bytes are no Ticket.
+    """
+    return _said(Flight_pb2.Ticket.FromString(raw).ticket, tables_pb2.ReadRowsRequest, "ticket")
+
+
+def listing(raw: bytes) -> catalog_pb2.ListTablesRequest:
+    """Return which tables a Criteria means: those of the database that it names.
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE, MISSING_FIELD.
+        DecodeError: the bytes are no Criteria.
+    """
+    expression = Flight_pb2.Criteria.FromString(raw).expression
+    try:
+        database = expression.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument("BAD_MESSAGE", "expression is no text in UTF-8", field="expression") from None
+    if not database:
+        raise InvalidArgument("MISSING_FIELD", "expression is empty: it names a database", field="expression")
+    return catalog_pb2.ListTablesRequest(database=database)
+
+
+def put(raw: bytes) -> Put:
+    """Return a message of a DoPut.
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
+        DecodeError: the descriptor in it is none.
+    """
+    part = flight_data.part_of(raw)
+    if part.descriptor is None:
+        return Put(None, part)
+    descriptor = Flight_pb2.FlightDescriptor.FromString(bytes(part.descriptor))
+    return Put(_command(descriptor, flight_pb2.PutRowsCommand), part)
+
+
+def wanted(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
+    """Return which rows are to be read, in batches as Flight likes them.
+
+    Raises:
+        LemanError: what `read_from_proto` raises.
+    """
+    rows = message.batch_size or _BATCH_ROWS
+    return read_from_proto(message).in_batches(rows, _BATCH_BYTES)
+
+
+def info(descriptor: Any, message: tables_pb2.ReadRowsRequest, found: Prospect) -> Any:
+    """Return the FlightInfo of rows that can be read; its ticket is good for the version that was found alone."""
+    ticket = tables_pb2.ReadRowsRequest()
+    ticket.CopyFrom(message)
+    ticket.version, ticket.where, ticket.incarnation = found.version, found.where, found.incarnation
+    packed = json_format.MessageToJson(ticket, indent=None).encode()
+    return Flight_pb2.FlightInfo(
+        schema=schema_to_bytes(found.schema),
+        flight_descriptor=descriptor,
+        endpoint=[Flight_pb2.FlightEndpoint(ticket=Flight_pb2.Ticket(ticket=packed))],
+        total_records=-1 if found.rows is None else found.rows,
+        total_bytes=-1,
+        ordered=True,
+    )
+
+
+def schema(found: Prospect) -> Any:
+    """Return the answer to a GetSchema."""
+    return Flight_pb2.SchemaResult(schema=schema_to_bytes(found.schema))
+
+
+def unknown(descriptor: Any) -> Any:
+    """Return the FlightInfo of a table that cannot be read; who asks about it, or reads it, hears why."""
+    return Flight_pb2.FlightInfo(flight_descriptor=descriptor, total_records=-1, total_bytes=-1)
+
+
+def path(database: str, table: str) -> Any:
+    """Return the descriptor of a table."""
+    return Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.PATH, path=[database, table])
+
+
+def put_result(version: int, rows: int) -> Any:
+    """Return the answer to a DoPut."""
+    result = flight_pb2.PutRowsResult(version=version, rows_added=rows)
+    said = json_format.MessageToJson(result, indent=None, always_print_fields_with_no_presence=True)
+    return Flight_pb2.PutResult(app_metadata=said.encode())
+
+
+def _command(descriptor: Any, kind: type[_Command]) -> _Command:
+    if descriptor.type == Flight_pb2.FlightDescriptor.CMD:
+        return _said(descriptor.cmd, kind, "cmd")
+    if descriptor.type == Flight_pb2.FlightDescriptor.PATH and len(descriptor.path) == _PATH_PARTS:
+        database, table = descriptor.path
+        return kind(table=catalog_pb2.TableRef(database=database, table=table))
+    name = kind.DESCRIPTOR.full_name
+    message = f"A descriptor is a path of database and table, or a command: a {name}, as bytes or as JSON"
+    raise InvalidArgument("BAD_REQUEST", message, field="flight_descriptor")
+
+
+def _said(raw: bytes, kind: type[_Command], field: str) -> _Command:
+    try:
+        if raw.lstrip()[:1] == b"{":
+            return json_format.Parse(raw, kind())
+        return kind.FromString(raw)
+    except (json_format.ParseError, DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"{field} is no {kind.DESCRIPTOR.full_name}, neither as bytes nor as JSON: {error}"
+        raise InvalidArgument("BAD_MESSAGE", message, field=field) from None

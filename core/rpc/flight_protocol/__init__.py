@@ -1,0 +1,1 @@
+"""Generated from protos/arrow/flight/protocol by scripts/protogen; do not edit."""
