@@ -26,6 +26,7 @@ from planner.database_service import DatabaseServicer
 from planner.plan_maker import PlanMaker
 from planner.planner_service import PlannerServicer
 from planner.planning_service import PlanningServicer
+from planner.registrations import Registrations
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
 
@@ -58,11 +59,21 @@ class Planner:
         settings = self._settings
         tables = LanceTables(roots=DatabaseRoots(settings.server.database_roots))
         allowed = settings.udf
-        policy = FunctionPolicy(allowed.allow, allowed.entrypoints, allowed.max_bundle_mb << 20)
+        policy = FunctionPolicy.of(allowed)
         registry = functools.partial(UdfRegistry, workers_python=settings.spark.python_version, policy=policy)
         views, new_views = ViewReader(tables, registry), ViewCatalog(tables, registry)
         self._uploads = BundleUploads(allowed, registry)
-        catalog = CatalogServicer(Catalog(tables, registry), new_views, views, self._pool, self._commit, self._uploads)
+        known = Catalog(tables, registry)
+        registrations = Registrations(known.registry, policy, allowed.remote_credentials)
+        catalog = CatalogServicer(
+            catalog=known,
+            new_views=new_views,
+            views=views,
+            pool=self._pool,
+            commit=self._commit,
+            uploads=self._uploads,
+            registrations=registrations,
+        )
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
         names = DatabaseRegistry(registry_place(settings.server)) if settings.server.registry else None
         databases_pb2_grpc.add_DatabaseServiceServicer_to_server(DatabaseServicer(names, self._pool), server)

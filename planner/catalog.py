@@ -170,6 +170,10 @@ class Catalog:
                     f"column {column.name}: a function has the error policy that it is registered with",
                     field="columns.error_policy",
                 )
+            if not column.udf_name:
+                raise InvalidArgument(
+                    "BAD_UDF", f"column {column.name}: name a function, or give a SQL expression", field="columns"
+                )
             return registry.usable(column.udf_name, column.udf_version)
         if column.udf_name or column.udf_version or column.input_columns:
             raise InvalidArgument(

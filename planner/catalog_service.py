@@ -14,7 +14,6 @@ from core.domain.udf import UdfDefinition
 from core.errors import InvalidArgument
 from core.lance_io.udf_registry import Registered
 from core.rpc import convert, convert_views, paging
-from core.rpc.auth.requirements import check_code
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert_types import schema_to_json
 from core.rpc.convert_values import number_from_proto, ref_to_proto
@@ -25,6 +24,7 @@ from leman.v1 import catalog_pb2, catalog_pb2_grpc, udf_pb2
 from leman_internal.v1 import submission_pb2
 from planner.bundle_uploads import AnnouncedBundle, BundleUploads
 from planner.catalog import Addition, Catalog, computed_columns
+from planner.registrations import Registrations
 from planner.views.alteration import ViewChange
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
@@ -37,12 +37,14 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
     def __init__(
         self,
+        *,
         catalog: Catalog,
         new_views: ViewCatalog,
         views: ViewReader,
         pool: BlockingPool,
         commit: Callable[[submission_pb2.SubmitCommitRequest], Awaitable[int]],
         uploads: BundleUploads,
+        registrations: Registrations,
     ) -> None:
         self._catalog = catalog
         self._new_views = new_views
@@ -50,19 +52,17 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self._pool = pool
         self._commit = commit
         self._uploads = uploads
+        self._registrations = registrations
 
     async def RegisterUdf(
         self, request: catalog_pb2.RegisterUdfRequest, _context: Context
     ) -> catalog_pb2.RegisterUdfResponse:
-        udf = convert.udf_from_proto(request.definition)
-
-        def put() -> bool:
-            registry = self._catalog.registry(request.database)
-            if udf.entrypoint and not registry.policy.lists(udf.entrypoint):  # it may be anything that is installed
-                check_code(f"Registering the entrypoint {udf.entrypoint}")
-            return registry.put(udf, request.bundle)
-
-        return catalog_pb2.RegisterUdfResponse(created=await self._pool.run(put))
+        described = None
+        if (remote := convert.remote_from_proto(request.definition)) is not None:
+            described = await self._pool.run(self._registrations.described, remote)
+        udf = convert.udf_from_proto(request.definition, described)
+        created = await self._pool.run(self._registrations.put, request.database, udf, request.bundle)
+        return catalog_pb2.RegisterUdfResponse(created=created, definition=convert.udf_to_proto(udf))
 
     async def UploadBundle(
         self, requests: AsyncIterator[catalog_pb2.UploadBundleRequest], _context: Context

@@ -15,6 +15,8 @@ from planner.resolved_request import Filter, ResolvedRequest
 
 #: Lance changes its value whenever any column of the row's fragment is written: no data file tells that.
 _MOVING_COLUMN = "_row_last_updated_at_version"
+#: Columns that a message names at the most.
+_LISTED = 40
 #: The oldest of Lance's file formats in which a column can be in a file of its own.
 OLDEST_FORMAT = (2, 0)
 
@@ -76,7 +78,7 @@ def check_spec(spec: BackfillSpec) -> None:
     if not spec.column:
         raise InvalidArgument("BAD_REQUEST", "column is empty: name the column to fill", field="spec.column")
     if spec.udf_version and not spec.udf_name:
-        raise InvalidArgument("BAD_REQUEST", "a version of a function needs its name", field="spec.udf.name")
+        raise InvalidArgument("BAD_REQUEST", "a version of a function needs its name", field="spec.udf")
 
 
 def check_format(table: TableSnapshot) -> None:
@@ -112,11 +114,21 @@ def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnB
             "IS_A_VIEW", "Columns of a view are computed by its refreshes: refresh it", column=name
         )
     if column is not None:
-        what = "it holds plain data, no function computes it. Give the computed column another name"
+        what = "it holds plain data, which no function computes. Name a computed column, or add one under another name "
+        what += "with CatalogService.AddColumns"
     else:
-        listed = ", ".join(f.name for f in table.fields[:40])
-        what = f"define it through add_columns() first. The table has {listed}"
-    raise FailedPrecondition("COLUMN_NOT_DEFINED", f"Column {name} is not defined in this table: {what}", column=name)
+        what = "add it with CatalogService.AddColumns first"
+    message = f"Column {name} is not defined in this table: {what}. {_listed(table)}"
+    raise FailedPrecondition("COLUMN_NOT_DEFINED", message, column=name)
+
+
+def _listed(table: TableSnapshot) -> str:
+    """Say which columns of a table are computed, or what columns it has where none is."""
+    names = [field.name for field in table.fields]
+    computed = [field.name for field in table.fields if binding.COLUMN_ID in (field.arrow.metadata or {})]
+    if computed:
+        return f"Computed are {', '.join(computed[:_LISTED])}"
+    return f"No column of the table is computed; it has {', '.join(names[:_LISTED])}"
 
 
 def with_filter(

@@ -12,7 +12,16 @@ from typing import Any
 import pyarrow as pa
 
 from core import sealed_documents
-from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
+from core.domain.udf import (
+    CheckpointBounds,
+    ErrorAction,
+    ErrorPolicy,
+    ErrorRule,
+    RemoteFunction,
+    Resources,
+    UdfDefinition,
+    UdfKind,
+)
 from core.errors import DataLoss
 
 FORMAT = 2
@@ -30,6 +39,8 @@ def encode(udf: UdfDefinition, registered_at: float) -> bytes:
     body["input_types"] = [None if t is None else _type_text(t) for t in udf.input_types]
     for rule in body["error_policy"]["rules"]:
         rule["action"] = rule["action"].value
+    if udf.remote is None:
+        del body["remote"]  # releases that know no remote functions read all others
     return sealed_documents.seal({"format": FORMAT, "registered_at": registered_at, "definition": body})
 
 
@@ -51,8 +62,8 @@ def damaged(where: str, what: str) -> DataLoss:
     return DataLoss(
         "UDF_DAMAGED",
         f"{where} is not the definition of a function that was stored there ({what}). Register the function again, "
-        "with the version that it had (an expression: by alter_columns of its column), or restore the file; nothing is "
-        "computed with it until then",
+        "with the version that it had (an expression: by CatalogService.AlterColumns of its column), or restore "
+        "the file; nothing is computed with it until then",
         path=where,
     )
 
@@ -68,12 +79,17 @@ def _definition(body: dict[str, Any]) -> UdfDefinition:
         "checkpoint": CheckpointBounds(**body["checkpoint"]),
         "resources": Resources(**body.get("resources", {})),
         "error_policy": ErrorPolicy(**{**policy, "rules": tuple(_rule(rule) for rule in rules)}),
+        "remote": _remote(body["remote"]) if "remote" in body else None,
     }
     return UdfDefinition(**{**body, **read})
 
 
 def _rule(body: dict[str, Any]) -> ErrorRule:
     return ErrorRule(**{**body, "exception_types": tuple(body["exception_types"])})
+
+
+def _remote(body: dict[str, Any]) -> RemoteFunction:
+    return RemoteFunction(**{**body, "addresses": tuple(body["addresses"])})
 
 
 def _type_text(type_: pa.DataType) -> str:

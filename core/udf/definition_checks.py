@@ -7,11 +7,14 @@ import re
 
 import pyarrow as pa
 
-from core.domain.udf import ErrorAction, Resources, UdfDefinition, UdfKind
+from core.domain.udf import ErrorAction, RemoteFunction, Resources, UdfDefinition, UdfKind
 from core.errors import InvalidArgument
 from core.sql import expressions
+from core.udf.remote_addresses import parse_address
 
 MAX_NAME = 128
+#: Servers that one remote function may have.
+MAX_ADDRESSES = 64
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 #: A module and a name in it, which may be one of a class there; nothing of Python's own, such as `__loader__`.
@@ -29,19 +32,45 @@ def check_identity(name: str, version: str) -> None:
     Raises:
         InvalidArgument: BAD_UDF.
     """
-    for field, text in (("name", name), ("version", version)):
-        if not _NAME.fullmatch(text) or len(text) > MAX_NAME or any(s in text for s in _SEPARATORS):
-            raise InvalidArgument(
-                "BAD_UDF",
-                f"'{text[:200]}' is no {field} for a function: at most {MAX_NAME} letters, digits, '_', '.' "
-                "and '-', not beginning with '.' or '-' and without '_ver-' and '_col-'",
-                field=field,
-            )
+    for what, text in (("name", name), ("version", version)):
+        check_name(text, f"udf.{what}", what)
+
+
+def check_name(text: str, field: str, what: str = "name") -> None:
+    """Refuse what is no name, or no version, of a function.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    if not _NAME.fullmatch(text) or len(text) > MAX_NAME or any(s in text for s in _SEPARATORS):
+        raise InvalidArgument(
+            "BAD_UDF",
+            f"'{text[:200]}' is no {what} for a function: at most {MAX_NAME} letters, digits, '_', '.' "
+            "and '-', not beginning with '.' or '-' and without '_ver-' and '_col-'",
+            field=field,
+        )
 
 
 def is_sha256(text: str) -> bool:
     """Tell whether a text is a sha256 in lower-case hex."""
     return _SHA256.fullmatch(text) is not None
+
+
+def check_remote(remote: RemoteFunction) -> None:
+    """Refuse what says not properly where a remote function is served.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    if not 1 <= len(remote.addresses) <= MAX_ADDRESSES:
+        raise InvalidArgument(
+            "BAD_UDF",
+            f"A remote function has 1 to {MAX_ADDRESSES} addresses, not {len(remote.addresses)}",
+            field="definition.remote_function.addresses",
+        )
+    check_name(remote.function, "definition.remote_function.function")
+    for address in remote.addresses:
+        parse_address(address)
 
 
 def check_definition(udf: UdfDefinition) -> None:
@@ -56,8 +85,10 @@ def check_definition(udf: UdfDefinition) -> None:
     if udf.kind is UdfKind.SQL or udf.sql_expression:
         _check_sql(udf)
         return
-    if bool(udf.bundle_sha256) == bool(udf.entrypoint):
-        raise _bad(udf, "needs either a bundle or an entrypoint", "code")
+    if udf.kind is UdfKind.REMOTE or udf.remote is not None:
+        _check_remote(udf)
+    elif bool(udf.bundle_sha256) == bool(udf.entrypoint):
+        raise _bad(udf, "needs either a bundle or an entrypoint", "entrypoint")
     if udf.bundle_sha256 and (not is_sha256(udf.bundle_sha256) or not udf.bundle_python):
         raise _bad(udf, "needs its bundle's sha256 in lower-case hex and its Python version", "python_bundle")
     if udf.entrypoint and not _ENTRYPOINT.fullmatch(udf.entrypoint):
@@ -123,6 +154,16 @@ def _check_sql(udf: UdfDefinition) -> None:
         raise _bad(
             udf, f"has to name the columns it reads and no others; those it reads: {list(read)}", "input_columns"
         )
+
+
+def _check_remote(udf: UdfDefinition) -> None:
+    if udf.kind is not UdfKind.REMOTE or udf.remote is None or udf.bundle_sha256 or udf.entrypoint:
+        raise _bad(udf, "says where it is served where its kind is remote, and only there", "remote_function")
+    if udf.stateful or udf.blob:
+        raise _bad(udf, "is remote: whether it has a state is its server's business, and it gives no blobs", "kind")
+    if len(udf.input_types) != len(udf.input_columns) or None in udf.input_types:
+        raise _bad(udf, "is remote: it declares the types of all its inputs", "input_schema")
+    check_remote(udf.remote)
 
 
 def _bad(udf: UdfDefinition, what: str, field: str) -> InvalidArgument:

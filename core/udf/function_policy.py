@@ -5,9 +5,14 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from core.domain.udf import UdfDefinition, UdfKind
+from core.domain.udf import FunctionVersion, RemoteFunction, UdfDefinition, UdfKind
 from core.errors import PermissionDenied
+from core.udf.remote_addresses import listed, parse_address, parse_pattern
+
+if TYPE_CHECKING:
+    from core.config import Udf
 
 PICKLED, ENTRYPOINT = "pickled", "entrypoint"
 _ANY = re.escape("*")
@@ -16,7 +21,7 @@ _EVERYTHING = (*(kind.value for kind in UdfKind), PICKLED, ENTRYPOINT)
 
 @dataclass(frozen=True, slots=True)
 class FunctionPolicy:
-    """What settings allow (`LEMAN_UDF__…`); by itself everything."""
+    """What settings allow (`LEMAN_UDF__…`); by itself everything but servers elsewhere."""
 
     #: Values of `UdfKind`, and `PICKLED` and `ENTRYPOINT`.
     kinds: tuple[str, ...] = _EVERYTHING
@@ -24,6 +29,13 @@ class FunctionPolicy:
     entrypoints: tuple[str, ...] = ()
     #: The largest bundle that is taken; 0: any.
     max_bundle_bytes: int = 0
+    #: Patterns of addresses of function servers; empty: those of this machine.
+    remote_addresses: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, allowed: Udf) -> FunctionPolicy:
+        """Return what the settings allow."""
+        return cls(allowed.allow, allowed.entrypoints, allowed.max_bundle_mb << 20, allowed.remote_addresses)
 
     def check_pickled(self) -> None:
         """Refuse pickled code, whatever function it is of.
@@ -45,14 +57,16 @@ class FunctionPolicy:
         Raises:
             PermissionDenied: UDF_NOT_ALLOWED.
         """
-        needed = [udf.kind.value]
-        if udf.kind is not UdfKind.SQL:
+        function, needed = FunctionVersion(udf.name, udf.version), [udf.kind.value]
+        if udf.kind not in (UdfKind.SQL, UdfKind.REMOTE):
             needed.append(ENTRYPOINT if udf.entrypoint else PICKLED)
         missing = [kind for kind in needed if kind not in self.kinds]
         if missing:
-            raise _refused(udf, f"functions of the kind '{missing[0]}'", "LEMAN_UDF__ALLOW")
+            raise _refused(function, f"functions of the kind '{missing[0]}'", "LEMAN_UDF__ALLOW")
         if udf.entrypoint and self.entrypoints and not self.lists(udf.entrypoint):
-            raise _refused(udf, f"the entrypoint '{udf.entrypoint}'", "LEMAN_UDF__ENTRYPOINTS")
+            raise _refused(function, f"the entrypoint '{udf.entrypoint}'", "LEMAN_UDF__ENTRYPOINTS")
+        if udf.remote is not None:
+            self.check_remote(udf.remote, udf.version)
 
     def lists(self, entrypoint: str) -> bool:
         """Tell whether a pattern names the entrypoint.
@@ -62,6 +76,23 @@ class FunctionPolicy:
         """
         return any(_matcher(pattern).fullmatch(entrypoint) for pattern in self.entrypoints)
 
+    def check_remote(self, remote: RemoteFunction, version: str = "") -> None:
+        """Refuse a remote function that is not allowed, before anybody speaks with its servers.
+
+        Raises:
+            PermissionDenied: UDF_NOT_ALLOWED.
+        """
+        name = FunctionVersion(remote.function, version)
+        if UdfKind.REMOTE.value not in self.kinds:
+            raise _refused(name, "functions of the kind 'remote'", "LEMAN_UDF__ALLOW")
+        for address in remote.addresses:
+            if not (self.lists_address(address) if self.remote_addresses else parse_address(address).loopback):
+                raise _refused(name, f"what is served at '{address}'", "LEMAN_UDF__REMOTE_ADDRESSES")
+
+    def lists_address(self, address: str) -> bool:
+        """Tell whether a pattern names the address."""
+        return listed(parse_address(address), map(parse_pattern, self.remote_addresses))
+
 
 @functools.cache
 def _matcher(pattern: str) -> re.Pattern[str]:
@@ -70,16 +101,16 @@ def _matcher(pattern: str) -> re.Pattern[str]:
     return re.compile(f"{modules}:{'(?!_)' if name.startswith('*') else ''}{names}")
 
 
-def _refused(udf: UdfDefinition, what: str, setting: str) -> PermissionDenied:
+def _refused(function: FunctionVersion, what: str, setting: str) -> PermissionDenied:
     return PermissionDenied(
         "UDF_NOT_ALLOWED",
-        f"Function {udf.name}@{udf.version}: these services do not run {what} ({setting}): use another one, or ask "
+        f"Function {function}: these services do not run {what} ({setting}): use another one, or ask "
         "whoever runs the services",
-        udf=udf.name,
-        version=udf.version,
+        udf=function.name,
+        version=function.version,
         setting=setting,
     )
 
 
 #: What refuses nothing.
-ALL_FUNCTIONS = FunctionPolicy()
+ALL_FUNCTIONS = FunctionPolicy(remote_addresses=("grpc://*:*", "grpc+tls://*:*"))

@@ -120,7 +120,10 @@ def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataTy
     """Return the part of a type that Lance does not store, and what to do; None where it stores all."""
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "lance.blob.v2":
-            return kind, "Use @leman.udf(blob=True): the function returns bytes"
+            return (
+                kind,
+                "Declare it as large_binary with the metadata lance-encoding:blob = true: the function returns bytes",
+            )
         return _refusal(kind.storage_type, file_format)
     name = _not_stored(kind)
     if name:

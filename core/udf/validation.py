@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from core.domain.table import TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition
+from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from core.row_states import MOST_KEPT
 from core.udf import binding, blobs, storable_types
@@ -118,7 +118,7 @@ def kept(
         raise FailedPrecondition(
             "TOO_MANY_KEPT",
             f"Column {column} keeps values of {MOST_KEPT} versions of its function already: compute it anew first, "
-            "with alter_columns() to its present function and a backfill",
+            "with CatalogService.AlterColumns to its present function and a backfill",
             column=column,
         )
     return found
@@ -128,8 +128,11 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-def check_column_name(name: str) -> None:
+def check_column_name(name: str, field: str = "columns.name") -> None:
     """Refuse a name that Lance refuses or that breaks the table.
+
+    Args:
+        field: names the request's field in the error.
 
     Raises:
         InvalidArgument: BAD_COLUMN_NAME.
@@ -144,7 +147,7 @@ def check_column_name(name: str) -> None:
         problem = f"names that begin with {' or '.join(RESERVED_PREFIXES)} are reserved"
     else:
         return
-    raise InvalidArgument("BAD_COLUMN_NAME", f"'{name}' cannot be a column: {problem}", field="columns.name")
+    raise InvalidArgument("BAD_COLUMN_NAME", f"'{name}' cannot be a column: {problem}", field=field)
 
 
 def _unreadable(name: str) -> bool:
@@ -210,7 +213,8 @@ def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition) -> None:
     """
     for column, declared in zip(inputs, udf.input_types, strict=False):
         actual = blobs.values_field(column.arrow).type
-        if declared is not None and not same_type(declared, actual):
+        given = actual.value_type if udf.kind is UdfKind.REMOTE and pa.types.is_dictionary(actual) else actual
+        if declared is not None and not same_type(declared, given):
             raise FailedPrecondition(
                 "TYPE_MISMATCH",
                 f"Type mismatch for column {column.name}: function {udf.name} declares {declared}, the "

@@ -21,6 +21,7 @@ from core.lance_io import concatenation
 from core.sorted_sets import among
 from executor.worker import user_errors
 from executor.worker import value_conversion as conversion
+from executor.worker.remote_errors import NoServer
 from executor.worker.value_conversion import CONVERSION_ERRORS
 from executor.worker.watchdog import Call, Watchdog
 
@@ -103,6 +104,7 @@ class Evaluator:
 
         Raises:
             JobFailing: A row raised, or a result does not fit, and the error policy does not skip it.
+            LemanError: No server of a remote function computes rows now.
         """
         if self._kind is UdfKind.SCALAR:
             return self._scalar(fragment_id, offsets, rows)
@@ -203,6 +205,8 @@ class Evaluator:
         while True:
             try:
                 return Evaluated(self._call_batch(fragment_id, offsets, rows), None, ())
+            except NoServer as nobody:
+                raise nobody.error from None
             except BaseException as error:
                 rule = self._rule(error, attempt)
                 if rule is None or rule.action is ErrorAction.FAIL:
@@ -224,12 +228,13 @@ class Evaluator:
         return joined(left, right)
 
     def _call_batch(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> pa.Array:
-        with self._watchdog.watching(Call(fragment_id, offsets)):
+        with self._watchdog.watching(Call(fragment_id, offsets)) as call:
             if self._kind is UdfKind.ARRAY:
                 result = self._function(*rows.columns)
             else:
                 named = pa.RecordBatch.from_arrays(rows.columns, names=list(self._inputs))
-                result = self._function(named)
+                remote = (call.resting,) if self._kind is UdfKind.REMOTE else ()
+                result = self._function(named, *remote)
         return self._as_output(result, rows)
 
     def _as_output(self, result: Any, rows: pa.RecordBatch) -> pa.Array:
@@ -238,7 +243,9 @@ class Evaluator:
         if isinstance(result, pa.ChunkedArray):
             result = concatenation.joined(result.chunks or [pa.nulls(0, result.type)])
         try:
-            if not isinstance(result, pa.Array):
+            if isinstance(result, pa.Array):
+                result.validate(full=True)  # text that is no UTF-8, or offsets out of bounds, would damage the table
+            else:
                 result = self._from_python(result)
             result = conversion.cast(result, self._output)
         except CONVERSION_ERRORS as error:

@@ -139,7 +139,7 @@ class FragmentPass:
         counts = self._meter.fragment
         self._meter.safe(counts.evaluated - counts.safe, self._checkpoints.failed_unstored)
         failed_before = self._current.failed_before + self._left_out
-        return self._result(left=[], staged=staged, rows_skipped=writer.untouched, failed_before=failed_before)
+        return self._result(left=[], staged=staged, failed_before=failed_before)
 
     def _record(self, staged: StagedFile, writer: FragmentWriter) -> FragmentRecord:
         work, context = self._work, self._context

@@ -5,11 +5,13 @@ Runs on Spark workers: imports no gRPC and no Spark.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import structlog
@@ -42,6 +44,9 @@ from executor.worker.source_inputs import SourcedReader
 from executor.worker.sql_source import SqlValues
 from executor.worker.unit_runtime import Evaluates, UnitRuntime
 from executor.worker.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from executor.worker.remote_function import RemoteFunction
 
 _log = structlog.get_logger(__name__)
 
@@ -86,6 +91,8 @@ class UnitRunner:
         most = min(CHUNK_ROWS, unit.slice_rows or CHUNK_ROWS)
         self._sizer = SliceSizer(scalar=kind is UdfKind.SCALAR, most=most, fixed=fixed)
         self._slices = Slices(1 if unit.slice_rows or kind is UdfKind.SQL else context.threads)
+        self._connections = contextlib.ExitStack()
+        self._remote: RemoteFunction | None = None
         self._watchdog = Watchdog(context.udf.timeout_seconds, self._meter.overran)
 
     def run(self) -> UnitOutcome:
@@ -95,7 +102,7 @@ class UnitRunner:
         """
         results: list[FragmentResult] = []
         failure = None
-        with self._keeper as keeper, self._slices, self._watchdog:
+        with self._keeper as keeper, self._connections, self._slices, self._watchdog:
             try:
                 with self._meter.opening():
                     reader = self._reader()
@@ -105,9 +112,13 @@ class UnitRunner:
                     else:
                         results.append(self._fragment(work, reader, keeper))
                         self._begin_budget()  # even where no row had to be evaluated
+                if self._remote is not None:
+                    self._remote.finish()
             except JobFailing as error:
                 failure = self._blame(error, reader)
             except LemanError as error:
+                if self._remote is not None and self._remote.is_doubted:
+                    results.clear()
                 failure = UnitFailure(error.reason, error.message)
             except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
@@ -211,7 +222,13 @@ class UnitRunner:
         output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
         if context.udf.kind is UdfKind.SQL:
             return SqlValues(output, context.udf.error_policy)
-        function = load(context.udf)
+        function: Callable[..., Any]
+        if context.udf.kind is UdfKind.REMOTE:
+            from executor.worker.remote_function import RemoteFunction  # noqa: PLC0415 no other one needs Flight
+
+            function = self._remote = self._connections.enter_context(RemoteFunction(context.udf, output))
+        else:
+            function = load(context.udf)
         kept.loaded()
         return Evaluator(
             function,

@@ -10,25 +10,27 @@ from __future__ import annotations
 import traceback
 
 from core.domain.work import RowFailure
+from executor.worker.remote_errors import ServerError
 
 _MESSAGE_CHARS = 2048
 _TRACEBACK_CHARS = 4096
 #: Modules that are left out in front of a class name.
-_PLAIN = frozenset({"builtins", "__main__", "executor.worker.evaluator"})
+_PLAIN = frozenset({"builtins", "__main__", "executor.worker.evaluator", "executor.worker.remote_errors"})
 
 
 def names(error: BaseException) -> set[str]:
     """Return the names of an error's class and its bases, with and without modules: what an error rule may call it."""
+    if isinstance(error, ServerError):
+        return error.names
     return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
 
 
 def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowFailure:
     """Return an error as the error store keeps it."""
-    kind = type(error)
-    name = kind.__name__ if kind.__module__ in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
-    # our own frame comes first; the author wants theirs
-    frames = traceback.format_exception(kind, error, error.__traceback__.tb_next if error.__traceback__ else None)
-    trace = _storable("".join(frames))
+    if isinstance(error, ServerError):
+        name, trace = error.kind, _storable(error.traceback)
+    else:
+        name, trace = _named(error), _trace(error)
     return RowFailure(
         fragment_id=fragment_id,
         offset=offset,
@@ -37,6 +39,17 @@ def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -
         traceback=trace[-_TRACEBACK_CHARS:],
         attempt=attempt,
     )
+
+
+def _named(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__name__ if kind.__module__ in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _trace(error: BaseException) -> str:
+    # our own frame comes first; the author wants theirs
+    first = error.__traceback__.tb_next if error.__traceback__ else None
+    return _storable("".join(traceback.format_exception(type(error), error, first)))
 
 
 def text(error: BaseException) -> str:

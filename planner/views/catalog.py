@@ -52,17 +52,17 @@ class ViewCatalog:
         Raises:
             LemanError: what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names.
         """
-        home = canonical_database(database)
-        check_not_scratch(name, field="name")
+        home = canonical_database(database, "view.database")
+        check_not_scratch(name, field="view.table")
         _check_length(name)
         check_not_scratch(query.table, field="query.source.table")
-        uri = table_uri(home, name)
+        uri = table_uri(home, name, "view")
         asked = request(request_id, query, max_rows_per_fragment)
         made = self._existing(uri)
         if made is not None:
             _check_same(database, name, asked, made_by(made.metadata))
-        source_database = canonical_database(query.database or home)
-        source = self._tables.snapshot(table_uri(source_database, query.table))
+        source_database = canonical_database(query.database or home, "query.source.database")
+        source = self._tables.snapshot(table_uri(source_database, query.table, "query.source"))
         check_format(source)
         registry = self._registry(home)
         resolved = resolve(
@@ -146,7 +146,7 @@ def _check_same(database: str, name: str, asked: str, made: str) -> None:
         )
     raise AlreadyExists(
         "TABLE_EXISTS",
-        f"'{name}' exists already in {database}: open it with open_view(), or choose another name",
+        f"'{name}' exists already in {database}: choose another name, or drop it",
         table=name,
     )
 
@@ -161,7 +161,7 @@ def _check_length(name: str) -> None:
         raise InvalidArgument(
             "BAD_TABLE_NAME",
             f"a view's name has {_MOST_NAME_BYTES} bytes at the most, not {len(name.encode())}",
-            field="name",
+            field="view.table",
         )
 
 
@@ -171,7 +171,7 @@ def _warnings(name: str, source: TableSnapshot) -> tuple[str, ...]:
         found.append(
             f"Source table '{name}' does not have stable row IDs: the materialized view can be refreshed to the same "
             f"source version only (version {source.version}). Recreate the source table with stable row IDs enabled "
-            "(create_table does so unless told otherwise) to refresh it to others"
+            "(TableService.CreateTable does so unless told otherwise) to refresh it to others"
         )
     if from_metadata(source.metadata) is not None:
         hidden = source.live_rows - classify(source, set_rows_of(source)).rows_set

@@ -60,7 +60,7 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
     functions: list[ViewFunction] = []
     outputs: list[pa.Field] = []
     for function in query.functions:
-        check_name(function.name)
+        check_name(function.name, "query.functions.name")
         udf = find_udf(function.udf_name, function.udf_version)
         inputs = inputs_of(function, udf, table)
         if udf.kind is UdfKind.SQL:  # evaluated with the other columns, without a scratch table
@@ -92,8 +92,11 @@ def check_numbers(query: ViewQuery) -> None:
         )
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, field: str) -> None:
     """Refuse what no column of a view can be called.
+
+    Args:
+        field: names the request's field in the error.
 
     Raises:
         InvalidArgument: RESERVED_NAME, BAD_COLUMN_NAME.
@@ -102,9 +105,9 @@ def check_name(name: str) -> None:
         raise InvalidArgument(
             "RESERVED_NAME",
             f"'{name}' cannot be a column of a view: it is one of Leman's or Lance's own names",
-            field="query.columns",
+            field=field,
         )
-    validation.check_column_name(name)
+    validation.check_column_name(name, field)
 
 
 def check_where(where: str) -> None:
@@ -150,7 +153,7 @@ def _unsupported(problem: str, field: str, reason: str, what: str) -> InvalidArg
 
 
 def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[ViewColumn, pa.Field]:
-    check_name(column.name)
+    check_name(column.name, "query.columns.name")
     name = column.source_column or _plain(column.expression, table)
     if name:
         field = _source_field(name, table)
@@ -164,7 +167,7 @@ def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[
         return column, pa.field(column.name, storable_types.stored_type(type_of(column.expression)))
     except (FailedPrecondition, InvalidArgument) as error:
         message = f"Column '{column.name}': {error.message}"
-        raise type(error)(error.reason, message, field=error.field, **error.facts) from None
+        raise type(error)(error.reason, message, field="query.columns.expression", **error.facts) from None
 
 
 def _plain(expression: str, table: TableSnapshot) -> str:

@@ -134,12 +134,15 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
         return
     if case.definition.format.value > 1:
         problem = "its source was made anew without stable row IDs"
-        advice = "Make the source with stable row IDs (create_table does), then drop the view and create it again"
+        advice = (
+            "Make the source with stable row IDs (TableService.CreateTable does), then drop the view and create it "
+            "again"
+        )
     elif case.moved or broken is not None:
         problem = f"its source has no stable row IDs, and it was made from version {version}"
         advice = (
-            f"Refresh to the same version (src_version={version}), or recreate the source table with stable row IDs "
-            "enabled (create_table does so unless told otherwise) and then the view"
+            f"Refresh to the same version (`src_version={version}`), or recreate the source table with stable row IDs "
+            "enabled (TableService.CreateTable does so unless told otherwise) and then the view"
         )
     else:
         return
@@ -206,7 +209,7 @@ def _full(case: Case, reason: RefreshReason) -> _Decision:
     if case.spec.policy is RefreshPolicy.INCREMENTAL:
         raise FailedPrecondition(
             "FULL_REFRESH_NEEDED",
-            f"{why}. Only a full refresh is right: allow it with policy='auto', or ask for it with policy='full'",
+            f"{why}. Only a full refresh is right: allow it with POLICY_AUTO, or ask for it with POLICY_FULL",
             why=reason.name,
         )
     return _Decision(RefreshMode.FULL, reason, f"{why}: every row is computed, beside the view as it is")

@@ -193,7 +193,7 @@ def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
             "EXTERNAL_WRITES",
             f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
             f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
-            "policy='full'",
+            "POLICY_FULL",
             version=found.version,
             operation=found.operation,
         )

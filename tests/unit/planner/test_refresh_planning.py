@@ -385,7 +385,7 @@ def test_addresses_go_to_no_other_version():
     error = refused(target=target, base=source(5, fragment(0), stable=False), **ADDRESSES)
     assert error.reason == "STABLE_ROW_IDS_REQUIRED"
     assert error.message.startswith("Cannot refresh materialized view to version 7")
-    assert "src_version=5" in error.message
+    assert "`src_version=5`" in error.message
 
 
 def test_addresses_can_be_filled_from_their_own_version():

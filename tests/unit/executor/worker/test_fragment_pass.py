@@ -141,7 +141,7 @@ def test_filter_leaves_other_rows_alone_and_says_so_in_the_file(lab, tmp_path):
     lab.install(outcome)
     even = [x for x in range(20) if x % 2 == 0 and x != 4]
     assert seen() == even
-    assert outcome.results[0].rows_skipped == 10
+    assert outcome.results[0].staged.rows_skipped == 10
     assert {x: lab.values()[x] for x in range(20) if x != 4} == {
         x: x * 200 if x in even else x * 2 for x in range(20) if x != 4
     }

@@ -1,0 +1,125 @@
+"""A function as a server calls it: with a batch, whichever kind it is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from leman._signature import Kind
+from leman._types import type_of
+from leman._udf import UDF
+from leman.errors import UdfDefinitionError
+
+_PLAIN = frozenset({"builtins", "__main__"})
+_MOST_TEXT = 16_384
+
+
+class Served:
+    """A function with the types that it reads, ready to be called. Made by `served`."""
+
+    def __init__(self, udf: UDF, inputs: pa.Schema, description: str) -> None:
+        self.name = udf.name
+        self.version = udf.version
+        self.inputs = inputs
+        self.output = udf.data_type
+        self._description = description
+        self._kind = udf._signature.kind
+        loaded: Any = udf.func
+        self._function: Callable[..., Any] = loaded() if udf.stateful else loaded
+
+    def described(self) -> bytes:
+        """What the action `describe` answers of it, as JSON."""
+        output = pa.schema([pa.field("value", self.output)])
+        told = {
+            "function": self.name,
+            "version": self.version,
+            "inputs": base64.b64encode(self.inputs.serialize()).decode(),
+            "output": base64.b64encode(output.serialize()).decode(),
+        }
+        return json.dumps({**told, "description": self._description} if self._description else told).encode()
+
+    def call(self, batch: pa.RecordBatch) -> pa.Array:
+        """The values for a batch whose columns are those of `inputs`. Raises whatever the function raises, and
+        ValueError or TypeError where its result is not one value of the declared type for each row."""
+        if not batch.num_rows:
+            return pa.array([], self.output)
+        if self._kind is Kind.SCALAR:
+            columns = [column.to_pylist() for column in batch.columns]
+            return self._values([self._function(*row) for row in zip(*columns, strict=True)], batch.num_rows)
+        if self._kind is Kind.ARRAY:
+            return self._values(self._function(*batch.columns), batch.num_rows)
+        named = pa.RecordBatch.from_arrays(batch.columns, names=self.inputs.names)
+        return self._values(self._function(named), batch.num_rows)
+
+    def _values(self, result: Any, rows: int) -> pa.Array:
+        if isinstance(result, pa.RecordBatch | pa.Table) and result.num_columns == 1:
+            result = result.column(0)
+        if isinstance(result, pa.ChunkedArray):
+            result = pa.concat_arrays(result.chunks) if result.chunks else pa.array([], result.type)
+        if not isinstance(result, pa.Array):
+            result = _array(result, self.output)
+        elif result.type != self.output:
+            result = result.cast(self.output)
+        if len(result) != rows:
+            raise ValueError(f"function '{self.name}' returned {len(result)} values for {rows} rows")
+        return result
+
+
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    """Python values as an array; pyarrow by itself takes 1.5 for an integer as 1."""
+    made = pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
+    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+
+
+def served(udf: UDF, *, input_types: Sequence[pa.DataType] | None = None, description: str = "") -> Served:
+    """A function for a server.
+
+    `input_types`: one for each of its `input_columns`; needed where its annotations are not definite, such as
+    `pa.RecordBatch`. `description`: what the function does, for those who look for one.
+
+    Raises UdfDefinitionError.
+    """
+    if udf.blob:
+        raise UdfDefinitionError(f"UDF '{udf.name}' gives blobs, which a remote function cannot")
+    types = list(input_types) if input_types is not None else _declared(udf)
+    if len(types) != len(udf.input_columns) or not all(isinstance(each, pa.DataType) for each in types):
+        raise UdfDefinitionError(f"UDF '{udf.name}': input_types are Arrow types, one for each of {udf.input_columns}")
+    return Served(udf, pa.schema(list(zip(udf.input_columns, types, strict=True))), description)
+
+
+def _declared(udf: UDF) -> list[pa.DataType]:
+    signature = udf._signature
+    if signature.kind is Kind.ARRAY:
+        types: list[pa.DataType | None] = list(signature.input_types)
+    else:
+        types = [type_of(annotation) for annotation in signature.input_values] or [None]
+    if None in types:
+        raise UdfDefinitionError(
+            f"UDF '{udf.name}' does not say which Arrow types it reads: served(..., input_types=[...])"
+        )
+    return [type_ for type_ in types if type_ is not None]
+
+
+def error_metadata(error: BaseException) -> bytes:
+    """What a caller is told of a batch for which the function raised, as JSON."""
+    kind = type(error)
+    bases = [_name(base) for base in kind.__mro__[1:] if base not in (object, BaseException, Exception)]
+    trace = "".join(traceback.format_exception(kind, error, error.__traceback__))
+    told = {"type": _name(kind), "bases": bases, "message": _text(error), "traceback": trace[-_MOST_TEXT:]}
+    return json.dumps({"error": told}).encode()
+
+
+def _name(kind: type[BaseException]) -> str:
+    return kind.__name__ if kind.__module__ in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:_MOST_TEXT]
+    except Exception:  # noqa: BLE001 its class may be anybody's
+        return f"<no message: {type(error).__name__}.__str__ raised>"

@@ -1,0 +1,52 @@
+"""What can go wrong with a remote function on a worker. Imports nothing of Arrow Flight."""
+
+from __future__ import annotations
+
+from core.errors import LemanError
+
+
+class ServerError(Exception):
+    """An error of a remote function, as its server told of it.
+
+    Args:
+        kind: Name of its class, or of what the server's language has in its place.
+        bases: Names of what that derives from.
+        message: What it says.
+        traceback: Where it was raised.
+    """
+
+    def __init__(self, kind: str, bases: tuple[str, ...], message: str, traceback: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.bases = bases
+        self.traceback = traceback
+
+    @property
+    def names(self) -> set[str]:
+        """Return what an error rule may call it: its names and its bases', with and without modules."""
+        told = {self.kind, *self.bases}
+        return {*told, *(name.rpartition(".")[2] for name in told), "Exception", "BaseException"}
+
+
+class WorkerLost(Exception):
+    """Whoever was to compute rows is gone, again and again."""
+
+
+class FunctionLost(WorkerLost):
+    """The servers of a remote function break the connection over the same batch."""
+
+
+class NoServer(Exception):
+    """No server computes batches now; no row is to blame.
+
+    Args:
+        error: What the job ends with.
+    """
+
+    def __init__(self, error: LemanError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class StreamBroken(Exception):
+    """A stream ended while a batch was at work."""

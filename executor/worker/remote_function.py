@@ -1,0 +1,193 @@
+"""Has a remote function called by its servers, over Arrow Flight (docs/remote_functions.md).
+
+Batches go to the servers in turn. One that cannot be reached, or serves another version, is left alone for a while, and
+the batch goes to the next one. Loaded where a remote function runs only. Runs on Spark workers: imports no gRPC of
+Python's and no Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from core.domain.work import UdfRef
+from core.errors import LemanError, Unavailable
+from executor.worker.remote_errors import FunctionLost, NoServer, ServerError, StreamBroken
+from executor.worker.remote_server import RemoteServer, Stream
+from executor.worker.suspect_turns import SuspectTurns
+
+#: So often the same batch may break the connection.
+_MOST_BREAKS = 3
+#: Servers of which an error tells why they cannot be reached.
+_MOST_TOLD = 3
+Resting = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+class RemoteFunction:
+    """A function that servers compute; any number of threads may call it. Its streams are open until its block ends.
+
+    Args:
+        ref: The function; it is a remote one.
+        output: The type of its values.
+        clock: Seconds, as `time.monotonic` counts them.
+        sleep: Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        ref: UdfRef,
+        output: pa.DataType,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if ref.remote is None:
+            raise ValueError(f"function {ref.name} is no remote one")
+        self._name = f"{ref.name}@{ref.version}"
+        self._patience = ref.remote.patience_seconds
+        self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
+        self._clock, self._sleep = clock, sleep
+        self._servers = [
+            RemoteServer(access, ref.remote.function, ref.version, self._inputs, output, clock)
+            for access in ref.remote.servers
+        ]
+        self._turn = random.randrange(len(self._servers))
+        self._taking = threading.Lock()
+        #: Whether a server answered more than it was asked.
+        self.is_doubted = False
+        self._suspects = SuspectTurns(self._name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers:
+            server.close()
+
+    def finish(self) -> None:
+        """End all streams that nobody uses, once all batches are answered, and see that each was answered once.
+
+        Raises:
+            LemanError: FUNCTION_PROTOCOL; then `is_doubted`: values may stand at wrong rows.
+        """
+        try:
+            for server in self._servers:
+                server.finish()
+        except NoServer as error:
+            self.is_doubted = True
+            raise error.error from None
+
+    def __call__(self, batch: pa.RecordBatch, resting: Resting = contextlib.nullcontext) -> pa.Array:
+        """Return the values for a batch, whose columns are those that the function reads, in order.
+
+        Args:
+            batch: The rows.
+            resting: Gives blocks in which no server is at work on the batch: their time is none of the call's.
+
+        Raises:
+            ServerError: The function failed for the batch.
+            FunctionLost: The batch broke the connection again and again.
+            NoServer: No server may be given the batch, which is not to blame for that.
+        """
+        rows = self._as_declared(batch)
+        with contextlib.ExitStack() as turn:
+            try:
+                values = self._tried(rows, resting, turn)
+            except FunctionLost:
+                self._suspects.note_lost(len(batch))
+                raise
+            except ServerError:
+                self._suspects.note_answered(len(batch))
+                raise
+        self._suspects.note_answered(len(batch))
+        return values
+
+    def _tried(self, rows: pa.RecordBatch, resting: Resting, turn: contextlib.ExitStack) -> pa.Array:
+        """Give the batch to servers until one answers; once it broke a connection, as the only suspect that is tried.
+
+        Args:
+            turn: Gets the turn, which lasts until the batch is answered or lost.
+        """
+        broken: StreamBroken | None = None
+        alone = False
+        for _ in range(_MOST_BREAKS):
+            with resting():
+                if not alone and (broken is not None or self._suspects.suspected):
+                    turn.enter_context(self._suspects.one())
+                    alone = True
+                server, stream = self._stream()
+            try:
+                values = stream.call(rows)
+            except StreamBroken as error:
+                server.broke(stream)
+                broken = error
+            except (ServerError, NoServer):
+                stream.close()  # it would go on; but a server that says more than that would shift all values after it
+                raise
+            else:
+                server.give_back(stream)
+                return values
+        raise FunctionLost(
+            f"connections to servers of function {self._name} broke {_MOST_BREAKS} times over this batch: {broken}"
+        )
+
+    def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the types that the function reads; a column may differ in how it holds its values."""
+        columns = []
+        for column, field in zip(batch.columns, self._inputs, strict=True):
+            plain = (
+                column.dictionary_decode() if isinstance(column, pa.DictionaryArray) != _dictionary(field) else column
+            )
+            columns.append(plain if plain.type == field.type else plain.cast(field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._inputs)
+
+    def _stream(self) -> tuple[RemoteServer, Stream]:
+        """Return a stream to the next server in turn, and wait for one where none can be reached."""
+        began = self._clock()
+        while True:
+            for server in self._in_turn():
+                with contextlib.suppress(LemanError):  # it is kept with the server
+                    return server, server.stream()
+            refusals = [server.refusal for server in self._servers if server.refusal is not None]
+            waited = self._clock() - began
+            if len(refusals) == len(self._servers) and self._hopeless(refusals, waited):
+                raise NoServer(self._refusal(refusals))
+            self._sleep(max(0.0, min(server.left_alone_for() for server in self._servers)))
+
+    def _in_turn(self) -> Iterator[RemoteServer]:
+        """Yield the servers that are not left alone, another one first each time."""
+        with self._taking:
+            self._turn = (self._turn + 1) % len(self._servers)
+            begin = self._turn
+        for server in (*self._servers[begin:], *self._servers[:begin]):
+            if server.left_alone_for() <= 0:
+                yield server
+
+    def _hopeless(self, refusals: list[LemanError], waited: float) -> bool:
+        return waited >= self._patience or not any(isinstance(error, Unavailable) for error in refusals)
+
+    def _refusal(self, refusals: list[LemanError]) -> LemanError:
+        """Return why no server computes: what one said that answered, or else that none did."""
+        said = next((error for error in refusals if not isinstance(error, Unavailable)), None)
+        if said is not None:
+            return said
+        told = ". ".join(error.message for error in refusals[:_MOST_TOLD])
+        return Unavailable(
+            "FUNCTION_UNAVAILABLE",
+            f"No server of function {self._name} could be reached for {self._patience:g} s "
+            f"(LEMAN_UDF__REMOTE_PATIENCE_SECONDS): {told}. Start one, or register the function at other addresses, "
+            "and run the job again",
+        )
+
+
+def _dictionary(field: pa.Field) -> bool:
+    return bool(pa.types.is_dictionary(field.type))

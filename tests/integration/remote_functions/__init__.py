@@ -1,0 +1,1 @@
+"""Jobs whose functions are computed by servers of their authors."""

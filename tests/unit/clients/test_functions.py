@@ -1,0 +1,214 @@
+"""A server of functions, as any Flight client meets it."""
+
+import base64
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import leman
+from leman.errors import UdfDefinitionError
+from leman.functions import FunctionServer, served
+
+DESCRIBE = "leman.function.v1.describe"
+
+
+@leman.udf
+def half(x: int) -> float:
+    if x == 13:
+        raise LookupError("thirteen")
+    return x / 2
+
+
+@leman.udf(data_type=pa.int64(), version="2", input_columns=["a", "b"])
+def total(batch: pa.RecordBatch) -> list[int]:
+    return [a + b for a, b in zip(batch["a"].to_pylist(), batch["b"].to_pylist(), strict=True)]
+
+
+@leman.udf(data_type=pa.string())
+def short(text: pa.StringArray) -> pa.Array:
+    return text.slice(0, len(text) - 1)
+
+
+@leman.udf(data_type=pa.int64())
+def rough(x: int) -> Any:
+    return x / 2
+
+
+@leman.udf
+class Adder:
+    def __init__(self, by: int = 5) -> None:
+        self.by = by
+
+    def __call__(self, x: int) -> int:
+        return x + self.by
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FunctionServer]:
+    functions = [
+        half,
+        served(total, input_types=[pa.int64(), pa.int64()], description="a and b"),
+        short,
+        Adder(7),
+        rough,
+    ]
+    with FunctionServer(functions, port=0) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: FunctionServer) -> Iterator[flight.FlightClient]:
+    with flight.FlightClient(f"grpc://127.0.0.1:{server.port}") as made:
+        yield made
+
+
+def descriptor(name: str, version: str, protocol: str = "leman.function.v1") -> flight.FlightDescriptor:
+    asked = {"protocol": protocol, "function": name, "version": version}
+    return flight.FlightDescriptor.for_command(json.dumps(asked))
+
+
+def column(*values: Any) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values)], names=["any"])
+
+
+def exchanged(client: flight.FlightClient, udf: Any, *batches: pa.RecordBatch) -> list[Any]:
+    """The values, or the error, for each batch."""
+    writer, reader = client.do_exchange(descriptor(udf.name, udf.version))
+    with writer:
+        writer.begin(batches[0].schema)
+        assert reader.schema.names == ["value"]
+        assert reader.schema.metadata[b"leman.version"].decode() == udf.version
+        answers = []
+        for batch in batches:
+            writer.write_batch(batch)
+            answers.append(reader.read_chunk())
+        writer.done_writing()
+        with pytest.raises(StopIteration):
+            reader.read_chunk()
+    return [
+        chunk.data["value"].to_pylist()
+        if chunk.data is not None
+        else json.loads(chunk.app_metadata.to_pybytes())["error"]
+        for chunk in answers
+    ]
+
+
+def test_functions_are_described(client):
+    described = [json.loads(result.body.to_pybytes()) for result in client.do_action(flight.Action(DESCRIBE, b""))]
+    assert [each["function"] for each in described] == ["half", "total", "short", "Adder", "rough"]
+    assert described[0]["version"] == half.version
+    assert (described[1]["version"], described[1]["description"]) == ("2", "a and b")
+    inputs = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described[1]["inputs"])))
+    output = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described[1]["output"])))
+    assert inputs == pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    assert output == pa.schema([("value", pa.int64())])
+    assert [action.type for action in client.list_actions()] == [DESCRIBE]
+
+
+def test_each_kind_of_function_is_called_with_batches(client):
+    assert exchanged(client, half, column(1, 2), column(3)) == [[0.5, 1.0], [1.5]]
+    pairs = pa.record_batch([pa.array([1, 2]), pa.array([10, 20])], names=["x", "y"])
+    assert exchanged(client, total, pairs) == [[11, 22]]
+    assert exchanged(client, Adder(7), column(1)) == [[8]]
+    assert exchanged(client, half, column(1).slice(0, 0)) == [[]]
+    assert "1.5" in exchanged(client, rough, column(3))[0]["message"]  # which is no integer
+
+
+def test_an_error_is_told_and_the_stream_goes_on(client):
+    error, after = exchanged(client, half, column(13), column(2))
+    assert (error["type"], error["bases"], error["message"]) == ("LookupError", [], "thirteen")
+    assert "in half" in error["traceback"]
+    assert after == [1.0]
+    assert "returned 1 values for 2 rows" in exchanged(client, short, column("a", "b"))[0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "batch", "kind", "told"),
+    [
+        (descriptor("none", "1"), column(1), pa.ArrowKeyError, "there are half, total"),
+        (descriptor("total", "1"), column(1), pa.ArrowInvalid, "has version 2 here, not 1"),
+        (descriptor("total", "2"), column(1), pa.ArrowInvalid, "reads int64, int64, and is sent int64"),
+        (descriptor("total", "2", "other.v1"), column(1), pa.ArrowInvalid, "the protocol is leman.function.v1"),
+        (flight.FlightDescriptor.for_command(b"total"), column(1), pa.ArrowInvalid, "no JSON of leman.function.v1"),
+        (flight.FlightDescriptor.for_path("total"), column(1), pa.ArrowInvalid, "no JSON of leman.function.v1"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_any_answer(client, asked, batch, kind, told):
+    writer, reader = client.do_exchange(asked)
+
+    def begin() -> None:  # it is refused before the schema is sent, or after
+        writer.begin(batch.schema)
+        _ = reader.schema
+
+    with pytest.raises(kind, match=told):
+        begin()
+
+
+def test_there_is_no_other_action(client):
+    with pytest.raises(pa.ArrowNotImplementedError, match="there is no action 'other'"):
+        list(client.do_action(flight.Action("other", b"")))
+
+
+def test_a_stream_ends_after_its_batch_when_the_server_stops():
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(x: int) -> int:
+        begun.set()
+        go_on.wait(30)
+        return x
+
+    server = FunctionServer([leman.udf(version="1")(wait)], port=0)
+    with flight.FlightClient(f"grpc://127.0.0.1:{server.port}") as client:
+        writer, reader = client.do_exchange(descriptor("wait", "1"))
+        writer.begin(column(1).schema)
+        for number in (1, 2):
+            writer.write_batch(column(number))
+        assert begun.wait(30)
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        while not server._flight.stopping.is_set():
+            pass
+        go_on.set()
+        assert reader.read_chunk().data["value"].to_pylist() == [1]
+        with pytest.raises(flight.FlightUnavailableError, match="stopping"):
+            reader.read_chunk()
+        stopping.join()
+
+
+def test_a_server_ends_although_a_caller_sends_nothing():
+    server = FunctionServer([half], port=0)
+    with flight.FlightClient(f"grpc://127.0.0.1:{server.port}") as client:
+        writer, reader = client.do_exchange(descriptor("half", half.version))
+        writer.begin(column(1).schema)
+        assert reader.schema.names == ["value"]
+        assert server.stop()
+        with pytest.raises(flight.FlightUnavailableError):
+            reader.read_chunk()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", server.port))
+
+
+def test_callers_without_the_token_are_refused():
+    with FunctionServer([half], port=0, token="sesame") as server:
+        for headers in ([], [(b"authorization", b"Bearer other")]):
+            refused = pytest.raises(flight.FlightUnauthenticatedError)
+            with flight.FlightClient(f"grpc://127.0.0.1:{server.port}") as client, refused:
+                list(client.do_action(flight.Action(DESCRIBE, b""), flight.FlightCallOptions(headers=headers)))
+        with flight.FlightClient(f"grpc://127.0.0.1:{server.port}") as client:
+            options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer sesame")])
+            assert len(list(client.do_action(flight.Action(DESCRIBE, b""), options))) == 1
+
+
+def test_a_function_has_to_say_what_it_reads():
+    with pytest.raises(UdfDefinitionError, match="does not say which Arrow types it reads"):
+        FunctionServer([total], port=0)
+    with pytest.raises(UdfDefinitionError, match="one for each of"):
+        served(total, input_types=[pa.int64()])
+    with pytest.raises(UdfDefinitionError, match="two functions have one name"):
+        FunctionServer([half, half], port=0)

@@ -1,0 +1,530 @@
+"""Remote functions on a worker: balancing, failover, versions at every connect, and batches that break connections."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import leman
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from core.domain.work import RemoteRef, ServerAccess, UdfRef
+from core.errors import FailedPrecondition, NotFound, Unavailable
+from core.remote import servers
+from executor.worker import remote_server, user_errors
+from executor.worker.evaluator import Evaluator, JobFailing
+from executor.worker.remote_errors import FunctionLost, NoServer, ServerError
+from executor.worker.remote_function import RemoteFunction
+from leman.functions import FunctionServer
+from tests.certificates import Authority
+from tests.unit.executor.worker.door import Door
+
+TEXT = pa.schema([("text", pa.string())])
+DEADLY = 666
+
+
+class Server(flight.FlightServerBase):
+    """Serves `twice`: int64 to int64. It fails for values below zero, breaks the stream at 666, and counts."""
+
+    def __init__(self, version: str = "1", port: int = 0, token: str = "", name: str = "twice") -> None:
+        self.version = version
+        self.name = name
+        self.token = token
+        self.batches = 0
+        self.streams = 0
+        self.seen: list[pa.Schema] = []
+        self.at_work = threading.Event()
+        super().__init__(f"grpc://127.0.0.1:{port}", middleware={"auth": _Auth(token)} if token else None)
+        self.address = f"grpc://127.0.0.1:{self.port}"
+
+    def do_action(self, context, action):
+        told = {
+            "function": self.name,
+            "version": self.version,
+            "inputs": base64.b64encode(pa.schema([("x", pa.int64())]).serialize()).decode(),
+            "output": base64.b64encode(pa.schema([("value", pa.int64())]).serialize()).decode(),
+        }
+        return iter([json.dumps(told).encode()])
+
+    def do_exchange(self, context, descriptor, reader, writer):
+        asked = json.loads(descriptor.command)
+        if asked["version"] != self.version:
+            raise pa.ArrowInvalid("another version")
+        self.streams += 1
+        self.seen.append(reader.schema)
+        schema = pa.schema(
+            [("value", pa.int64())], metadata={"leman.function": self.name, "leman.version": self.version}
+        )
+        writer.begin(schema)
+        for chunk in reader:
+            values = chunk.data.column(0).to_pylist()
+            self.batches += 1
+            if DEADLY in values:
+                raise flight.FlightInternalError("gone")
+            if min(values, default=0) < 0:
+                told = {"type": "my.pack.BadValue", "bases": ["ValueError"], "message": "below", "traceback": "line 7"}
+                writer.write_metadata(json.dumps({"error": told}).encode())
+            else:
+                writer.write_batch(pa.record_batch([pa.array([2 * v for v in values])], schema=schema))
+
+
+class _Auth(flight.ServerMiddlewareFactory):
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self.token = token
+
+    def start_call(self, info, headers):
+        if headers.get("authorization") != [f"Bearer {self.token}"]:
+            raise flight.FlightUnauthenticatedError("no")
+
+
+class Time:
+    """A clock that sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds + 0.001
+
+
+@contextlib.contextmanager
+def running(*servers: Server) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        endings = [threading.Thread(target=server.shutdown, daemon=True) for server in servers]
+        for ending in endings:
+            ending.start()
+        for ending in endings:
+            ending.join(20)
+        assert not any(ending.is_alive() for ending in endings), "a stream was left open"
+
+
+def ref(*servers: ServerAccess | str, version: str = "1", inputs: pa.Schema | None = None, patience: float = 60.0):
+    schema = pa.schema([("x", pa.int64())]) if inputs is None else inputs
+    access = tuple(ServerAccess(s) if isinstance(s, str) else s for s in servers)
+    remote = RemoteRef(
+        function="twice", servers=access, input_schema=schema.serialize().to_pybytes(), patience_seconds=patience
+    )
+    return UdfRef(
+        name="twice",
+        version=version,
+        kind=UdfKind.REMOTE,
+        input_columns=("x",),
+        bundle_uri="",
+        bundle_sha256="",
+        bundle_python="",
+        entrypoint="",
+        stateful=False,
+        batch_size=0,
+        error_policy=ErrorPolicy(),
+        remote=remote,
+    )
+
+
+def made(*servers: ServerAccess | str, time: Time | None = None, **more: Any) -> RemoteFunction:
+    time = time or Time()
+    return RemoteFunction(ref(*servers, **more), pa.int64(), clock=lambda: time.now, sleep=time.sleep)
+
+
+def batch(*values: Any) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64())], names=["any"])
+
+
+def nowhere() -> str:
+    """An address at which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"grpc://127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_batches_go_to_the_servers_in_turn_over_one_stream_each():
+    one, other = Server(), Server()
+    with running(one, other), made(one.address, other.address) as function:
+        for number in range(10):
+            assert function(batch(number)).to_pylist() == [2 * number]
+        assert (one.batches, other.batches) == (5, 5)
+        assert (one.streams, other.streams) == (1, 1)
+        assert one.seen == [pa.schema([("x", pa.int64())])]
+
+
+def test_threads_have_streams_of_their_own():
+    one, other = Server(), Server()
+    with running(one, other), made(one.address, other.address) as function, ThreadPoolExecutor(8) as threads:
+        values = threads.map(lambda number: function(batch(number)).to_pylist(), range(400))
+        assert list(values) == [[2 * number] for number in range(400)]
+    assert one.batches + other.batches == 400
+    assert one.streams + other.streams <= 16
+
+
+def test_an_answer_that_is_none_of_the_protocol_is_nobody_s_row():
+    class Vague(Server):
+        def do_exchange(self, context, descriptor, reader, writer):
+            told = {"leman.function": "twice", "leman.version": "1"}
+            writer.begin(pa.schema([("value", pa.int64())], metadata=told))
+            for _ in reader:
+                writer.write_metadata(b"well")
+
+    server = Vague()
+    with running(server), made(server.address) as function, pytest.raises(FailedPrecondition) as caught:
+        evaluated(function, 1, policy=ErrorPolicy((ErrorRule(ErrorAction.SKIP),)))
+    assert caught.value.reason == "FUNCTION_PROTOCOL"
+
+
+def test_columns_arrive_as_the_function_declares_them():
+    server = Server()
+    with running(server), made(server.address) as function:
+        of_dictionary = pa.record_batch([pa.array([4, 5, 4], pa.int64()).dictionary_encode()], names=["x"])
+        assert function(of_dictionary).to_pylist() == [8, 10, 8]
+        narrow = pa.record_batch([pa.array([3], pa.int32())], names=["x"])
+        assert function(narrow).to_pylist() == [6]
+
+
+def test_a_server_that_is_away_costs_nobody_a_batch():
+    server, time = Server(), Time()
+    with running(server), made(nowhere(), server.address, nowhere(), time=time) as function:
+        assert [function(batch(n)).to_pylist() for n in range(4)] == [[0], [2], [4], [6]]
+    assert time.slept == []
+    assert server.batches == 4
+
+
+def test_a_server_that_is_started_again_is_connected_again():
+    first, again = Server(), Server()
+    with running(first, again), Door(first.port) as door, made(door.address) as function:
+        assert function(batch(1)).to_pylist() == [2]
+        door.shut()
+        with Door(again.port, door.port):
+            assert function(batch(2)).to_pylist() == [4]
+        assert (first.batches, again.batches) == (1, 1)
+
+
+def test_the_version_is_verified_at_every_connect():
+    first, newer = Server(), Server(version="2")
+    with running(first, newer), Door(first.port) as door, made(door.address) as function:
+        function(batch(1))
+        door.shut()
+        with Door(newer.port, door.port), pytest.raises(NoServer) as caught:
+            function(batch(2))
+    assert isinstance(caught.value.error, FailedPrecondition)
+    assert caught.value.error.reason == "FUNCTION_VERSION_MISMATCH"
+    assert "serves version 2 of function 'twice', not 1" in caught.value.error.message
+    assert newer.batches == 0
+
+
+def test_a_server_of_another_version_is_passed_over():
+    other, right, time = Server(version="2"), Server(), Time()
+    with running(other, right), made(other.address, right.address, time=time) as function:
+        assert [function(batch(n)).to_pylist() for n in range(3)] == [[0], [2], [4]]
+    assert (other.batches, right.batches, time.slept) == (0, 3, [])
+
+
+def test_a_stream_that_says_another_version_than_its_server_is_refused():
+    class Sly(Server):
+        def do_exchange(self, context, descriptor, reader, writer):
+            writer.begin(pa.schema([("value", pa.int64())], metadata={"leman.function": "twice", "leman.version": "9"}))
+            for _ in reader:
+                pass
+
+    server = Sly()
+    with running(server), made(server.address) as function, pytest.raises(NoServer) as caught:
+        function(batch(1))
+    assert caught.value.error.reason == "FUNCTION_VERSION_MISMATCH"
+
+
+def test_nobody_there_ends_after_the_patience_with_ever_longer_pauses():
+    time = Time()
+    with made(nowhere(), time=time, patience=20.0) as function, pytest.raises(NoServer) as caught:
+        function(batch(1))
+    error = caught.value.error
+    assert isinstance(error, Unavailable)
+    assert error.reason == "FUNCTION_UNAVAILABLE"
+    assert "could be reached for 20 s" in error.message
+    assert [round(pause, 1) for pause in time.slept] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+
+
+def test_who_comes_back_within_the_patience_gets_the_batch():
+    late: list[Server] = []
+    port = int(nowhere().rpartition(":")[2])
+
+    class Waking(Time):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if not late and self.now > 1:
+                late.append(Server(port=port))
+
+    with made(f"grpc://127.0.0.1:{port}", time=Waking()) as function:
+        assert function(batch(1)).to_pylist() == [2]
+        function.__exit__(None, None, None)
+        late[0].shutdown()
+
+
+def test_a_function_that_a_server_lacks_is_named_with_those_that_it_has():
+    server = Server(name="thrice")
+    with running(server), made(server.address) as function, pytest.raises(NoServer) as caught:
+        function(batch(1))
+    assert isinstance(caught.value.error, NotFound)
+    assert "has no function 'twice'. It has thrice" in caught.value.error.message
+
+
+def test_other_types_are_refused():
+    server = Server()
+    with running(server), made(server.address, inputs=TEXT) as function, pytest.raises(NoServer) as caught:
+        function(pa.record_batch([pa.array(["a"])], names=["text"]))
+    assert caught.value.error.reason == "FUNCTION_SIGNATURE_MISMATCH"
+    assert "is (int64) -> int64, not (string) -> int64" in caught.value.error.message
+
+
+def test_a_token_is_sent_to_whom_it_is_for():
+    server = Server(token="sesame")
+    with running(server):
+        with made(ServerAccess(server.address, "sesame")) as function:
+            assert function(batch(1)).to_pylist() == [2]
+        with made(ServerAccess(server.address, "other")) as function, pytest.raises(NoServer) as caught:
+            function(batch(1))
+    assert caught.value.error.reason == "FUNCTION_ACCESS_DENIED"
+    assert "other" not in repr(ServerAccess(server.address, "other"))
+
+
+def test_servers_are_shown_certificates_and_checked(tmp_path):
+    @leman.udf(name="twice", version="1")
+    def twice(x: int) -> int:
+        return 2 * x
+
+    authority = Authority(tmp_path)
+    own, ours = authority.server(), authority.issue("leman")
+    with FunctionServer([twice], port=0, tls_cert=own.cert, tls_key=own.key, tls_client_ca=authority.ca) as server:
+        address = f"grpc+tls://localhost:{server.port}"
+        ca, cert, key = (Path(path).read_text() for path in (authority.ca, ours.cert, ours.key))
+        with made(ServerAccess(address, ca=ca, cert=cert, key=key)) as function:
+            assert function(batch(3)).to_pylist() == [6]
+        for access in (ServerAccess(address, ca=ca), ServerAccess(address, cert=cert, key=key)):
+            with made(access, patience=0.0) as function, pytest.raises(NoServer) as caught:
+                function(batch(3))
+            assert caught.value.error.reason == "FUNCTION_UNAVAILABLE"
+
+
+def test_what_is_no_function_server_is_said_to_be_none():
+    class Other(flight.FlightServerBase):
+        pass
+
+    server = Other("grpc://127.0.0.1:0")
+    with running(server), made(f"grpc://127.0.0.1:{server.port}") as function, pytest.raises(NoServer) as caught:
+        function(batch(1))
+    assert caught.value.error.reason == "FUNCTION_PROTOCOL"
+
+
+def test_an_error_of_the_function_is_the_server_s_and_the_next_batch_is_computed():
+    server = Server()
+    with running(server), made(server.address) as function:
+        with pytest.raises(ServerError, match="below") as caught:
+            function(batch(-1))
+        assert function(batch(1)).to_pylist() == [2]
+    assert user_errors.names(caught.value) == {
+        *("my.pack.BadValue", "BadValue", "ValueError", "Exception", "BaseException")
+    }
+    failure = user_errors.failure(caught.value, 0, 5, 1)
+    assert (failure.error_type, failure.message, failure.traceback) == ("my.pack.BadValue", "below", "line 7")
+
+
+def test_a_batch_that_breaks_the_connection_again_and_again_is_to_blame():
+    one, other = Server(), Server()
+    with running(one, other), made(one.address, other.address) as function:
+        function(batch(1))
+        with pytest.raises(FunctionLost, match="broke 3 times over this batch") as caught:
+            function(batch(DEADLY))
+        assert function(batch(2)).to_pylist() == [4]
+    assert one.batches + other.batches == 5
+    assert {"FunctionLost", "WorkerLost", "Exception"} <= user_errors.names(caught.value)
+    assert user_errors.failure(caught.value, 0, 0, 1).error_type == "FunctionLost"
+
+
+class Talkative(Server):
+    """Answers each batch as `how` says: twice, in two pieces, or with an error before the values."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+        super().__init__()
+
+    def do_exchange(self, context, descriptor, reader, writer):
+        schema = pa.schema(
+            [("value", pa.int64())], metadata={"leman.function": self.name, "leman.version": self.version}
+        )
+        writer.begin(schema)
+        for chunk in reader:
+            values = [2 * v for v in chunk.data.column(0).to_pylist()]
+            half = len(values) // 2
+            if self.how == "error":
+                writer.write_metadata(b'{"error": {"type": "E", "message": "no"}}')
+            parts = {"twice": [values, values], "pieces": [values[:half], values[half:]], "error": [values]}
+            for part in parts[self.how]:
+                writer.write_batch(pa.record_batch([pa.array(part, pa.int64())], schema=schema))
+
+
+@pytest.mark.parametrize(("how", "values"), [("pieces", 2), ("error", 2)])
+def test_no_row_gets_what_a_server_said_beyond_an_answer(how, values):
+    """Each was a wrong value: what was left on the stream answered the next batch."""
+    server = Talkative(how)
+    with running(server), made(server.address) as function:
+        for n in range(1, 4):
+            with pytest.raises((NoServer, ServerError)):
+                function(batch(*range(n, n + values)))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")),
+        pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\x32\0\0\0\1\0\0\0"), pa.py_buffer(b"ab")),
+    ],
+    ids=["no UTF-8", "offsets out of bounds"],
+)
+def test_values_that_would_damage_the_table_are_an_error_of_their_rows(damaged):
+    evaluate = Evaluator(lambda rows: damaged, UdfKind.RECORD_BATCH, "f", pa.string(), ("x",), ErrorPolicy())
+    with pytest.raises(JobFailing, match="failed with type error"):
+        evaluate(0, np.arange(2, dtype=np.int64), batch(1, 2))
+
+
+def test_a_server_that_takes_long_to_fail_is_left_alone_by_the_units_that_follow(monkeypatch):
+    """Else each unit of a job waits for it again: two of four servers that hung took all the time there was."""
+    monkeypatch.setattr(remote_server, "_slow", {})
+    server, time = Server(), Time()
+
+    def slow(*_):
+        time.now += 5.0
+        raise servers.unavailable("it hangs")
+
+    with running(server):
+        with monkeypatch.context() as hung, made(server.address, time=time, patience=0.0) as function:
+            hung.setattr(servers, "describe", slow)
+            with pytest.raises(NoServer):
+                function(batch(1))
+        with made(server.address, time=time) as function:
+            assert function._servers[0].left_alone_for() > 10.0
+            assert function(batch(1)).to_pylist() == [2], "the only one is asked again in the end"
+    assert sum(time.slept) > 10.0
+
+
+def test_a_server_that_answers_twice_is_found_out_before_its_values_count():
+    server = Talkative("twice")
+    with running(server), made(server.address) as function:
+        function(batch(1, 2))
+        with pytest.raises(FailedPrecondition) as caught:
+            function.finish()
+        assert (caught.value.reason, function.is_doubted) == ("FUNCTION_PROTOCOL", True)
+
+
+def test_streams_that_were_answered_end_in_order():
+    server = Server()
+    with running(server), made(server.address) as function:
+        function(batch(1))
+        function.finish()
+        assert not function.is_doubted
+        assert function(batch(2)).to_pylist() == [4]
+        assert server.streams == 2
+
+
+class Ended(Server):
+    """A server that a deadly batch ends, with whatever else it has at work: that takes it 20 ms."""
+
+    def __init__(self) -> None:
+        self.ends = 0
+        self.ended = threading.Condition()
+        super().__init__()
+
+    def do_exchange(self, context, descriptor, reader, writer):
+        def chunks():
+            for chunk in reader:
+                with self.ended:
+                    if DEADLY in chunk.data.column(0).to_pylist():
+                        self.ends += 1
+                        self.ended.notify_all()
+                    elif self.ended.wait_for(lambda before=self.ends: self.ends > before, timeout=0.02):
+                        raise flight.FlightInternalError("gone")
+                yield chunk
+
+        super().do_exchange(context, descriptor, chunks_of(reader, chunks()), writer)
+
+
+class chunks_of:  # noqa: N801 -- a reader with other chunks
+    def __init__(self, reader, chunks) -> None:
+        self.schema, self._chunks = reader.schema, chunks
+
+    def __iter__(self):
+        return self._chunks
+
+
+def test_batches_that_were_at_work_beside_a_deadly_one_are_not_to_blame():
+    """Nor where they are so again and again while it is isolated; workers are processes of their own elsewhere."""
+    server, over = Ended(), threading.Event()
+
+    def innocent(n: int) -> None:
+        with made(server.address) as function:
+            while not over.is_set():
+                assert function(batch(n)).to_pylist() == [2 * n]
+
+    def deadly() -> list[int]:
+        try:
+            with made(server.address) as function:
+                skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+                return [f.offset for f in evaluated(function, *range(20), DEADLY, *range(20), policy=skip).failures]
+        finally:
+            over.set()
+
+    with running(server), ThreadPoolExecutor(4) as threads:
+        others = [threads.submit(innocent, n) for n in range(3)]
+        assert threads.submit(deadly).result(60) == [20]
+        for other in others:
+            other.result(20)
+
+
+def test_a_broken_connection_takes_all_its_streams_with_it():
+    """Else each of them would count against the batch that comes next."""
+    first, again = Server(), Server()
+    with running(first, again), Door(first.port) as door, made(door.address) as function:
+        for server, stream in [function._stream() for _ in range(4)]:
+            server.give_back(stream)
+        door.shut()
+        with Door(again.port, door.port):
+            assert function(batch(1)).to_pylist() == [2]
+        assert again.streams == 1
+
+
+def evaluated(function: RemoteFunction, *values: int, policy: ErrorPolicy = ErrorPolicy()):
+    evaluate = Evaluator(function, UdfKind.REMOTE, "twice", pa.int64(), ("x",), policy)
+    return evaluate(0, np.arange(len(values), dtype=np.int64), batch(*values))
+
+
+def test_rows_are_isolated_as_those_of_any_function():
+    server = Server()
+    skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP, ("BadValue", "WorkerLost")),))
+    with running(server), made(server.address) as function:
+        result = evaluated(function, 1, -5, 3, DEADLY, 5, policy=skip)
+    assert result.values.to_pylist() == [2, None, 6, None, 10]
+    assert [(f.offset, f.error_type) for f in result.failures] == [(1, "my.pack.BadValue"), (3, "FunctionLost")]
+
+
+def test_no_policy_skips_rows_because_no_server_is_there():
+    skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+    with made(nowhere(), patience=0.0) as function, pytest.raises(Unavailable):
+        evaluated(function, 1, 2, policy=skip)
+
+
+def test_without_a_policy_the_row_that_fails_fails_the_job():
+    server = Server()
+    with running(server), made(server.address) as function, pytest.raises(JobFailing) as caught:
+        evaluated(function, 1, -2)
+    assert caught.value.failure.error_type == "my.pack.BadValue"

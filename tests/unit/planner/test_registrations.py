@@ -1,0 +1,182 @@
+"""Registering remote functions: what their servers say takes the place of what is left out, and has to be one thing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import leman
+from core.domain.udf import RemoteFunction, UdfDefinition, UdfKind
+from core.domain.work import ServerAccess
+from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, PermissionDenied, Unavailable
+from core.lance_io.udf_registry import UdfRegistry
+from core.remote import servers
+from core.rpc import convert
+from core.rpc.auth.caller import CURRENT, caller
+from core.udf.function_policy import FunctionPolicy
+from leman.functions import FunctionServer
+from leman.v1 import udf_pb2
+from planner.registrations import Registrations
+
+
+@contextlib.contextmanager
+def an_editor() -> Iterator[None]:
+    """The call that is answered is one of an editor's, who may not send code."""
+    token = CURRENT.set(caller("ada", "token", ["editor"]))
+    yield
+    CURRENT.reset(token)
+
+
+def length(text: str) -> int:
+    return len(text)
+
+
+def length_of_bytes(text: bytes) -> int:
+    return len(text)
+
+
+def served(version: str = "1", function: Any = length) -> FunctionServer:
+    return FunctionServer([leman.udf(name="length", version=version)(function)], port=0)
+
+
+def nowhere() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"grpc://127.0.0.1:{free.getsockname()[1]}"
+
+
+def at(*servers: FunctionServer | str) -> tuple[str, ...]:
+    return tuple(s if isinstance(s, str) else f"grpc://127.0.0.1:{s.port}" for s in servers)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[FunctionServer]:
+    with served() as running:
+        yield running
+
+
+@pytest.fixture
+def registry(tmp_path) -> UdfRegistry:
+    return UdfRegistry(str(tmp_path))
+
+
+def registered(
+    registry: UdfRegistry, *servers: FunctionServer | str, policy: FunctionPolicy | None = None, **given: Any
+):
+    """As CatalogService does it."""
+    registrations = Registrations(lambda _: registry, policy or FunctionPolicy())
+    remote = udf_pb2.RemoteFunction(addresses=at(*servers), function=given.pop("function", ""))
+    message = udf_pb2.UdfDefinition(
+        **{"name": "length", "kind": udf_pb2.UdfDefinition.KIND_REMOTE, "remote_function": remote, **given}
+    )
+    asked = convert.remote_from_proto(message)
+    assert asked is not None
+    udf = convert.udf_from_proto(message, registrations.described(asked))
+    return udf, registrations.put("", udf, b"")
+
+
+def refusal(registry: UdfRegistry, *servers: FunctionServer | str, **given: Any) -> LemanError:
+    with pytest.raises(LemanError) as caught:
+        registered(registry, *servers, **given)
+    return caught.value
+
+
+def test_what_is_left_out_is_the_servers_to_say(registry, server):
+    udf, created = registered(registry, server)
+    remote = RemoteFunction(at(server), "length")
+    expected = UdfDefinition("length", "1", UdfKind.REMOTE, ("text",), pa.int64(), (pa.string(),), remote=remote)
+    assert (udf, created, registry.get("length")) == (expected, True, expected)
+    assert registered(registry, server) == (expected, False)
+
+
+def test_names_of_columns_and_of_the_function_are_the_caller_s(registry, server):
+    udf, _ = registered(registry, server, name="long", function="length", input_columns=["body"], version="1")
+    assert (udf.name, udf.input_columns, udf.input_types) == ("long", ("body",), (pa.string(),))
+
+
+def test_addresses_may_change_under_a_version(registry, server):
+    registered(registry, server)
+    with served() as other:
+        udf, created = registered(registry, other, server)
+        assert created is False
+        assert registry.get("length", "1").remote == udf.remote == RemoteFunction(at(other, server), "length")
+    with served(function=length_of_bytes) as other:
+        assert refusal(registry, other).reason == "UDF_EXISTS"
+
+
+def test_what_its_servers_call_it_may_not_change_under_a_version(registry):
+    """Two functions of one program have its version: rows would have values of both."""
+    named = [leman.udf(name=name, version="1")(length) for name in ("length", "other")]
+    with FunctionServer(named, port=0) as both:
+        registered(registry, both)
+        assert refusal(registry, both, function="other").reason == "UDF_EXISTS"
+
+
+def test_a_server_that_says_what_it_was_sent_does_not_pass_on_the_token():
+    error = flight.FlightUnauthenticatedError("you sent Bearer SECRET")
+    assert servers.shortened(error, ServerAccess("grpc://a:1", token="SECRET")) == "you sent Bearer ***"
+
+
+def test_one_server_that_answers_is_enough(registry, server):
+    udf, _ = registered(registry, nowhere(), server)
+    assert udf.version == "1"
+
+
+def test_no_server_that_answers_is_not(registry):
+    error = refusal(registry, nowhere(), nowhere())
+    assert isinstance(error, Unavailable)
+    assert error.reason == "FUNCTION_UNAVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"version": "2"}, "FUNCTION_VERSION_MISMATCH"),
+        ({"input_columns": ["a", "b"]}, "FUNCTION_SIGNATURE_MISMATCH"),
+        ({"input_schema": pa.schema([("a", pa.int8())]).serialize().to_pybytes()}, "FUNCTION_SIGNATURE_MISMATCH"),
+        ({"output_schema": pa.schema([("a", pa.int8())]).serialize().to_pybytes()}, "FUNCTION_SIGNATURE_MISMATCH"),
+    ],
+)
+def test_what_is_said_has_to_be_what_the_servers_say(registry, server, given, reason):
+    error = refusal(registry, server, **given)
+    assert isinstance(error, FailedPrecondition)
+    assert (error.reason, registry.list()) == (reason, [])
+
+
+def test_servers_that_differ_are_refused(registry, server):
+    with served(version="2") as newer:
+        error = refusal(registry, server, newer)
+        assert error.reason == "FUNCTION_VERSION_MISMATCH"
+        assert "serves version 2 of function 'length', not 1" in error.message
+    with served(function=length_of_bytes) as other:
+        assert refusal(registry, server, other).reason == "FUNCTION_SIGNATURE_MISMATCH"
+
+
+def test_a_function_that_is_not_served_is_not_found(registry, server):
+    error = refusal(registry, server, function="width")
+    assert isinstance(error, NotFound)
+    assert error.message.endswith("has no function 'width'. It has length")
+
+
+def test_who_may_not_is_refused_before_a_server_hears_of_it(registry):
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        address = f"grpc://127.0.0.1:{listener.getsockname()[1]}"
+        for policy in (FunctionPolicy(("sql",)), FunctionPolicy(remote_addresses=("grpc+tls://a:1",))):
+            assert isinstance(refusal(registry, address, policy=policy), PermissionDenied)
+        with an_editor():  # anything may listen on this machine
+            assert refusal(registry, address).reason == "ROLE_REQUIRED"
+        assert isinstance(refusal(registry, "features"), InvalidArgument)
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_a_listed_address_takes_no_right_to_send_code(registry, server):
+    with an_editor():
+        registered(registry, server, policy=FunctionPolicy(remote_addresses=("grpc://127.0.0.1:*",)))
