@@ -40,37 +40,50 @@ def is_database_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def canonical_database(text: str) -> str:
+def canonical_database(text: str, field: str = "database") -> str:
     """Return the one form of a database's path or uri: a local path absolute, without links or a trailing `/`.
+
+    Args:
+        field: names the request's field in the error.
 
     Raises:
         InvalidArgument: BAD_DATABASE, where it is empty, relative, a file or below one, or not a uri of a store;
             RESERVED_DATABASE, where it is inside Leman's own folder, or a table's.
     """
-    if not text.strip():
-        raise _bad("database is empty; give a path or uri")
-    if "\0" in text:
-        raise _bad(f"{text!r} is no path or uri: it has a NUL character")
-    scheme = _SCHEME.match(text)
-    place = _canonical_uri(text) if scheme and scheme[1].lower() != "file" else _canonical_path(_path_of(text))
+    try:
+        place = _canonical(text)
+    except InvalidArgument as error:
+        raise InvalidArgument(error.reason, error.message, field=field) from None
     parts = place.split("/")
     if any(part.endswith(TABLE_ENDING) for part in parts):
         raise InvalidArgument(
             "RESERVED_DATABASE",
             f"'{text}' lies in the folder of a table (*{TABLE_ENDING}): name the database above it",
-            field="database",
+            field=field,
         )
     if OWN_FOLDER in parts:
         raise InvalidArgument(
             "RESERVED_DATABASE",
             f"'{text}' lies in a folder {OWN_FOLDER}, which Leman keeps for itself: name the database above it",
-            field="database",
+            field=field,
         )
     return place
 
 
-def table_uri(database: str, table: str) -> str:
+def _canonical(text: str) -> str:
+    if not text.strip():
+        raise _bad("database is empty; give a path or uri")
+    if "\0" in text:
+        raise _bad(f"{text!r} is no path or uri: it has a NUL character")
+    scheme = _SCHEME.match(text)
+    return _canonical_uri(text) if scheme and scheme[1].lower() != "file" else _canonical_path(_path_of(text))
+
+
+def table_uri(database: str, table: str, field: str = "table") -> str:
     """Return the uri of a table's Lance dataset.
+
+    Args:
+        field: names the request's `TableRef` in the error.
 
     Raises:
         InvalidArgument: BAD_TABLE_NAME, and as `canonical_database`.
@@ -80,15 +93,24 @@ def table_uri(database: str, table: str) -> str:
             "BAD_TABLE_NAME",
             f"{table!r} is no table name: it must not be empty, contain /, \\ or characters that cannot be printed, or "
             f"begin with a dot or {OWN_FOLDER}",
-            field="table.table",
+            field=f"{field}.table",
         )
+    check_length(table, f"{field}.table")
+    return f"{canonical_database(database, f'{field}.database').rstrip('/')}/{table}{TABLE_ENDING}"
+
+
+def check_length(table: str, field: str) -> None:
+    """Refuse a name of a table that no folder can have.
+
+    Raises:
+        InvalidArgument: BAD_TABLE_NAME.
+    """
     if len(table.encode()) > _MOST_NAME_BYTES:
         raise InvalidArgument(
             "BAD_TABLE_NAME",
             f"a table's name has {_MOST_NAME_BYTES} bytes at the most, not {len(table.encode())}",
-            field="table.table",
+            field=field,
         )
-    return f"{canonical_database(database).rstrip('/')}/{table}{TABLE_ENDING}"
 
 
 def canonical_table(uri: str) -> str:

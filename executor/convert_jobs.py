@@ -18,6 +18,7 @@ from core.rpc.convert_values import (
 )
 from core.rpc.status import to_status
 from executor.history.job_filter import JobFilter
+from executor.jobs.job_news import JobNews
 from leman.v1 import jobs_pb2
 
 _HIGHEST_PRIORITY = 100
@@ -37,7 +38,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
     message = jobs_pb2.Job(
         job_id=job.job_id,
         state=jobs_pb2.Job.State.Value(f"STATE_{job.state.value}"),
-        progress=_progress(job.progress),
+        progress=_progress(job),
         create_time=timestamp_to_proto(job.created_at),
         update_time=timestamp_to_proto(job.updated_at),
         udf=ref_to_proto(job.udf_name, job.udf_version),
@@ -108,11 +109,12 @@ def _stall(stall: Stall) -> jobs_pb2.Stall:
     )
 
 
-def _progress(progress: Progress) -> jobs_pb2.Progress:
+def _progress(job: Job) -> jobs_pb2.Progress:
+    progress = job.progress
     message = jobs_pb2.Progress(**{name: getattr(progress, name) for name in _COUNTS})
     for field, name in _DURATIONS:
         getattr(message, field).CopyFrom(duration_to_proto(getattr(progress, name)))
-    if progress.eta_seconds:
+    if progress.eta_seconds and job.state is JobState.RUNNING:
         message.remaining_duration.CopyFrom(duration_to_proto(progress.eta_seconds))
     if progress.bottleneck:
         message.bottleneck = jobs_pb2.Progress.Bottleneck.Value(f"BOTTLENECK_{progress.bottleneck.upper()}")
@@ -125,6 +127,13 @@ def event_to_proto(event: JobEvent) -> jobs_pb2.JobEvent:
         event_time=timestamp_to_proto(event.time),
         kind=jobs_pb2.JobEvent.Kind.Value(f"KIND_{event.kind.upper()}"),
         message=event.message,
+    )
+
+
+def news_to_proto(news: JobNews) -> jobs_pb2.WatchJobResponse:
+    """Without the job, of which there is one message for all watchers."""
+    return jobs_pb2.WatchJobResponse(
+        sequence=news.sequence, events=map(event_to_proto, news.events), events_missing=news.events_missing
     )
 
 

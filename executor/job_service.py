@@ -9,7 +9,6 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 
-from core.domain.job import Job, JobEvent
 from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
@@ -26,6 +25,7 @@ from executor.history.job_record import age
 from executor.job_answers import JobAnswers, job_message
 from executor.job_manager import JobManager
 from executor.jobs.job_attributes import JobAttributes
+from executor.jobs.job_news import JobNews
 from executor.jobs.retry import Retry
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
@@ -99,12 +99,9 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             raise InvalidArgument("BAD_NUMBER", "after_sequence is negative: 0 is before all", field="after_sequence")
         watch = self._watch(request.database, request.job_id, request.after_sequence)
         async with contextlib.aclosing(watch) as messages:
-            async for sequence, job, events in messages:
-                news = jobs_pb2.WatchJobResponse(
-                    sequence=sequence, events=[convert_jobs.event_to_proto(e) for e in events]
-                )
-                part = self._answers.part(jobs_pb2.WatchJobResponse, job)
-                yield encoded(jobs_pb2.WatchJobResponse, [part, news.SerializeToString()])
+            async for news in messages:
+                part = self._answers.part(jobs_pb2.WatchJobResponse, news.job)
+                yield encoded(jobs_pb2.WatchJobResponse, [part, convert_jobs.news_to_proto(news).SerializeToString()])
 
     async def WaitJob(self, request: jobs_pb2.WaitJobRequest, _context: object) -> jobs_pb2.WaitJobResponse:
         longest = min(seconds_from_proto(request, "timeout", default=_LONGEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
@@ -112,11 +109,11 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longest):
                 async with contextlib.aclosing(self._watch(request.database, request.job_id, 0)) as messages:
-                    async for _, job, _ in messages:  # noqa: B007 - the last one is the answer
-                        pass
+                    async for news in messages:
+                        job = news.job
         return encoded(jobs_pb2.WaitJobResponse, [self._answers.part(jobs_pb2.WaitJobResponse, job)])
 
-    async def _watch(self, database: str, job_id: str, after: int) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
+    async def _watch(self, database: str, job_id: str, after: int) -> AsyncGenerator[JobNews]:
         """Yield the changes of a job until it has ended.
 
         Raises:

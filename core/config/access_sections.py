@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr
 
-from core.config.section import Algorithm, FunctionKind, Grant, Section, Token
+from core.config.section import AddressPattern, Algorithm, FunctionKind, Grant, Section, Token
 
 
 class Server(Section):
@@ -116,13 +116,23 @@ class Jwt(Section):
 class Udf(Section):
     """Which functions may be registered and run."""
 
-    allow: tuple[FunctionKind, ...] = ("scalar", "array", "record_batch", "sql", "pickled", "entrypoint")
+    allow: tuple[FunctionKind, ...] = ("scalar", "array", "record_batch", "sql", "remote", "pickled", "entrypoint")
     """Kinds of functions, and where the code of Python functions may come from. A function needs its kind to stand here
-    and, unless it is SQL, `pickled` or `entrypoint` too."""
+    and, unless it is SQL or remote, `pickled` or `entrypoint` too."""
     entrypoints: tuple[str, ...] = ()
     """Entrypoints that may be named, as patterns of `package.module:name` in which `*` stands for any module, or any
     public name of one. Empty: all; as that is whatever is installed on the workers, registering one takes the right
     `code` then."""
+    remote_addresses: tuple[AddressPattern, ...] = ()
+    """Addresses at which remote functions may be served, as patterns such as `grpc+tls://*.features.internal:7443`:
+    `*` stands for any letters of a host, and for any port. Empty: those of this machine alone (loopback); as
+    anything may listen there, registering one takes the right `code` then."""
+    remote_credentials: str = ""
+    """Path of a TOML file with the tokens and certificates for servers of remote functions, which the planner and the
+    executor read; workers are given what they need of it."""
+    remote_patience_seconds: float = Field(default=60.0, ge=0, le=86_400)
+    """Seconds for which a worker waits for a server of a remote function while none can be reached; then the job fails
+    (FUNCTION_UNAVAILABLE)."""
     max_bundle_mb: int = Field(default=256, ge=1, le=16384)
     """Largest bundle that is taken, in MiB: the pickled code of a function with what it holds. What does not fit into a
     message of `LEMAN_SERVER__MAX_MESSAGE_MB` comes by `UploadBundle`."""

@@ -6,6 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
 
+from core.udf.remote_addresses import parse_pattern
+
 
 class Section(BaseModel):
     """Base of all sections."""
@@ -20,6 +22,13 @@ def _sendable(token: SecretStr) -> SecretStr:
     return token
 
 
+def _pattern(text: str) -> str:
+    parse_pattern(text)
+    return text
+
+
+#: A pattern of addresses of function servers.
+AddressPattern = Annotated[str, AfterValidator(_pattern)]
 Token = Annotated[SecretStr, AfterValidator(_sendable)]
 #: What a caller can be allowed: a role, each of which includes those before it, or the right to send code.
 Grant: TypeAlias = Literal["reader", "runner", "editor", "admin", "service", "code"]
@@ -28,4 +37,4 @@ Algorithm: TypeAlias = Literal[
     "ES256", "ES384", "ES512", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512"
 ]  # fmt: skip
 #: Kinds of functions, and where the code of those in Python is.
-FunctionKind: TypeAlias = Literal["scalar", "array", "record_batch", "sql", "pickled", "entrypoint"]
+FunctionKind: TypeAlias = Literal["scalar", "array", "record_batch", "sql", "remote", "pickled", "entrypoint"]

@@ -111,12 +111,12 @@ class Commit(Section):
     max_queued_requests: int = Field(default=256, ge=1)
     """Requests that may wait in the commit queue of one table; more are refused with RESOURCE_EXHAUSTED."""
     max_reads: int = Field(default=32, ge=1)
-    """Calls of ReadRows that may run at once, each of which holds some 20 MB where its caller reads nothing; more are
-    refused with RESOURCE_EXHAUSTED."""
+    """Calls of ReadRows, and of Flight's DoGet, that may run at once, each of which holds some 20 and 30 MB where its
+    caller reads nothing; more are refused with RESOURCE_EXHAUSTED."""
     max_uploads: int = Field(default=8, ge=1)
-    """Calls of AppendRows that may run at once; more are refused with RESOURCE_EXHAUSTED."""
+    """Calls of AppendRows, and of Flight's DoPut, that may run at once; more are refused with RESOURCE_EXHAUSTED."""
     upload_idle_seconds: float = Field(default=60.0, gt=0)
-    """Seconds after which a call of AppendRows is ended that sends nothing."""
+    """Seconds after which a call of AppendRows or DoPut is ended that sends nothing."""
 
 
 class Embedded(Section):

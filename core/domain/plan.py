@@ -89,6 +89,11 @@ class StagedFile:
     rows_computed: int
     rows_failed: int
 
+    @property
+    def rows_skipped(self) -> int:
+        """Return how many rows it says nothing of, although they are not deleted: a filter left them out."""
+        return max(0, self.physical_rows - self.rows_computed - self.rows_failed)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentReplacement:

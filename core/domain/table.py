@@ -94,9 +94,14 @@ class TableSnapshot:
     metadata: Mapping[bytes, bytes] = field(default_factory=dict, repr=False, hash=False)
     #: The last attempt that has begun, by job, of those that were taken over.
     attempts: Mapping[str, int] = field(default_factory=dict, repr=False, hash=False)
+    #: The columns by name: a table may have tens of thousands.
+    _by_name: Mapping[str, TableField] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {column.name: column for column in reversed(self.fields)})
 
     def column(self, name: str) -> TableField | None:
-        return next((f for f in self.fields if f.name == name), None)
+        return self._by_name.get(name)
 
     def find(self, path: str) -> TableField | None:
         """Return a column by its name, or a field of a struct by names with dots between: `box.w`."""

@@ -21,6 +21,7 @@ class UdfKind(enum.Enum):
     ARRAY = "array"
     RECORD_BATCH = "record_batch"
     SQL = "sql"
+    REMOTE = "remote"
 
 
 class ErrorAction(enum.Enum):
@@ -127,6 +128,16 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteFunction:
+    """Where a function is served that is not computed by a worker itself."""
+
+    #: Flight uris of its servers, which are alike.
+    addresses: tuple[str, ...]
+    #: What they call it.
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
 class UdfDefinition:
     """A registered function. Name and version identify it for ever. See `protos/leman/v1/udf.proto` for the fields."""
 
@@ -148,6 +159,7 @@ class UdfDefinition:
     timeout_seconds: float = 0.0
     blob: bool = False
     resources: Resources = Resources()
+    remote: RemoteFunction | None = None
 
 
 @dataclass(frozen=True, slots=True)

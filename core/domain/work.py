@@ -11,6 +11,32 @@ from core.domain.row_address import RowAddress
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 
 
+@dataclass(frozen=True, slots=True)
+class ServerAccess:
+    """How to speak with a function server: where it is, and the contents of what it asks for, or shows."""
+
+    address: str
+    token: str = field(repr=False, default="")
+    #: CA certificates that it is checked with; empty: the system's.
+    ca: str = ""
+    #: What it is shown (mTLS).
+    cert: str = ""
+    key: str = field(repr=False, default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteRef:
+    """Enough to have a remote function called by a worker."""
+
+    #: What the servers call it.
+    function: str
+    servers: tuple[ServerAccess, ...]
+    #: An Arrow IPC schema message with what it reads, in order.
+    input_schema: bytes
+    #: How long no server may be reached.
+    patience_seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UdfRef:
     """Enough of a definition to load and call the function on a worker."""
@@ -28,6 +54,7 @@ class UdfRef:
     error_policy: ErrorPolicy
     sql_expression: str = ""
     timeout_seconds: float = 0.0
+    remote: RemoteRef | None = None
 
     @property
     def identity(self) -> str:
@@ -203,7 +230,6 @@ class FragmentResult:
     rows_computed: int = 0
     #: Those that are stored, in a checkpoint or the file.
     rows_failed: int = 0
-    rows_skipped: int = 0
     #: Rows of the `staged` file that had failed before the request and that it leaves so; None: as the plan says.
     failed_before: int | None = None
     #: See `core.ports.Grant`.

@@ -151,16 +151,23 @@ class DatabaseRegistry:
 
     def _look(self) -> _State:
         try:
+            return self._open()
+        except NotFound as error:
+            if not has_versions(self._uri):
+                return _State()
+            before = error
+        try:  # somebody made it in between
+            return self._open()
+        except NotFound as error:  # Lance does not find what a version of it needs: that is no empty registry
+            raise failed(before, f"The registry {self._uri} cannot be read: {before}", self._uri) from error
+
+    def _open(self) -> _State:
+        try:
             with panics_as_errors():
                 dataset = open_checked(self._uri)
                 config = {str(key): str(value) for key, value in dataset.config().items()}
         except LANCE_ERRORS as error:
-            found = table_error(self._uri, error)
-            if not isinstance(found, NotFound):
-                raise found from error
-            if has_versions(self._uri):  # Lance does not find what a version of it needs: that is no empty registry
-                raise failed(error, f"The registry {self._uri} cannot be read: {error}", self._uri) from error
-            return _State()
+            raise table_error(self._uri, error) from error
         return _State(dataset, config, _registrations(config))
 
     def _write(self, state: _State, values: Mapping[str, str | None]) -> bool:

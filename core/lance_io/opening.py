@@ -20,11 +20,19 @@ OTHER_VERSION = "the manifest is that of another version"
 _SAYS_OTHER = "Version not found error"
 
 
-def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
+def open_latest(
+    uri: str, storage_options: Mapping[str, str] | None = None, *, cache_bytes: int | None = None
+) -> lance.LanceDataset:
     """Open the latest version of a table, however fast writers and clean-ups are.
 
     Lance lists the versions and then opens the last one that it saw. Where a writer and a clean-up were faster, that
     one is gone and a later one is there: Lance says that there is no table.
+
+    Args:
+        uri: Of the table.
+        storage_options: What Lance is to know about its store.
+        cache_bytes: The most that Lance keeps of what it read for this dataset, and for those that commits and
+            checkouts make of it; None: up to 1 GiB, the manifest of every version among it.
 
     Raises:
         ValueError: the manifest is of zeros or of another version.
@@ -34,7 +42,8 @@ def open_latest(uri: str, storage_options: Mapping[str, str] | None = None) -> l
     for tries_left in reversed(range(_TRIES)):
         try:
             with panics_as_errors():
-                found = lance.dataset(uri, storage_options=dict(storage_options) if storage_options else None)
+                options = dict(storage_options) if storage_options else None
+                found = lance.dataset(uri, storage_options=options, metadata_cache_size_bytes=cache_bytes)
             return _of_its_version(found)
         except (ValueError, OSError):
             if not tries_left or not has_versions(uri):

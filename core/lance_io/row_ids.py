@@ -61,8 +61,8 @@ def _error(uri: str, version: int, error: Exception) -> LemanError:
     path = f"{uri}/_versions/{manifest.file_name(version)}"
     return DataLoss(
         "TABLE_DAMAGED",
-        f"Table {uri} is damaged: {what}. `leman verify` names the fragments. Put {path} back from a backup; where "
-        "there is none, restore a version before it",
+        f"Table {uri} is damaged: {what}. CommitService.VerifyDatabase names the fragments. Put {path} back "
+        "from a backup; where there is none, restore a version before it",
         uri=uri,
         path=path,
     )

@@ -285,13 +285,13 @@ def _explain(dataset: lance.LanceDataset, where: str, columns: list[str]) -> Non
         raise filters.invalid(filter_message(error, columns)) from None
 
 
-def open_table(uri: str) -> lance.LanceDataset:
-    """Return the latest version.
+def open_table(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDataset:
+    """Return the latest version; `cache_bytes` as for `open_latest`.
 
     Raises:
         LemanError: what `table_error` gives.
     """
     try:
-        return open_latest(uri)
+        return open_latest(uri, cache_bytes=cache_bytes)
     except (OSError, ValueError) as error:
         raise table_error(uri, error) from None

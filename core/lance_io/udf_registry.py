@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow.fs as pafs
 
 from core import whole_files
-from core.domain.udf import UdfDefinition
+from core.domain.udf import RemoteFunction, UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
 from core.filesystems import filesystem_of
 from core.lance_io import udf_bundles
@@ -76,9 +76,9 @@ class UdfRegistry:
     def put(self, udf: UdfDefinition, bundle: bytes = b"") -> bool:
         """Store a function; False: the same one was there already.
 
-        Its options (`batch_size`, timeout, checkpoint bounds, error policy, resources) may be set anew: they change how
-        it is run, not what it computes. A bundle takes the place of one that workers cannot load, and a definition that
-        of a damaged one.
+        Its options (`batch_size`, timeout, checkpoint bounds, error policy, resources), and where a remote function is
+        served, may be set anew: they change how it is run, not what it computes. A bundle takes the place of one that
+        workers cannot load, and a definition that of a damaged one.
 
         `bundle` may be empty where its digest is stored.
 
@@ -269,7 +269,15 @@ def _with_options_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:
         checkpoint=udf.checkpoint,
         error_policy=udf.error_policy,
         resources=udf.resources,
+        remote=_elsewhere(udf.remote, found.remote),
     )
+
+
+def _elsewhere(given: RemoteFunction | None, found: RemoteFunction | None) -> RemoteFunction | None:
+    """Return the stored function at the addresses that are given now; what its servers call it stays."""
+    if given is None or found is None:
+        return None
+    return replace(found, addresses=given.addresses)
 
 
 def _with_bundle_of(udf: UdfDefinition, found: UdfDefinition) -> UdfDefinition:

@@ -41,19 +41,17 @@ class Refusal:
 
     code: grpc.StatusCode
     message: str
-    details: bytes
+    trailers: tuple[tuple[str, str | bytes], ...]
 
     @classmethod
     def of(cls, error: LemanError) -> Refusal:
         """Return what is sent of an error."""
-        details = status.to_status(error).SerializeToString()
-        return cls(status.code_of(error), status.header_message(error.message), details)
+        return cls(status.code_of(error), status.header_message(error.message), status.trailers_of(error))
 
     async def end(self, context: Context) -> NoReturn:
         """End a call with it."""
-        metadata: list[tuple[str, str | bytes]] = [(status.DETAILS_KEY, self.details)]
-        metadata += [(key, value) for key, value in context.invocation_metadata() or () if key == REQUEST_ID]
-        await context.abort(self.code, self.message, tuple(metadata))
+        told = [(key, value) for key, value in context.invocation_metadata() or () if key == REQUEST_ID]
+        await context.abort(self.code, self.message, (*self.trailers, *told))
 
 
 class CallBudget:

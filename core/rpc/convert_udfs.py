@@ -6,8 +6,19 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, Resources, UdfDefinition, UdfKind
+from core.domain.udf import (
+    CheckpointBounds,
+    ErrorAction,
+    ErrorPolicy,
+    ErrorRule,
+    RemoteFunction,
+    Resources,
+    UdfDefinition,
+    UdfKind,
+)
 from core.errors import InvalidArgument
+from core.remote.protocol import FunctionDescription
+from core.rpc import convert_remote
 from core.rpc.convert_arrow import known, only_field, schema_to_bytes
 from core.rpc.convert_types import schema_from_either, schema_to_json
 from core.rpc.convert_values import (
@@ -25,6 +36,7 @@ _KIND_TO = {
     UdfKind.ARRAY: udf_pb2.UdfDefinition.KIND_ARRAY,
     UdfKind.RECORD_BATCH: udf_pb2.UdfDefinition.KIND_RECORD_BATCH,
     UdfKind.SQL: udf_pb2.UdfDefinition.KIND_SQL,
+    UdfKind.REMOTE: udf_pb2.UdfDefinition.KIND_REMOTE,
 }
 _ACTION_TO = {
     ErrorAction.FAIL: udf_pb2.ErrorRule.ACTION_FAIL,
@@ -63,10 +75,30 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
         message.entrypoint = udf.entrypoint
     elif udf.sql_expression:
         message.sql_expression = udf.sql_expression
+    elif udf.remote is not None:
+        message.remote_function.addresses.extend(udf.remote.addresses)
+        message.remote_function.function = udf.remote.function
     return message
 
 
-def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
+def udf_from_proto(message: udf_pb2.UdfDefinition, described: FunctionDescription | None = None) -> UdfDefinition:
+    """Return a function.
+
+    Args:
+        described: what the servers of a remote one say, which takes the place of what the message leaves out.
+
+    Raises:
+        FailedPrecondition: FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH, where they say something else.
+    """
+    if described is None:
+        return _from_proto(message)
+    full = convert_remote.completed(message, described)
+    udf = _from_proto(full)
+    convert_remote.check(udf, described)
+    return udf
+
+
+def _from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
     policy = message.error_policy if message.HasField("error_policy") else None
     output = only_field(_schema(message, "output_schema"), "output_schema")
     _check_known(output)
@@ -89,7 +121,16 @@ def udf_from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         timeout_seconds=_timeout(message),
         blob=blobs.is_blob(output),
         resources=resources_from_proto(message.resources),
+        remote=remote_from_proto(message),
     )
+
+
+def remote_from_proto(message: udf_pb2.UdfDefinition) -> RemoteFunction | None:
+    """Return where the function is served; None where it is no remote one. By itself it has the name it has here."""
+    if not message.HasField("remote_function"):
+        return None
+    remote = message.remote_function
+    return RemoteFunction(tuple(remote.addresses), remote.function or message.name)
 
 
 def _timeout(message: udf_pb2.UdfDefinition) -> float:

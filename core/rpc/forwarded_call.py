@@ -162,8 +162,7 @@ class ForwardedCall:
         self._outcome = status.code_of(error).name
         if self._outcome in audit.REFUSALS:
             self._write_audit(error)
-        details = status.to_status(error).SerializeToString()
-        trailers = ((REQUEST_ID, self._request_id), (status.DETAILS_KEY, details))
+        trailers = ((REQUEST_ID, self._request_id), *status.trailers_of(error))
         await self._context.abort(status.code_of(error), status.header_message(error.message), trailers)
 
     def _write_audit(self, error: LemanError) -> None:

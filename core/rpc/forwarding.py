@@ -21,9 +21,10 @@ from core.rpc import channels, peer_health
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.auth.requirements import described
+from core.rpc.flight_calls import HANDSHAKE
 from core.rpc.forwarded_call import ForwardedCall, Opened
 from core.rpc.interceptors import Context, Continuation, Handler
-from core.rpc.routes import SERVED_BY, path_of, public_services
+from core.rpc.routes import SERVED_BY, callers_services, path_of
 
 
 class Forwarding(grpc.aio.ServerInterceptor):
@@ -62,13 +63,14 @@ class Forwarding(grpc.aio.ServerInterceptor):
             The services whose peer is known.
         """
         forwarded: dict[str, list[str]] = {}
-        for name, service in public_services().items():
+        for name, service in callers_services().items():
             if name in served or name not in SERVED_BY:
                 continue
             if getattr(self._settings.peers, SERVED_BY[name]):
                 forwarded.setdefault(SERVED_BY[name], []).append(name)
             for method in service.methods:
-                self._handlers[path_of(method)] = self._handler(method)
+                if path_of(method) != HANDSHAKE:
+                    self._handlers[path_of(method)] = self._handler(method)
         following = (peer_health.follow(self.channel(peer), names, checks) for peer, names in forwarded.items())
         self._tasks = [asyncio.create_task(work) for work in (self._end_streams(), *following)]
         return [name for names in forwarded.values() for name in names]

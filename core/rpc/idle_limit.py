@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import TypeVar
 
 from core.errors import Aborted
 
+_Piece = TypeVar("_Piece")
 
-async def arriving(pieces: AsyncIterator[bytes], idle_seconds: float, what: str) -> AsyncGenerator[bytes, None]:
+
+async def arriving(pieces: AsyncIterator[_Piece], idle_seconds: float, what: str) -> AsyncGenerator[_Piece, None]:
     """Yield the pieces of an upload as they come.
 
     Args:

@@ -15,16 +15,18 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 
-from core.errors import Internal, LemanError
+from core.errors import Internal, InvalidArgument, LemanError
 from core.rpc import audit, status
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.auth.caller import CURRENT, Caller
 from core.rpc.auth.requirements import Requirement, requirement_of
 from core.rpc.caller_limits import CallerLimits
+from core.rpc.early_answers import hear_out
+from core.rpc.field_paths import path_in
 from core.rpc.places import RequestPlaces
 from core.rpc.uninterrupted_calls import Outliving
-from core.rpc.unreadable import Unreadable, check_answer, reader
+from core.rpc.unreadable import Unreadable, check_answer, reader, subject
 
 REQUEST_ID = "x-request-id"
 #: Services that ask nobody who they are, and are neither logged nor counted.
@@ -45,8 +47,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     - `x-request-id` is taken from the caller or made, bound to log lines, and sent back as a trailer.
     - A call of somebody who is not known, calls too often, or may not make it, ends before its handler sees it;
       handlers find the caller in `core.rpc.auth.caller.current_caller`.
-    - A LemanError, or the error of a call to another service, becomes its status; anything else INTERNAL, logged
-      with traceback.
+    - A LemanError, or the error of a call to another service, becomes its status, with the path of the field that is
+      wrong in the request that the caller sent; anything else INTERNAL, logged with traceback.
     - A message that is too large, in either direction, ends its call with a reason.
     - A unary method that changes something runs to its end although its caller hangs up: see `Outliving`. One that is
       sent a stream ends with its caller; what it does once all was sent, it protects itself.
@@ -87,7 +89,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _wrap(self, method: str, handler: Any) -> Handler:
         read, written = reader(handler.request_deserializer, self._largest), self._writer(handler.response_serializer)
         if handler.request_streaming and handler.response_streaming:
-            raise TypeError(f"{method}: streaming both ways is not part of the API")
+            return grpc.stream_stream_rpc_method_handler(self._exchanging(method, handler.stream_stream, written), read)
         if handler.request_streaming:
             return grpc.stream_unary_rpc_method_handler(self._receiving(method, handler.stream_unary, written), read)
         if handler.response_streaming:
@@ -117,7 +119,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    await self._places.settle(request, from_peer=required.of_peers)
+                    await self._places.settle(current.request, from_peer=required.of_peers)
                     work = behavior(request, context)
                     return written(await (work if required.reads else self._changes.run(name, work)))
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
@@ -134,7 +136,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    await self._places.settle(request, from_peer=required.of_peers)
+                    await self._places.settle(current.request, from_peer=required.of_peers)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
                             yield written(message)
@@ -157,20 +159,45 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     caller = await self._admit(current, at_once, None, context)
                     async with contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages:
-                        return written(await behavior(messages, context))
+                        answer = written(await behavior(messages, context))
+                    await hear_out(requests)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
+                    await hear_out(requests)
+                    await current.fail(error)
+                return answer
+
+        return call
+
+    def _exchanging(self, method: str, behavior: Callable[[Any, Context], Any], written: Callable[[Any], bytes]) -> Any:
+        required = requirement_of(method)
+        at_once = replace(required, code_where=())
+
+        async def call(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+            with _Call(method, context, self._activity) as current:
+                try:
+                    caller = await self._admit(current, at_once, None, context)
+                    async with (
+                        contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages,
+                        contextlib.aclosing(behavior(messages, context)) as answers,
+                    ):
+                        async for answer in answers:
+                            yield written(answer)
+                    await hear_out(requests)
+                except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
+                    await hear_out(requests)
                     await current.fail(error)
 
         return call
 
     async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
-        call.required, call.request = required, None if isinstance(request, Unreadable) else request
-        call.caller = caller = await self._callers.caller_of(call.metadata, context)
+        call.required, call.request = required, None if isinstance(request, Unreadable) else subject(request)
+        call.take(request)
+        call.caller = caller = await self._callers.caller_of(call.metadata, context, basic=required.basic)
         self._limits.admit(caller, required, context)
         CURRENT.set(caller)
         if isinstance(request, Unreadable):
             raise request.error
-        required.check(caller, request)
+        required.check(caller, call.request)
         return caller
 
     async def _admitted(
@@ -180,9 +207,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async for request in requests:
             if isinstance(request, Unreadable):
                 raise request.error
-            required.check(caller, request)
-            await self._places.settle(request, from_peer=required.of_peers)
-            call.about = call.about or audit.subjects(request)
+            about = subject(request)
+            if about is not None:
+                call.take(request)
+                required.check(caller, about)
+                await self._places.settle(about, from_peer=required.of_peers)
+                call.about = call.about or audit.subjects(about)
             yield request
 
 
@@ -198,6 +228,9 @@ class _Call:
         self.required: Requirement | None = None
         self.caller: Caller | None = None
         self.request: Any = None
+        #: The request, or the last one of a stream, or what that carries: then it has fields of its own beside.
+        self.message: Any = None
+        self.is_carried = False
         #: What it is about, where `request` does not tell.
         self.about: dict[str, str] = {}
         self.metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
@@ -218,12 +251,20 @@ class _Call:
             self._outcome = {"code": "CANCELLED"}
         self._write_line()
 
+    def take(self, request: Any) -> None:
+        """Note the request, in whose fields errors are told."""
+        self.message = None if isinstance(request, Unreadable) else subject(request)
+        self.is_carried = self.message is not request
+
     async def fail(self, error: Exception) -> NoReturn:
         """End the call with the status of an error."""
         if isinstance(error, grpc.aio.AbortError):
             self._outcome = {"code": self._context.code().name}
             raise error
         known = self._known(error)
+        if isinstance(known, InvalidArgument) and self.message is not None:
+            path = path_in(self.message, known.field)
+            known.field = path or (known.field if self.is_carried else "")
         code = status.code_of(known)
         self._outcome = {"code": code.name, "reason": known.reason, "message": known.message}
         if self.caller is None and "caller" in known.facts:  # whose token has expired
@@ -231,10 +272,7 @@ class _Call:
         await self._context.abort(
             code,
             status.header_message(known.message),
-            (
-                (REQUEST_ID, self._request_id),
-                (status.DETAILS_KEY, status.to_status(known).SerializeToString()),
-            ),
+            ((REQUEST_ID, self._request_id), *status.trailers_of(known)),
         )
 
     def _known(self, error: Exception) -> LemanError:

@@ -40,20 +40,24 @@ class Page:
         return base64.urlsafe_b64encode(zlib.crc32(body).to_bytes(4, "big") + body).decode().rstrip("=")
 
 
-def read_page(page_size: int, page_token: str, scope: str, most: int = MAX_SIZE) -> Page:
+def read_page(page_size: int, page_token: str, scope: str, most: int = MAX_SIZE, *, field: str = "page_token") -> Page:
     """Take `page_size` and `page_token` of a request apart.
 
     Args:
         scope: names the listing with all that narrows it, for example `ListJobs /data/lake docs`: a token of another
             listing is refused.
         most: items in a page at the most.
+        field: names the request's field with the token in the error.
 
     Raises:
         InvalidArgument: BAD_PAGE_TOKEN, BAD_PAGE_SIZE.
     """
     if page_size < 0:
         raise InvalidArgument("BAD_PAGE_SIZE", f"page_size is {page_size}; it cannot be negative", field="page_size")
-    after = _read_token(page_token, scope) if page_token else None
+    try:
+        after = _read_token(page_token, scope) if page_token else None
+    except InvalidArgument as error:
+        raise InvalidArgument(error.reason, error.message.replace("page_token", field, 1), field=field) from None
     return Page(min(page_size or DEFAULT_SIZE, most), after, scope)
 
 

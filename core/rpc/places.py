@@ -132,13 +132,17 @@ def places_of(descriptor: Descriptor, above: tuple[str, ...] = ()) -> Places:
     return Places(own, tables, tuple(below))
 
 
-def _rewrite(message: Any, places: Places, look: _Look) -> None:
+def _rewrite(message: Any, places: Places, look: _Look, above: str = "") -> None:
     roots = look.roots
     for name in places.own:
         given = getattr(message, name)
         if not given:
             continue
-        if (canonical := look.canonical(name, given)) != given:
+        try:
+            canonical = look.canonical(name, given)
+        except InvalidArgument as error:
+            raise InvalidArgument(error.reason, error.message, field=f"{above}{error.field}") from None
+        if canonical != given:
             setattr(message, name, canonical)
         roots.check(canonical)
     if roots and places.tables and message.database:
@@ -146,7 +150,7 @@ def _rewrite(message: Any, places: Places, look: _Look) -> None:
             roots.check_table(message.database, getattr(message, name))
     for name, repeated, inner in places.below:
         for part in _parts(message, name, repeated=repeated):
-            _rewrite(part, inner, look)
+            _rewrite(part, inner, look, f"{above}{name}.")
 
 
 def _parts(message: Any, name: str, *, repeated: bool) -> Iterable[Any]:

@@ -11,6 +11,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 import leman.v1
 import leman_internal.v1
+from core.rpc.flight_calls import FLIGHT
 
 #: Served by every process itself; the answer is about that process.
 EVERYWHERE = "leman.v1.InfoService"
@@ -22,6 +23,7 @@ SERVED_BY = {
     "leman.v1.JobService": "executor",
     "leman.v1.PlannerService": "planner",
     "leman.v1.TableService": "commit_coordinator",
+    FLIGHT.full_name: "commit_coordinator",
 }
 
 
@@ -29,6 +31,12 @@ SERVED_BY = {
 def public_services() -> dict[str, ServiceDescriptor]:
     """Return every service of the public contract by its full name."""
     return _services(leman.v1)
+
+
+@functools.cache
+def callers_services() -> dict[str, ServiceDescriptor]:
+    """Return every service that callers may call, by its full name: the public contract's, and Arrow Flight's."""
+    return {**public_services(), FLIGHT.full_name: FLIGHT}
 
 
 @functools.cache

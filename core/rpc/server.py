@@ -26,6 +26,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from core import config, telemetry
 from core.config import Settings
 from core.errors import InvalidArgument, LemanError
+from core.long_lived_objects import LongLivedObjects
 from core.process_secrets import forget_settings
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
@@ -33,6 +34,7 @@ from core.rpc.call_budgets import BudgetInterceptor
 from core.rpc.caller_limits import CallerLimits
 from core.rpc.exposure import bind, bracketed, check_bind
 from core.rpc.forwarding import Forwarding
+from core.rpc.handshake import add_handshake
 from core.rpc.info_service import InfoServicer
 from core.rpc.interceptors import CallInterceptor
 from core.rpc.places import RequestPlaces
@@ -181,6 +183,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     try:
         names = [INFO_SERVICE, *await service.start(server)]
+        add_handshake(server)
         forwarded = forwarding.begin(names, checks)
         if settings.server.reflection:
             add_reflection([*names, *forwarded, health.SERVICE_NAME], server)
@@ -240,6 +243,8 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
         return 2
     telemetry.configure(settings, name)
     sys.setswitchinterval(_SWITCH_SECONDS)
+    objects = LongLivedObjects()
+    objects.watch()
     code = 1
     try:
         draining = asyncio.Event()
@@ -252,6 +257,7 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
     except KeyboardInterrupt:
         code = 130
     finally:
+        objects.forget()
         # A thread that hangs in storage must not keep a stopped service alive.
         lingering = threading.Timer(_LINGER_SECONDS, os._exit, [code])
         lingering.daemon = True

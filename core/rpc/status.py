@@ -24,6 +24,8 @@ from core.process_secrets import without_passwords
 DOMAIN = "leman"
 #: Trailer that carries the serialised google.rpc.Status.
 DETAILS_KEY = "grpc-status-details-bin"
+#: Trailer that tells gRPC's own retries how many milliseconds to wait (gRFC A6); -1: the call is not to be sent again.
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
 #: Most bytes of a serialised status.
 MAX_STATUS_BYTES = 6 * 1024
 #: Most bytes of a message inside a status; `grpc-message` itself gets fewer, it travels percent-encoded.
@@ -75,6 +77,18 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
             del facts[longest]
         status = _build(error, facts)
     return status
+
+
+def trailers_of(error: errors.LemanError) -> tuple[tuple[str, str | bytes], ...]:
+    """Return what goes with an error beside its code: the status, and what a retry policy of gRPC is to do.
+
+    The policy knows codes only, and RESOURCE_EXHAUSTED is also what no other time makes right.
+    """
+    details = (DETAILS_KEY, to_status(error).SerializeToString())
+    if not isinstance(error, errors.Unavailable | errors.ResourceExhausted):
+        return (details,)
+    delay = round(error.retry_after_seconds * 1000) or -1
+    return details, (PUSHBACK_KEY, str(delay))
 
 
 def from_status(status: status_pb2.Status) -> errors.LemanError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from core.errors import InvalidArgument, LemanError, ResourceExhausted
 
@@ -39,13 +39,23 @@ def check_answer(answer: bytes, largest: int) -> None:
         raise _above(largest, f"the answer has {len(answer)} bytes, and may have {largest}: ask for less at once")
 
 
+def subject(request: Any) -> Message | None:
+    """Return what says what a request is about: the message itself, or the one that it carries, if any.
+
+    A handler may have requests that are none of protobuf; those have an attribute `carried`.
+    """
+    return request if request is None or isinstance(request, Message) else request.carried
+
+
 def reader(read: Callable[[bytes], Any], largest: int | None = None) -> Callable[[bytes], Any]:
-    """Return what reads as `read` does, a message's own `FromString`, and gives `Unreadable` where that fails.
+    """Return what reads as `read` does, and gives `Unreadable` where that fails.
 
     Args:
+        read: A message's own `FromString`, or what raises LemanError.
         largest: Bytes that a message may have; None: it was looked at before.
     """
-    kind: str = read.__self__.DESCRIPTOR.full_name  # type: ignore[attr-defined]
+    kind = getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
+    name = kind.full_name if kind is not None else "message of this call"
 
     def readable(message: bytes) -> Any:
         if largest is not None and len(message) > largest:
@@ -53,7 +63,9 @@ def reader(read: Callable[[bytes], Any], largest: int | None = None) -> Callable
         try:
             return read(message)
         except DecodeError:
-            return Unreadable(InvalidArgument("BAD_MESSAGE", f"this is no {kind}: generate the client anew"))
+            return Unreadable(InvalidArgument("BAD_MESSAGE", f"this is no {name}: generate the client anew"))
+        except LemanError as error:
+            return Unreadable(error)
 
     return readable
 

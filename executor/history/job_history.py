@@ -74,6 +74,11 @@ class JobHistory:
         #: Deleted jobs of which the table still has earlier states.
         self._leftover: set[str] = set()
 
+    @property
+    def prepared(self) -> bool:
+        """Whether the tables of jobs and failed rows were there when `prepare` looked."""
+        return self._prepared
+
     def prepare(self) -> None:
         """Create the tables of jobs and failed rows if there are none."""
         with self._lock:

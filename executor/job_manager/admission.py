@@ -148,6 +148,7 @@ class Admission:
         job = run.status.job
         run.set_cost_estimate(self._supervisor.costs.of(job))
         if await run.ended_at_once(plan):
+            self._supervisor.forget_old_runs()
             return run.status.job
         run.check_resources(plan)
         if await self._is_made_elsewhere(job):

@@ -48,7 +48,8 @@ class JobDatabase:
 
     async def prepare(self) -> None:
         """Make the tables of jobs and failed rows where there are none."""
-        await self._pool.run(self._history.prepare)
+        if not self._history.prepared:  # it may have to wait for what is written just now
+            await self._pool.run(self._history.prepare)
 
     async def save(self, job: Job) -> Job:
         """Save a state of a job, see `JobHistory.save`."""

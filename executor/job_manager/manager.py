@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from core.domain.job import OPEN, Job, JobEvent, JobRequest, JobState, StoredRowError, deleted
+from core.domain.job import OPEN, Job, JobRequest, JobState, StoredRowError, deleted
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.history.job_filter import JobFilter, JobListing
 from executor.history.row_errors import PageKey
@@ -23,6 +23,7 @@ from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.job_attributes import USUAL, JobAttributes
+from executor.jobs.job_news import JobNews
 from executor.jobs.retry import Retry
 
 _log = structlog.get_logger(__name__)
@@ -112,9 +113,7 @@ class JobManager:
         """Return what of a job history is damaged, see `JobQueries.warnings`."""
         return await self._queries.warnings(database)
 
-    def watch(
-        self, database: str, job_id: str, after: int, heartbeat_seconds: float
-    ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
+    def watch(self, database: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobNews]:
         """Yield all changes of a job, see `JobQueries.watch`."""
         return self._queries.watch(database, job_id, after, heartbeat_seconds)
 

@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from core.domain.job import Job, JobEvent, StoredRowError
+from core.domain.job import Job, StoredRowError
 from core.errors import NotFound
 from executor.history.job_filter import JobFilter, JobListing
+from executor.history.job_record import JobRecord
 from executor.history.row_errors import PageKey
 from executor.job_manager.running_jobs import RunningJobs
 from executor.job_manager.takeovers import Takeovers
+from executor.jobs import job_news
+from executor.jobs.job_news import JobNews
 
 _POLL_SECONDS = 1.0
 #: For so long an executor may still tell of a job that another one deleted.
@@ -44,23 +47,23 @@ class JobQueries:
             await database.reload_after(_DELETED_SECONDS)  # another executor may have deleted it
             job = database.jobs.get(job_id)
         if job is None:
-            raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: `leman jobs ls` lists all", job_id=job_id)
+            raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: JobService.ListJobs lists all", job_id=job_id)
         return self._running.current(job)
 
     async def list_jobs(self, path: str, listing: JobListing) -> list[Job]:
         """Return the jobs of a listing."""
         database = await self._takeovers.open(path)
         await database.reload()
-        found: list[Job] = []
+        found: list[JobRecord] = []
         go_on = listing.after
         while True:
             left = None if listing.most is None else listing.most - len(found)
             records, go_on = database.jobs.listed(
                 listing.filter, go_on, left, _LOOKS, oldest_first=listing.oldest_first
             )
-            found += [self._running.current(record.job()) for record in records]
-            if go_on is None:
-                return found
+            found += records
+            if go_on is None:  # all as they stand at one moment: places in the queue are different ones
+                return [self._running.current(record.job()) for record in found]
             await asyncio.sleep(0)
 
     async def count_jobs(self, path: str, wanted: JobFilter) -> int:
@@ -80,24 +83,23 @@ class JobQueries:
         """Return what of a database's job history was damaged and set aside."""
         return await (await self._takeovers.open(path)).warnings()
 
-    async def watch(
-        self, path: str, job_id: str, after: int, heartbeat_seconds: float
-    ) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
-        """Yield all changes of a job, see `JobStatus.follow`; those of a job that runs elsewhere come from history."""
-        sequence = after
+    async def watch(self, path: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobNews]:
+        """Yield all changes of a job, see `JobStatus.watch`; those of a job that runs elsewhere come from history."""
+        seen = after
         while True:
             job = await self.get(path, job_id)
             run = self._running.here(job_id)
             if run is not None:
-                async with contextlib.aclosing(run.status.watch(after, heartbeat_seconds)) as messages:
-                    async for message in messages:
-                        sequence = message[0]
-                        yield message
+                async with contextlib.aclosing(run.status.watch(seen, heartbeat_seconds)) as messages:
+                    async for news in messages:
+                        seen = news.sequence
+                        yield news
                 if not run.status.lost:
                     return
                 continue
-            sequence += 1
-            yield sequence, job, []
+            news = job_news.from_history(job, seen)
+            seen = news.sequence
+            yield news
             if job.state.terminal:
                 return
             await asyncio.sleep(_POLL_SECONDS)

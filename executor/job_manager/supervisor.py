@@ -18,6 +18,7 @@ from executor.history.cost_estimates import CostEstimates
 from executor.job_manager.shared import Shared
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_run import JobRun
+from executor.jobs.watcher_pace import WatcherPace
 from executor.queueing.fair_order import QueuedJob, TurnLimits
 from executor.queueing.job_queue import JobQueue
 from executor.queueing.run_time import seconds_left
@@ -44,6 +45,7 @@ class Supervisor:
         self._told: Mapping[str, int] = {}
         self.executor_id = uuid.uuid4().hex
         self.costs = CostEstimates()
+        self._pace = WatcherPace()
         limits = shared.services.settings.executor
         turns = TurnLimits(
             running=limits.max_running_jobs,
@@ -60,6 +62,7 @@ class Supervisor:
         kind = BackfillRun if isinstance(job.request, BackfillSpec) else RefreshRun
         run = kind(job, self._services)
         run.status.expected = self.queue.expected
+        run.status.pace = self._pace
         return run
 
     def _seconds_left(self, queued: QueuedJob) -> float | None:
@@ -137,7 +140,8 @@ class Supervisor:
                     await run.status.publish()
 
     async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        beat = asyncio.create_task(self._heartbeat(run))
+        over = asyncio.Event()
+        beat = asyncio.create_task(self._heartbeat(run, over))
         job_id = run.status.job.job_id
         try:
             if work is not None:
@@ -151,28 +155,36 @@ class Supervisor:
                 JobState.FAILED, JobError(kind="Internal", reason="INTERNAL_BUG", message=message), self._store
             )
         finally:
+            over.set()  # what a cancelled call to Redis or to the history raises may be taken for their error
             beat.cancel()
             self._services.forget_workers(job_id)
             self.leave_queue(job_id)
+        await asyncio.wait((beat,))  # else it takes the lease once more that is given up here
         if job_id not in self._store.unsaved:
             await self._leases.release(job_id)
         if run.status.lost:
             self._running.runs.pop(job_id, None)
             return
         self.costs.learn(run.status.job, run.status.metrics.seconds_per_row)
-        self._forget_old_runs()
+        self.forget_old_runs()
 
-    def _forget_old_runs(self) -> None:
+    def forget_old_runs(self) -> None:
         """Forget old runs that have ended: their watchers have seen the end, and history has it."""
         runs, tasks = self._running.runs, self._running.tasks
-        ended = [job_id for job_id in runs if job_id not in tasks and job_id not in self._store.unsaved]
+        if len(runs) - len(tasks) < 2 * _RUNS_KEPT:  # to look through all at the end of each would take its time
+            return
+        ended = [
+            job_id
+            for job_id, run in runs.items()
+            if run.status.job.state.terminal and job_id not in tasks and job_id not in self._store.unsaved
+        ]
         for job_id in ended[:-_RUNS_KEPT]:
             del runs[job_id]
 
-    async def _heartbeat(self, run: JobRun) -> None:
-        """Keep the lease; where it was interrupted, history says whether the job is still ours."""
+    async def _heartbeat(self, run: JobRun, over: asyncio.Event) -> None:
+        """Keep the lease until the run is over; where that was interrupted, history says whether the job is ours."""
         beaten = time.monotonic()
-        while True:
+        while not over.is_set():
             await asyncio.sleep(self._leases.lease_seconds / 3)
             in_time = time.monotonic() - beaten < self._leases.lease_seconds
             beaten = time.monotonic()

@@ -63,9 +63,8 @@ class Committer:
             return
         self.files[task.fragment_id] = staged.file
         before = task.rows_failed_before if failed_before is None else failed_before
-        self._status.metrics.staged(
-            task.fragment_id, task.physical_rows - task.deleted_rows, staged.rows_failed, before
-        )
+        rows = task.physical_rows - task.deleted_rows - staged.rows_skipped
+        self._status.metrics.staged(task.fragment_id, rows, staged.rows_failed, before, staged.rows_skipped)
         if not self._ready:
             self._since = time.monotonic()
         self._ready.append(

@@ -62,8 +62,7 @@ def slots_of(udf: UdfDefinition, concurrency: int, services: JobEnvironment) -> 
         PermissionDenied: UDF_NOT_ALLOWED – this executor does not run such functions, whatever the planner planned.
         FailedPrecondition: RESOURCES_NOT_AVAILABLE – the function asks for what no worker has.
     """
-    allowed = services.settings.udf
-    FunctionPolicy(allowed.allow, allowed.entrypoints).check(udf)
+    FunctionPolicy.of(services.settings.udf).check(udf)
     slots = services.slots
     if udf.kind is not UdfKind.SQL and not services.settings.executor.slots:
         slots = services.spark.slots(slots)

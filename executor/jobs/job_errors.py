@@ -6,13 +6,19 @@ from core import errors as error_tree
 from core.domain.job import JobError
 from core.domain.udf import UdfDefinition
 from core.domain.work import RowFailure, UnitFailure
-from core.errors import INTERNAL_BUG, FailedPrecondition, Internal, LemanError
+from core.errors import INTERNAL_BUG, FailedPrecondition, Internal, LemanError, NotFound, Unavailable
+
+#: Failures of a unit that are no FailedPrecondition.
+_KINDS: dict[str, type[LemanError]] = {
+    INTERNAL_BUG: Internal,
+    "FUNCTION_UNAVAILABLE": Unavailable,
+    "FUNCTION_NOT_FOUND": NotFound,
+}
 
 
 def of_unit(failure: UnitFailure) -> LemanError:
     """Return the job's error for a unit's failure, with what is known of the row that is to blame."""
-    kind = Internal if failure.reason == INTERNAL_BUG else FailedPrecondition
-    error = kind(failure.reason, failure.message)
+    error = _KINDS.get(failure.reason, FailedPrecondition)(failure.reason, failure.message)
     if failure.row is not None:
         error.facts.update(facts_of(failure.row))
     return error
@@ -26,7 +32,7 @@ def too_many(udf: UdfDefinition, rows: int, failed: int) -> LemanError | None:
     return FailedPrecondition(
         "TOO_MANY_ERRORS",
         f"UDF '{udf.name}' failed on {failed} rows, {allowed} are allowed. "
-        "See them with `leman errors`, fix the function or raise max_errors.",
+        "JobService.ListJobErrors tells which; fix the function, or raise `max_errors` of its error policy.",
         rows_failed=failed,
     )
 

@@ -5,13 +5,27 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from core.domain.job import Progress
-from core.domain.plan import Plan
+from core.domain.plan import Plan, PlanHeader
 from core.domain.work import ProgressReport, Timings, UnitOutcome
 from executor.jobs.failed_row_count import FailedRows
 
 _RATE_SECONDS = 5.0
+#: What an executor that takes a job over adds to, as the one before wrote it down.
+_SUMS = (
+    *(
+        "rows_committed",
+        "rows_skipped",
+        "rows_evaluated",
+        "rows_computed",
+        "fragments_committed",
+        "spark_jobs",
+        "commits",
+    ),
+    *("udf_seconds", "read_seconds", "checkpoint_seconds", "write_seconds", "load_seconds", "commit_seconds"),
+)
 
 
 class JobMetrics:
@@ -28,20 +42,23 @@ class JobMetrics:
         self._begin = clock()
         self._running: dict[str, ProgressReport] = {}
         self._done: set[str] = set()
-        self._evaluated = self._safe = self._skipped = 0
+        self._evaluated = self._safe = 0
         self._failed = FailedRows()
         self._failed_inherited = self._failed_found = 0
         self._computed = 0
         self._times = Timings()
-        self._ready: dict[int, int] = {}
-        self._rows_ready = 0  # their sum, as it is asked for with each message of a worker
+        #: Rows of files that wait for their commit, and rows that these leave out.
+        self._ready: dict[int, tuple[int, int]] = {}
+        self._rows_ready = self._rows_skipped = 0  # sums, as they are asked for with each message of a worker
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
         #: The number of rows that the error policy is asked about, with `budget_failed`.
         self.budget_rows = 0
         self._before = 0
         self._filtered = False
-        self._attempts: Progress | None = None
+        #: What other executors had done for the job before, and how many rows they had made safe.
+        self._attempts = Progress()
+        self._safe_before = 0
         self.units = 0
         self.rows_committed = self.fragments_committed = self.commits = self.spark_jobs = 0
         self.commit_seconds = self.planning_seconds = 0.0
@@ -51,27 +68,32 @@ class JobMetrics:
         self.planning_seconds += seconds
         header = plan.header
         if not self.rows_total:
-            self.rows_total, self.rows_reused = header.rows_total, header.rows_reused
-            self.rows_planned, self.fragments_planned = header.rows_to_compute, len(plan.tasks)
-            self.budget_rows = self.rows_planned
+            self.rows_total, self.fragments_planned = header.rows_total, len(plan.tasks)
             self._before = header.rows_failed_before
             self._filtered = bool(header.where)
-            if self._attempts is not None:
-                self._go_on_from(self._attempts)
+            self._take_rows(header)
+            self.budget_rows = max(header.rows_to_compute, self._attempts.rows_planned)
+            if self._attempts.rows_planned:
+                self._failed_inherited = max(0, self._before - self._attempts.rows_failed_before)
+                self._before -= self._failed_inherited
+
+    def _take_rows(self, header: PlanHeader) -> None:
+        """Take in how many rows need nothing and how many are left, beside those that earlier executors made safe.
+
+        With a filter it is not known how many rows there were to compute: then those count that they said were safe.
+        """
+        done = max(0, self._attempts.rows_planned - header.rows_to_compute)
+        self._safe_before = min(done, self._attempts.rows_checkpointed) if self._filtered else done
+        self.rows_planned = header.rows_to_compute + self._safe_before
+        self.rows_reused = max(0, header.rows_reused - self._safe_before)
 
     def go_on(self, before: Progress) -> None:
-        """Go on with a job that another executor began; rows that it committed, or that failed there, are this job's.
+        """Go on with a job that other executors had before: what they did for it counts on.
 
         Args:
-            before: The job's progress as that executor wrote it down with its first plan.
+            before: The job's progress as the last of them wrote it down: with its first plan, or as the job was paused.
         """
-        if before.rows_planned:
-            self._attempts = before
-
-    def _go_on_from(self, before: Progress) -> None:
-        self.budget_rows = max(self.budget_rows, before.rows_planned)
-        self._failed_inherited = max(0, self._before - before.rows_failed_before)
-        self._before -= self._failed_inherited
+        self._attempts = before
 
     def own_failures(self, found: int) -> None:
         """Count all failed rows of the table, as the table is the job's own.
@@ -86,8 +108,8 @@ class JobMetrics:
     def migrated(self, plan: Plan) -> None:
         """Take in a plan after a migration, before anything was computed: it found stored work, and less is left."""
         if not self.rows_evaluated:
-            self.rows_reused, self.rows_planned = plan.header.rows_reused, plan.header.rows_to_compute
-            self.budget_rows = max(self.rows_planned, self._attempts.rows_planned if self._attempts else 0)
+            self._take_rows(plan.header)
+            self.budget_rows = max(plan.header.rows_to_compute, self._attempts.rows_planned)
 
     def known(self, rows: int) -> None:
         """Take off rows to be computed that have stored values, which a plan cannot know."""
@@ -113,7 +135,6 @@ class JobMetrics:
             self._evaluated += result.rows_evaluated
             self._computed += result.rows_computed
             self._safe += result.rows_evaluated
-            self._skipped += result.rows_skipped
         self._times += outcome.timings
 
     def lost(self, unit_id: str) -> None:
@@ -122,26 +143,29 @@ class JobMetrics:
         self._running.pop(unit_id, None)
         self._done.add(unit_id)
 
-    def staged(self, fragment_id: int, rows: int, rows_failed: int, failed_before: int = 0) -> None:
+    def staged(
+        self, fragment_id: int, rows: int, rows_failed: int, failed_before: int = 0, rows_skipped: int = 0
+    ) -> None:
         """Take in a fragment's file that waits for its commit.
 
         The file knows all failed rows, those of earlier attempts too; `failed_before` of them had failed before the
-        job.
+        job. `rows_skipped` more were left out by the filter.
         """
-        self._rows_ready += rows - self._ready.get(fragment_id, 0)
-        self._ready[fragment_id] = rows
+        self._rows_ready += rows - self._ready.get(fragment_id, (0, 0))[0]
+        self._ready[fragment_id] = rows, rows_skipped
         self._failed.staged(fragment_id, max(0, rows_failed - failed_before), failed_before)
 
     def committed(self, fragment_id: int) -> None:
         """Take in that a fragment's file is committed: queries see its rows."""
-        rows = self._ready.pop(fragment_id, 0)
+        rows, skipped = self._ready.pop(fragment_id, (0, 0))
         self._rows_ready -= rows
+        self._rows_skipped += skipped
         self.rows_committed += rows
         self.fragments_committed += 1
 
     def rejected(self, fragment_id: int) -> None:
         """Take in that a fragment's file was refused."""
-        self._rows_ready -= self._ready.pop(fragment_id, 0)
+        self._rows_ready -= self._ready.pop(fragment_id, (0, 0))[0]
 
     @property
     def rows_evaluated(self) -> int:
@@ -186,20 +210,20 @@ class JobMetrics:
         evaluated = self.rows_evaluated
         elapsed = self._clock() - self._begin
         rate = self._rate(evaluated, elapsed)
-        left = max(0, self.rows_planned - evaluated)
-        return Progress(
+        left = max(0, self.rows_planned - self._safe_before - evaluated)
+        now = Progress(
             rows_total=self.rows_total,
             rows_reused=self.rows_reused,
             rows_planned=self.rows_planned,
-            rows_checkpointed=self._safe + sum(h.rows_safe for h in self._running.values()),
+            rows_checkpointed=self._safe_before + self._safe + sum(h.rows_safe for h in self._running.values()),
             rows_ready_to_commit=self._rows_ready,
             rows_committed=self.rows_committed,
-            rows_skipped=self._skipped,
+            rows_skipped=self._rows_skipped,
             rows_failed=self.rows_failed,
             rows_evaluated=evaluated,
             rows_computed=self.rows_computed,
             rows_failed_before=self.rows_failed_before,
-            fragments_planned=self.fragments_planned,
+            fragments_planned=self._attempts.fragments_committed + self.fragments_planned,
             fragments_committed=self.fragments_committed,
             udf_seconds=times.udf,
             read_seconds=times.read,
@@ -214,6 +238,7 @@ class JobMetrics:
             eta_seconds=left / rate if rate and self._settled_rate(evaluated, elapsed) else 0.0,
             commits=self.commits,
         )
+        return replace(now, **{name: getattr(self._attempts, name) + getattr(now, name) for name in _SUMS})
 
     def _settled_rate(self, evaluated: int, elapsed: float) -> bool:
         """Tell whether the rate says something about the rest."""

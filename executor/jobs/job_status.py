@@ -14,8 +14,11 @@ import structlog
 from core.domain.job import Job, JobError, JobEvent, JobState, Progress
 from core.domain.work import RowFailure
 from core.errors import LemanError
+from executor.jobs import job_news
 from executor.jobs.job_metrics import JobMetrics
+from executor.jobs.job_news import JobNews
 from executor.jobs.ports import JobStore
+from executor.jobs.watcher_pace import WatcherPace
 
 _log = structlog.get_logger(__name__)
 
@@ -39,11 +42,17 @@ class JobStatus:
         self.blamed: RowFailure | None = None
         #: Says of a job that waits its place in the queue, and when it will have its turn: see `JobQueue.expected`.
         self.expected: Callable[[str], tuple[int, float]] = _nothing_expected
+        #: Shared by all jobs of the executor.
+        self.pace = WatcherPace()
         self._lost = False
-        self.sequence = job.attempt << 32
+        self.sequence = job_news.first_sequence(job.attempt)
         self._events: list[JobEvent] = []
+        #: All events after this sequence are kept.
+        self._kept_after = job_news.events_known_after(job.attempt)
+        #: Notified when anything changed, and when something happened that is told at once.
         self._changed = asyncio.Condition()
-        self._viewed: tuple[int, float, Job] | None = None
+        self._happened = asyncio.Condition()
+        self._viewed: tuple[tuple[int, int, float], float, Job] | None = None
 
     @property
     def lost(self) -> bool:
@@ -68,10 +77,14 @@ class JobStatus:
     def note(self, kind: str, message: str) -> None:
         """Record an event; watchers see it with the next tick."""
         self.sequence += 1
-        self._events.append(JobEvent(self.sequence, time.time(), kind, message))
-        del self._events[:-_EVENTS_KEPT]
+        self._keep(JobEvent(self.sequence, time.time(), kind, message))
         say = _log.warning if kind == "stall" else _log.info
         say(message, job_id=self.job.job_id, event_kind=kind)
+
+    def _keep(self, event: JobEvent) -> None:
+        self._events.append(event)
+        if len(self._events) > _EVENTS_KEPT:
+            self._kept_after = self._events.pop(0).sequence
 
     async def move(self, state: JobState, **changes: Any) -> None:
         """Change the state, and tell the watchers."""
@@ -91,9 +104,11 @@ class JobStatus:
 
     async def publish(self) -> None:
         """Tell the watchers."""
-        async with self._changed:
+        if not self.job.state.terminal:  # nothing comes after the end
             self.sequence += 1
-            self._changed.notify_all()
+        for condition in (self._happened, self._changed):
+            async with condition:
+                condition.notify_all()
 
     async def leave(self) -> None:
         """Leave the job to the executor that has it, and tell the watchers to look there."""
@@ -128,7 +143,8 @@ class JobStatus:
     def progress(self) -> Progress:
         """Return how far the job is; before an executor that took it over has planned it, what the one before said."""
         taken_over = self.job.attempt > 1 and not self.metrics.rows_total
-        return self.job.progress if taken_over else self.metrics.progress()
+        progress = self.job.progress if taken_over else self.metrics.progress()
+        return replace(progress, elapsed_seconds=max(0.0, time.time() - self.job.created_at))
 
     def _in(self, state: JobState, **changes: Any) -> Job:
         now = time.time()
@@ -143,34 +159,57 @@ class JobStatus:
 
     async def _enter(self, job: Job) -> None:
         self.job = job
-        self.note("state", job.state.value)
+        if job.state.terminal:
+            end = job_news.end_of(job)
+            self.sequence = end.sequence
+            self._keep(end)
+            _log.info(end.message, job_id=job.job_id, event_kind=end.kind)
+        else:
+            self.note("state", job.state.value)
         await self.publish()
 
-    async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[tuple[int, Job, list[JobEvent]]]:
+    async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobNews]:
         """Yield a watcher's view: the state now, then every change, the last one terminal unless the job is lost.
 
-        Each message has its sequence, the job, and the events since the message before.
+        Where nothing but counts has changed, the next message comes when the pace allows it.
 
         Args:
             after: Events with a sequence up to this one are left out; at most the last thousand events are kept.
             heartbeat_seconds: So long after a message the next one comes, also where nothing changed.
         """
         seen = after
-        while not self.lost:
-            sequence, job = self.sequence, self._view()
-            yield sequence, job, [e for e in self._events if e.sequence > seen]
-            if job.state.terminal:
-                return
-            seen = sequence
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(heartbeat_seconds), self._changed:
-                    await self._changed.wait_for(lambda: self.sequence > seen)  # noqa: B023 called before it changes
+        with self.pace.watching():
+            while not self.lost:
+                news = self._news_since(seen)
+                yield news
+                if news.job.state.terminal:
+                    return
+                seen = news.sequence
+                await self._until_news(seen, heartbeat_seconds)
+
+    async def _until_news(self, seen: int, heartbeat_seconds: float) -> None:
+        """Wait for an event, for other news once the pace allows it, or for the heartbeat."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(heartbeat_seconds):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.pace.seconds), self._happened:
+                        await self._happened.wait_for(lambda: self._last_event > seen)
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self.sequence > seen)
+
+    @property
+    def _last_event(self) -> int:
+        return self._events[-1].sequence if self._events else 0
+
+    def _news_since(self, seen: int) -> JobNews:
+        events = [event for event in self._events if event.sequence > seen]
+        return JobNews(self.sequence, self._view(), events, events_missing=seen < self._kept_after)
 
     def _view(self) -> Job:
         """Return the job as it stands: one object for all watchers until there is news, or for a second."""
-        now = time.monotonic()
-        if self._viewed is None or self._viewed[0] != self.sequence or now - self._viewed[1] >= _VIEWED_SECONDS:
-            self._viewed = self.sequence, now, self.snapshot()
+        now, key = time.monotonic(), (self.sequence, *self.expected(self.job.job_id))
+        if self._viewed is None or self._viewed[0] != key or now - self._viewed[1] >= _VIEWED_SECONDS:
+            self._viewed = key, now, self.snapshot()
         return self._viewed[2]
 
     async def tick(self) -> None:

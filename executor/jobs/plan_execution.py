@@ -7,6 +7,7 @@ import contextlib
 from dataclasses import dataclass
 
 from core.domain.plan import FragmentTask, Plan
+from core.domain.udf import UdfKind
 from core.domain.work import WorkContext
 from core.errors import LemanError
 from executor.jobs.async_helpers import all_or_first
@@ -68,7 +69,9 @@ class PlanExecution:
         interval = settings.executor.commit_interval_seconds
         self._committer = Committer(services.commits, plan, status, self._left, interval_seconds=interval)
         crashes = CrashTracker()
-        self._watch = WorkerWatch(settings.writer.stall_idle_checks, settings.writer.stall_check_seconds, crashes)
+        is_remote = plan.header.udf.kind is UdfKind.REMOTE
+        writer = settings.writer
+        self._watch = WorkerWatch(writer.stall_idle_checks, writer.stall_check_seconds, crashes, is_remote=is_remote)
         self._units = PlanUnits(
             status,
             plan,

@@ -42,7 +42,7 @@ async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpe
         raise FailedPrecondition("NOT_A_BACKFILL", _instead(job), job_id=job.job_id)
     if (retry.keep_others or retry.udf_version) and not retry.udf_name:
         raise InvalidArgument(
-            "BAD_REQUEST", "keep_others and udf_version need udf_name, the function to be used", field="udf_name"
+            "BAD_REQUEST", "keep_others and a version need `udf.name`, the function to be used", field="udf.name"
         )
     # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
     spec = replace(job.request, num_frags=0, read_version=0, read_tag="", failed_only=True)
@@ -63,8 +63,9 @@ def _instead(job: Job) -> str:
     refreshed = f"Job {job.job_id} refreshed view {job.request.table}"
     if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return (
-            f"{refreshed}, and a refresh calls a function again for a row that failed when the row has changed in the "
-            'source, when alter_columns has given the column another function, or with policy="full"'
+            f"{refreshed}, and a refresh calls a function again for a row that failed when the row has changed in "
+            "the source, when CatalogService.AlterMaterializedView has given the column another function, or with "
+            "POLICY_FULL"
         )
     return f"{refreshed} and ended {job.state.value}: refresh the view again, it goes on where the job stopped"
 

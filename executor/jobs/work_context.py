@@ -7,13 +7,19 @@ import pyarrow as pa
 from core.config import Settings
 from core.domain.job import Job
 from core.domain.plan import PlanHeader
-from core.domain.work import UdfRef, WorkContext
+from core.domain.udf import UdfDefinition
+from core.domain.work import RemoteRef, UdfRef, WorkContext
+from core.remote.credentials import access_to
 from core.udf import blobs
 from executor.worker.error_store import errors_uri
 
 
 def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds: tuple[str, ...] = ()) -> WorkContext:
-    """Return the work context of a plan; bounds that the request gives win over those of the function."""
+    """Return the work context of a plan; bounds that the request gives win over those of the function.
+
+    Raises:
+        FailedPrecondition: FUNCTION_ACCESS_DENIED, where the credentials of a remote function cannot be read.
+    """
     udf, spec = header.udf, job.backfill
     field = blobs.values_field(header.output.field.arrow)
     return WorkContext(
@@ -40,6 +46,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
             error_policy=udf.error_policy,
             sql_expression=udf.sql_expression,
             timeout_seconds=udf.timeout_seconds,
+            remote=_remote(udf, settings),
         ),
         where=header.where,
         checkpoint=spec.checkpoint.over(udf.checkpoint),
@@ -56,4 +63,17 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
         attempt=job.attempt,
         ignored_holds=ignored_holds,
         of_latest=not (spec.read_version or spec.read_tag),
+    )
+
+
+def _remote(udf: UdfDefinition, settings: Settings) -> RemoteRef | None:
+    """Return how workers have a remote function called: with the credentials of its servers, and of no others."""
+    if udf.remote is None:
+        return None
+    types = [pa.field(name, type_) for name, type_ in zip(udf.input_columns, udf.input_types, strict=True)]
+    return RemoteRef(
+        function=udf.remote.function,
+        servers=access_to(udf.remote.addresses, settings.udf.remote_credentials),
+        input_schema=pa.schema(types).serialize().to_pybytes(),
+        patience_seconds=settings.udf.remote_patience_seconds,
     )

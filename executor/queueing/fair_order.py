@@ -265,31 +265,21 @@ class FairOrder:
                 callers.claims.put(job.caller, (self._at_work[line], self._since[line], jobs[0].age))
             level.claims.put(job.database, (self._at_work[database], self._since[database], callers.ages.least()))
 
-    def places(self) -> list[str]:
-        """Return the jobs that wait in the order of the turns to come, if all jobs that run take the same time.
+    def turns_to_come(self, duration: Duration) -> list[tuple[str, float]]:
+        """Return the jobs that wait in the order of the turns to come, with the seconds until each.
 
-        Then they end in the order in which they began.
+        A job of which nothing is known counts as one that does not end: turns that wait for it are infinitely far.
+        Where only such jobs are left, they end in the order in which they began, as if all took the same time.
         """
-        return [job_id for job_id, _ in self._copy()._turns_to_come(lambda _: 1.0)]
+        return self._copy()._play(duration)
 
-    def seconds_until_turns(self, duration: Duration) -> dict[str, float]:
-        """Return after how many seconds jobs that wait would have their turn, if each took as long as `duration` says.
-
-        A job of which nothing is known counts as one that does not end. What waits for such jobs alone is left out.
-        """
-        if all(duration(job) is None for job in self._running.values()):
-            return {}
-        turns = self._copy()._turns_to_come(duration)
-        return {job_id: seconds for job_id, seconds in turns if not math.isinf(seconds)}
-
-    def _turns_to_come(self, duration: Duration) -> list[tuple[str, float]]:
-        """Play all turns through; return the jobs in the order of these, with the seconds until each."""
+    def _play(self, duration: Duration) -> list[tuple[str, float]]:
         numbers = itertools.count()
         ends = [(_endless(duration(job)), next(numbers), job_id) for job_id, job in self._running.items()]
         heapq.heapify(ends)
         turns: list[tuple[str, float]] = []
         now = 0.0
-        while self._waiting and not math.isinf(now):
+        while self._waiting:
             job = self.start()
             if job is not None:
                 turns.append((job.job_id, now))

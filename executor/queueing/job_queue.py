@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from core.errors import ResourceExhausted
 from executor.queueing.fair_order import Duration, FairOrder, QueuedJob, TurnLimits
@@ -12,6 +14,18 @@ from executor.queueing.fair_order import Duration, FairOrder, QueuedJob, TurnLim
 _RETRY_SECONDS = 5.0
 #: For so long it holds when jobs will have their turn.
 _FORECAST_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Forecast:
+    """The turns to come, as they were at one moment."""
+
+    made_at: float
+    """Seconds since the epoch."""
+    places: Mapping[str, int]
+    """Of the jobs that wait, in their order; 1 is next."""
+    starts: Mapping[str, float]
+    """In seconds since the epoch, where that is known: none comes before that of a job in a place before."""
 
 
 class JobQueue:
@@ -40,9 +54,7 @@ class JobQueue:
         self._duration = duration
         self._turns: dict[str, asyncio.Future[bool]] = {}
         self._closed = False
-        self._places: dict[str, int] | None = None
-        self._starts: dict[str, float] = {}
-        self._starts_known_at = 0.0
+        self._forecast: _Forecast | None = None
 
     def check_capacity(self, job: QueuedJob) -> None:
         """Check that a job can be accepted.
@@ -112,7 +124,7 @@ class JobQueue:
     def prioritise(self, job_id: str, priority: int) -> None:
         """Give a job that waits another priority; nothing is done for one that does not wait."""
         self._order.prioritise(job_id, priority)
-        self._places = None
+        self._forecast = None
 
     def waits(self, job_id: str) -> bool:
         """Tell whether the job waits for its turn."""
@@ -125,31 +137,42 @@ class JobQueue:
 
     def places(self) -> Mapping[str, int]:
         """Return the places of the jobs that wait, in their order; 1 is next."""
-        if self._places is None:
-            self._places = {job_id: place for place, job_id in enumerate(self._order.places(), start=1)}
-        return self._places
+        return self._forecast_at(time.time()).places
 
     def expected(self, job_id: str) -> tuple[int, float]:
-        """Return a waiting job's place, and when it will have its turn, in seconds since the epoch.
+        """Return a waiting job's place, and when it will have its turn, in seconds since the epoch: not in the past.
 
         The time is 0 where it is not known; both are where the job does not wait.
         """
         if not self.waits(job_id):
             return 0, 0.0
         now = time.time()
-        if job_id not in self._starts or not 0.0 <= now - self._starts_known_at < _FORECAST_SECONDS:
-            self._starts = dict.fromkeys(self._order.waiting, 0.0)
-            for waiting, seconds in self._order.seconds_until_turns(self._duration).items():
-                self._starts[waiting] = now + seconds
-            self._starts_known_at = now
-        return self.places()[job_id], self._starts[job_id]
+        forecast = self._forecast_at(now)
+        start = forecast.starts.get(job_id)
+        # what is overdue is so within the second: then all who ask meanwhile are told the same
+        return forecast.places[job_id], 0.0 if start is None else max(start, math.ceil(now))
+
+    def _forecast_at(self, now: float) -> _Forecast:
+        """Return the turns to come: made anew where jobs came or went, and each second while it is known how long some
+        take."""
+        forecast = self._forecast
+        if forecast is None or (not 0.0 <= now - forecast.made_at < _FORECAST_SECONDS and self._something_is_known):
+            turns = self._order.turns_to_come(self._duration)
+            places = {job_id: place for place, (job_id, _) in enumerate(turns, start=1)}
+            starts = {job_id: now + seconds for job_id, seconds in turns if not math.isinf(seconds)}
+            forecast = self._forecast = _Forecast(now, places, starts)
+        return forecast
+
+    @property
+    def _something_is_known(self) -> bool:
+        return any(self._duration(job) is not None for job in self._order.running.values())
 
     def close(self) -> None:
         """Give nobody a turn any more."""
         self._closed = True
 
     def _give_turns(self) -> None:
-        self._places = None
+        self._forecast = None
         while not self._closed and (job := self._order.start()) is not None:
             turn = self._turns.pop(job.job_id)
             if not turn.done():

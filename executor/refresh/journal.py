@@ -104,10 +104,15 @@ class Journal:
 
     async def look_back(self) -> None:
         """Find out about commits that were never answered, if there are any."""
+        before = self.result
         for commit in self._asked:
             record = await in_thread(commit_history.find_commit, commit.uri, commit.request_id, commit.read_version)
             if record is not None:
                 self.committed(commit, record.version, record.files.keys() if commit.filled else None)
+        now = self.result
+        self._metrics.rows_committed += (
+            now.rows_added - before.rows_added + now.rows_recomputed - before.rows_recomputed
+        )
 
     async def _write(self) -> None:
         settled = {name: rows + part.rows_evaluated for name, (rows, part) in self._begun.items()}

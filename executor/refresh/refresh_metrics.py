@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from core.domain.job import Progress
 from executor.jobs.job_metrics import JobMetrics
@@ -29,12 +29,24 @@ class _Step:
     committed: int
     rows: int
     functions: int
-    #: How many backfills had begun before.
-    parts: int
+    #: The last backfill of each function that has begun, by its name.
+    parts: dict[str, JobMetrics] = field(default_factory=dict)
 
-    def is_last(self, begun: int) -> bool:
+    def is_same(self, other: _Step) -> bool:
+        """Tell whether both are about the same rows, as far as can be told before a backfill has begun."""
+        return (self.committed, self.rows, self.functions) == (other.committed, other.rows, other.functions)
+
+    def begin(self, part: JobMetrics, name: str) -> None:
+        """Take in a backfill; those of another scratch table are not of this step."""
+        table = name.rpartition("/")[0]
+        for other in [known for known in self.parts if known.rpartition("/")[0] != table]:
+            del self.parts[other]
+        self.parts[name] = part
+
+    @property
+    def has_all_begun(self) -> bool:
         """Tell whether all of its functions have begun: what those that wait will cost is not known."""
-        return begun - self.parts >= self.functions
+        return len(self.parts) >= self.functions
 
 
 class RefreshMetrics(JobMetrics):
@@ -47,7 +59,7 @@ class RefreshMetrics(JobMetrics):
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[JobMetrics] = []
-        self._step = _Step(0, 0, 0, 0)
+        self._step = _Step(0, 0, 0)
         self._failing: dict[str, JobMetrics | int] = {}
         self._given_up: set[str] = set()
         self._settled: set[str] = set()
@@ -56,6 +68,7 @@ class RefreshMetrics(JobMetrics):
     def begin(self, part: JobMetrics, name: str) -> None:
         """Add a backfill of the scratch table; its failed rows replace those of an earlier one of that `name`."""
         self._parts.append(part)
+        self._step.begin(part, name)
         if name not in self._given_up:
             for other in self._given_up:
                 self._failing.pop(other, None)
@@ -82,7 +95,7 @@ class RefreshMetrics(JobMetrics):
         self._before = rows
 
     def expect(self, rows: int, functions: int) -> None:
-        """Begin a step.
+        """Begin a step, or begin one again that had to stop.
 
         Where no row of the step before was installed, that step was given up.
 
@@ -94,7 +107,8 @@ class RefreshMetrics(JobMetrics):
             self._given_up = {name for name in self._failing if name not in self._settled}
         else:
             self._settled |= self._failing.keys()
-        self._step = _Step(self.rows_committed, rows, functions, len(self._parts))
+        step = _Step(self.rows_committed, rows, functions)
+        self._step = self._step if self._step.is_same(step) else step
         self.rows_planned = self.rows_committed + rows
 
     @property
@@ -110,18 +124,21 @@ class RefreshMetrics(JobMetrics):
         sums["read_seconds"] += self.seconds_reading
         sums["write_seconds"] += self.seconds_writing
         last = parts[-1] if parts else own
+        before = self._attempts.rows_committed
         return replace(
             own,
-            rows_checkpointed=max(self.rows_committed, self._step.committed + self._safe_rows(parts)),
+            rows_planned=before + self.rows_planned,
+            rows_checkpointed=before + max(self.rows_committed, self._step.committed + self._safe_rows()),
             rows_per_second=last.rows_per_second,
-            eta_seconds=last.eta_seconds if self._step.is_last(len(parts)) else 0.0,
+            eta_seconds=last.eta_seconds if self._step.has_all_begun else 0.0,
             bottleneck=last.bottleneck,
             **sums,
         )
 
-    def _safe_rows(self, parts: Sequence[Progress]) -> int:
+    def _safe_rows(self) -> int:
         """Return the step's values that are safe, as rows: half a row if one of two functions was called for it."""
         step = self._step
-        missing = (part.rows_planned - part.rows_checkpointed for part in parts[step.parts :] if part.rows_total)
+        parts = [part.progress() for part in step.parts.values() if part.rows_total]
+        missing = (part.rows_planned - part.rows_checkpointed for part in parts)
         values = sum(max(0, step.rows - rows) for rows in missing)
         return min(values // max(1, step.functions), step.rows)

@@ -48,6 +48,8 @@ class RefreshWork:
         self.status = JobStatus(job)
         self.metrics = RefreshMetrics()
         self.status.metrics = self.metrics
+        if job.attempt > 1:
+            self.metrics.go_on(job.progress)
         #: Whether it was asked to stop: for good, or for a while.
         self.cancelling = self.pausing = False
         #: What the view says of failed rows.

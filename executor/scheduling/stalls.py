@@ -56,7 +56,11 @@ class _Worker:
 class WorkerWatch:
     """The workers of one job; `idle_checks`, `check_seconds` apart, without a move are a stall."""
 
-    def __init__(self, idle_checks: int, check_seconds: float, crashes: CrashTracker) -> None:
+    def __init__(
+        self, idle_checks: int, check_seconds: float, crashes: CrashTracker, *, is_remote: bool = False
+    ) -> None:
+        """`is_remote`: workers have function servers compute."""
+        self._is_remote = is_remote
         self._seconds = check_seconds
         self._idle = Idleness(idle_checks)
         self._silent = Idleness(idle_checks)
@@ -131,6 +135,11 @@ class WorkerWatch:
         message = f"{worker.name} has not moved for {seconds:g} s {where}"
         if silent:
             message = f"{worker.name} has been silent for {seconds:g} s {where}: frozen, or cut off from the executor"
+        elif held and self._is_remote:
+            message += (
+                "; where it waits for a function server, the job goes on once one can be reached; give the function a "
+                "timeout to end calls that a server does not answer"
+            )
         elif held:
             message += "; give the function a timeout to end such calls"
         return Stall(

@@ -26,6 +26,7 @@ from leman._query import Query
 from leman._sql import SqlExpression, sql
 from leman._table import Table
 from leman._table_model import (
+    Commit,
     ComputedColumn,
     IndexCoverage,
     KeptRows,
@@ -46,6 +47,7 @@ __all__ = [
     "UDF",
     "BackfillParameters",
     "CheckpointCollection",
+    "Commit",
     "ComputedColumn",
     "Database",
     "DatabaseInfo",

@@ -25,7 +25,7 @@ def upload(services: Services, database: str, bundle: udf_pb2.PythonBundle, data
         try:
             services.catalog.UploadBundle(_messages(header, data), timeout=_AN_HOUR)
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
-            services.wait_or_raise(_SERVICE, error, patience)
+            services.wait_or_raise(_SERVICE, error, patience, repeatable=True)
         else:
             return
 

@@ -18,6 +18,7 @@ import grpc
 from leman import _status
 from leman._patience import Patience
 from leman._patient_channel import Metadata, PatientChannel
+from leman._token import Token
 from leman.errors import InvalidArgument, LemanError
 from leman.v1 import (
     catalog_pb2_grpc,
@@ -49,7 +50,7 @@ class Endpoints:
     planner: str
     executor: str
     commit_coordinator: str
-    token: str = ""
+    token: str | Token = ""
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
@@ -81,12 +82,14 @@ class Services:
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self.catalog = catalog_pb2_grpc.CatalogServiceStub(self._patient_channel("planner", 60.0))
-        self.databases = databases_pb2_grpc.DatabaseServiceStub(self._patient_channel("planner", 60.0))
-        self.planner = planner_pb2_grpc.PlannerServiceStub(self._patient_channel("planner", 300.0))
-        self.jobs = jobs_pb2_grpc.JobServiceStub(self._patient_channel("executor", 300.0))
-        self.commits = commit_pb2_grpc.CommitServiceStub(self._patient_channel("commit_coordinator", 600.0))
-        self.tables = tables_pb2_grpc.TableServiceStub(self._patient_channel("commit_coordinator", 600.0))
+        planner, catalog = self._stub_channel("planner", 300.0), self._stub_channel("planner", 60.0)
+        coordinator = self._stub_channel("commit_coordinator", 600.0)
+        self.catalog = catalog_pb2_grpc.CatalogServiceStub(catalog)
+        self.databases = databases_pb2_grpc.DatabaseServiceStub(catalog)
+        self.planner = planner_pb2_grpc.PlannerServiceStub(planner)
+        self.jobs = jobs_pb2_grpc.JobServiceStub(self._stub_channel("executor", 300.0))
+        self.commits = commit_pb2_grpc.CommitServiceStub(coordinator)
+        self.tables = tables_pb2_grpc.TableServiceStub(coordinator)
 
     def explain(self, service: str, error: grpc.RpcError) -> LemanError:
         """The Leman error for a failed call of `service`. Raise it `from None`."""
@@ -115,21 +118,28 @@ class Services:
                 channel.close()
             self._channels.clear()
 
-    def wait_or_raise(self, service: str, error: Exception, patience: Patience) -> None:
+    def wait_or_raise(self, service: str, error: Exception, patience: Patience, *, repeatable: bool = False) -> None:
         """After a failed call: returns when another try is worth it, raises the Leman error when not.
 
-        A ValueError is what gRPC raises on a channel that is closed.
+        A ValueError is what gRPC raises on a channel that is closed. `repeatable`: whether the call may also be made
+        again where the service has too much to do, and says when.
         """
         if not isinstance(error, grpc.RpcError):
             raise (_closed_error() if self._closed else error) from None
-        code: grpc.StatusCode = error.code()
-        if self._closed or code not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED):
-            raise self.explain(service, error) from None
-        moved = self.look_again()
-        if moved:
-            return
-        if code is grpc.StatusCode.UNAUTHENTICATED or not patience.pause(_status.retry_after(error)):
-            raise self.explain(service, error) from None
+        code, delay = error.code(), _status.retry_after(error)
+        if not self._closed and self._may_try_again(code, delay, patience, repeatable=repeatable):
+            if code is grpc.StatusCode.UNAVAILABLE and self.look_again():
+                return
+            if code is grpc.StatusCode.UNAUTHENTICATED or patience.pause(delay):
+                return
+        raise self.explain(service, error) from None
+
+    def _may_try_again(self, code: grpc.StatusCode, delay: float, patience: Patience, *, repeatable: bool) -> bool:
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return (patience.may_renew() and self._renewed()) or self.look_again()
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return repeatable and delay > 0 and patience.may_stand_in_line()
+        return code is grpc.StatusCode.UNAVAILABLE
 
     def channel(self, service: str) -> grpc.Channel:
         """The channel to a service as it is known, opened when first needed. Raises InvalidArgument (CLOSED)."""
@@ -147,8 +157,17 @@ class Services:
         """What each call carries: the token, and an id of its own."""
         return metadata(self._endpoints.token if self._endpoints else "")
 
-    def _patient_channel(self, service: str, timeout: float) -> grpc.Channel:
-        return cast("grpc.Channel", PatientChannel(self, service, timeout))
+    def patient_channel(self, service: str, timeout: float) -> PatientChannel:
+        """What stubs make their calls by. `timeout`: seconds that a call may take which names none."""
+        return PatientChannel(self, service, timeout)
+
+    def _stub_channel(self, service: str, timeout: float) -> grpc.Channel:
+        return cast("grpc.Channel", self.patient_channel(service, timeout))
+
+    def _renewed(self) -> bool:
+        """Ask the source of tokens again, where there is one."""
+        token = self._endpoints.token if self._endpoints else ""
+        return isinstance(token, Token) and token.renew()
 
 
 def _closed_error() -> InvalidArgument:
@@ -162,19 +181,23 @@ class Remote:
     shorter.
     """
 
-    def __init__(self, endpoint: str, token: str, tls_ca: str, tls_cert: str = "", tls_key: str = "") -> None:
+    def __init__(self, endpoint: str, token: Token, tls_ca: str, tls_cert: str = "", tls_key: str = "") -> None:
         host, colon, port = endpoint.rpartition(":")
         if not colon or not host or not port.isdigit():
             raise InvalidArgument(f"endpoint={endpoint!r} is not host:port, such as 'leman.internal:7443'")
         self._endpoint = endpoint
         if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
             raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
+        self._token = token
         self._given = Endpoints("", "", "", token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
         self._known: Endpoints | None = None
 
     def locate(self) -> Endpoints:
         """Ask the endpoint, and try what it names; when it does not answer, what it said before still holds."""
-        info = ask(self._endpoint, self._given, timeout=1.0 if self._known else FIRST_CONTACT)
+        seconds = 1.0 if self._known else FIRST_CONTACT
+        info = ask(self._endpoint, self._given, timeout=seconds)
+        if self._known is None and _is_refused(info) and self._token.renew():
+            info = ask(self._endpoint, self._given, timeout=seconds)
         if isinstance(info, grpc.RpcError):
             if self._known is None:
                 raise _status.from_rpc(info, service="endpoint", address=self._endpoint) from None
@@ -217,10 +240,15 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
                 return failure
 
 
-def metadata(token: str) -> Metadata:
+def _is_refused(info: info_pb2.GetInfoResponse | grpc.RpcError) -> bool:
+    return isinstance(info, grpc.RpcError) and info.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def metadata(token: str | Token) -> Metadata:
     """What each call carries."""
     request_id = ("x-request-id", uuid.uuid4().hex)
-    return (request_id, ("authorization", f"Bearer {token}")) if token else (request_id,)
+    text = token() if isinstance(token, Token) else token
+    return (request_id, ("authorization", f"Bearer {text}")) if text else (request_id,)
 
 
 def is_loopback(host: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from leman import local
 from leman._channel import Remote, Services
@@ -10,6 +11,7 @@ from leman._database import Database
 from leman._databases import Databases, find
 from leman._embedded import Embedded
 from leman._names import database_uri
+from leman._token import Token
 from leman._tracebacks import boundary
 from leman.errors import InvalidArgument
 
@@ -19,7 +21,7 @@ def connect(
     path_or_uri: str | os.PathLike[str],
     endpoint: str | None = None,
     *,
-    token: str | None = None,
+    token: str | Callable[[], str] | None = None,
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
@@ -32,8 +34,9 @@ def connect(
     started and waited for (about ten seconds); they outlive this process and end by themselves when idle.
     With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that
     they can reach. That address is enough: a service answers for the others, and these are called themselves where they
-    answer from here. `token`: what they ask for. `tls_ca`: PEM file with the certificates to check theirs
-    with; without it there is no TLS. `tls_cert`, `tls_key`: PEM files of a certificate that says who calls, where the
+    answer from here. `token`: what they ask for, or a function that gives it: called once, and again whenever its token
+    is refused, so that one that expires is renewed. `tls_ca`: PEM file with the certificates to check theirs with;
+    without it there is no TLS. `tls_cert`, `tls_key`: PEM files of a certificate that says who calls, where the
     services take one.
 
     `leman.connect("host:port", database="name")` opens a database that is registered with these services (see
@@ -72,7 +75,7 @@ def connect(
 def databases(
     endpoint: str,
     *,
-    token: str | None = None,
+    token: str | Callable[[], str] | None = None,
     tls_ca: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
@@ -85,9 +88,15 @@ def databases(
 
 
 def _remote(
-    endpoint: str, token: str | None, tls_ca: str | None, tls_cert: str | None, tls_key: str | None, *, direct: bool
+    endpoint: str,
+    token: str | Callable[[], str] | None,
+    tls_ca: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    *,
+    direct: bool,
 ) -> Services:
-    remote = Remote(endpoint, token or "", tls_ca or "", tls_cert or "", tls_key or "")
+    remote = Remote(endpoint, Token(token), tls_ca or "", tls_cert or "", tls_key or "")
     services = Services(remote, direct=direct)
     services.look_again()
     return services

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from leman import _row_upload, _wire, local
+import pyarrow as pa
+
+from leman import _bundle_upload, _remote, _row_upload, _wire, local
 from leman._channel import Services
 from leman._database_jobs import DatabaseJobs
+from leman._entrypoint import definition
 from leman._names import check_name
 from leman._paging import pages
 from leman._query import Query
 from leman._registration import Registration
+from leman._stubs import Stubs
 from leman._table import Table
 from leman._table_model import UdfInfo
 from leman._tracebacks import boundary, warn
+from leman._udf_options import UdfOptions
 from leman._verify import Verification, verify
 from leman._view import View, create_view
 from leman._view_model import VIEW_KEY, ViewSummary
 from leman._view_wire import view_summary
 from leman._wire_values import ref
+from leman.error_handling import ErrorHandlingConfig
 from leman.errors import InvalidArgument, NotSupported
-from leman.v1 import catalog_pb2, commit_pb2, tables_pb2
+from leman.v1 import catalog_pb2, commit_pb2, tables_pb2, udf_pb2
 
 
 class Database(DatabaseJobs):
@@ -48,6 +55,12 @@ class Database(DatabaseJobs):
     def close(self) -> None:
         """Close the connections. Jobs go on, and so do embedded services, until they are idle."""
         self._services.close()
+
+    @property
+    def stubs(self) -> Stubs:
+        """The generated stubs of all services: for calls that have no method here. Requests name the database
+        (`uri`)."""
+        return Stubs(self._services)
 
     @boundary
     def create_table(
@@ -232,6 +245,90 @@ class Database(DatabaseJobs):
         return [_wire.udf_info(item) for page in requests for item in page.definitions]
 
     @boundary
+    def register_entrypoint(
+        self,
+        entrypoint: str,
+        *,
+        name: str,
+        version: str,
+        input_columns: Sequence[str],
+        data_type: pa.DataType,
+        kind: Literal["scalar", "array", "record_batch"] = "scalar",
+        error_handling: ErrorHandlingConfig | None = None,
+    ) -> UdfInfo:
+        """Register a function that is installed on the workers, `package.module:name`: no code is sent. Columns are
+        computed by it as `("name@version", ["column"])` in `Table.add_columns`.
+
+        `version`: to be another one whenever what is installed computes something else. `kind`: how it is called, as of
+        functions made by `leman.udf`. Raises UdfExists, UdfDefinitionError, InvalidArgument, PermissionDenied.
+        """
+        made = definition(
+            entrypoint,
+            name=name,
+            version=version,
+            input_columns=input_columns,
+            data_type=data_type,
+            kind=kind,
+            error_handling=error_handling,
+        )
+        request = catalog_pb2.RegisterUdfRequest(database=self.uri, definition=made)
+        self._services.catalog.RegisterUdf(request)
+        return _wire.udf_info(made)
+
+    @boundary
+    def register_remote(  # noqa: PLR0913 - its options, all by name
+        self,
+        name: str,
+        *,
+        addresses: Sequence[str],
+        function: str = "",
+        version: str = "",
+        input_columns: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        checkpoint_size: int | None = None,
+        error_handling: ErrorHandlingConfig | None = None,
+        timeout: float | None = None,
+    ) -> UdfInfo:
+        """Register a function that servers compute, in whatever language, over Arrow Flight (`leman.functions` makes
+        such a server). Columns are computed by it as `("name@version", ["column"])` in `Table.add_columns`, with the
+        version that is answered here.
+
+        `addresses`: of its servers, `grpc://host:port`, or `grpc+tls://host:port`; at least one has to answer now, and
+        all that do have to serve the same. They may be registered anew under the same version, and so may the options,
+        which are those of `leman.udf`. `function`: what the servers call it, where that is not `name`. `version`: what
+        they are to say; by itself whatever they say. `input_columns`: the columns that it reads, in the order of its
+        parameters; by itself those that are called like these.
+
+        Raises Unavailable (FUNCTION_UNAVAILABLE), NotFound (FUNCTION_NOT_FOUND), FailedPrecondition whose `reason` is
+        FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH, FUNCTION_ACCESS_DENIED or FUNCTION_PROTOCOL, UdfExists,
+        UdfDefinitionError, InvalidArgument, PermissionDenied (UDF_NOT_ALLOWED: the services do not go to that address).
+        """
+        made = _remote.definition(
+            name,
+            addresses=addresses,
+            function=function,
+            version=version,
+            input_columns=input_columns,
+            options=UdfOptions(
+                batch_size=batch_size,
+                checkpoint_size=checkpoint_size,
+                error_handling=error_handling or ErrorHandlingConfig(),
+                timeout=timeout,
+            ),
+        )
+        request = catalog_pb2.RegisterUdfRequest(database=self.uri, definition=made)
+        return _wire.udf_info(self._services.catalog.RegisterUdf(request).definition)
+
+    @boundary
+    def upload_bundle(self, data: bytes) -> str:
+        """Store a pickled function, made elsewhere, and tell the sha256 under which `RegisterUdf` finds it; functions
+        made by `leman.udf` need none of this. Raises InvalidArgument (BUNDLE_TOO_LARGE), PermissionDenied."""
+        digest = hashlib.sha256(data).hexdigest()
+        described = udf_pb2.PythonBundle(sha256=digest, size_bytes=len(data))
+        _bundle_upload.upload(self._services, self.uri, described, data)
+        return digest
+
+    @boundary
     def udf(self, name: str) -> UdfInfo:
         """A registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
         udf_name, _, version = name.partition("@")
@@ -249,7 +346,7 @@ class Database(DatabaseJobs):
 
 
 def _check_table_name(name: Any) -> None:
-    if not isinstance(name, str) or not name.strip() or name.startswith((".", "_")):
+    if not isinstance(name, str) or not name[:1].isalnum():
         raise InvalidArgument(f"{name!r} is no name for a table: it begins with a letter or digit")
     if any(c in "/\\:" or not c.isprintable() for c in name):
         raise InvalidArgument(f"{name!r} is no name for a table: no '/', '\\', ':' or control characters")

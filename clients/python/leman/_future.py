@@ -105,20 +105,25 @@ class JobFuture:
         return retry_job(self._services, registration, self._database, self.job_id, udf, keep_others=keep_others)
 
     @boundary
-    def result(self, timeout: float | None = None) -> str:
-        """Wait for the end and return the job's id.
+    def result(self, timeout: float | None = None, *, progress: Callable[[Progress], object] | None = None) -> str:
+        """Wait for the end and return the job's id. `progress`: called with each Progress meanwhile.
 
         A job that ended as DONE_WITH_ERRORS returns too; one that is paused is waited for. Raises JobFailed,
         JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on.
         """
         for job, _ in self.watch(timeout):
+            if progress is not None:
+                progress(job.progress)
             if job.state.terminal:
                 check_ended(job)
         return self.job_id
 
     @boundary
     def events(self) -> Iterator[JobEvent]:
-        """What happens in the job, from its beginning on, until it ends."""
+        """What happens in the job, from its beginning on, until it ends.
+
+        Where its executor is restarted or dies, what had happened there and was not told yet may be missing.
+        """
         for _, events in self.watch():
             yield from events
 
@@ -164,7 +169,7 @@ class JobFuture:
             return
         code: grpc.StatusCode = failure.code()
         if code is not grpc.StatusCode.DEADLINE_EXCEEDED:  # ours: a stream is renewed once a minute
-            self._services.wait_or_raise("executor", failure, patience)
+            self._services.wait_or_raise("executor", failure, patience, repeatable=True)
 
 
 def retry_job(
@@ -234,4 +239,6 @@ def check_ended(job: Job) -> None:
     text += "\nWhat was finished is kept: the same call goes on from there."
     if address:
         text += f" The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}"
-    raise JobFailed(text, reason=job.error.reason, facts=facts, job_id=job.job_id)
+    failed = JobFailed(text, reason=job.error.reason, facts=facts, job_id=job.job_id)
+    failed.code = job.error.code
+    raise failed

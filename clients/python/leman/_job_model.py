@@ -73,11 +73,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why a job failed: a word for programs, a sentence for people, and facts."""
+    """Why a job failed: a word for programs, a sentence for people, facts, and the code of gRPC that fits."""
 
     reason: str
     message: str
     facts: Mapping[str, str] = field(default_factory=dict)
+    code: str = "UNKNOWN"
 
 
 @dataclass(frozen=True, slots=True)

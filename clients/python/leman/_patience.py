@@ -7,6 +7,7 @@ import time
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
+_BUSY_TRIES = 5  # as in the published retry policy
 
 
 class Patience:
@@ -15,6 +16,18 @@ class Patience:
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds
         self._next = _FIRST_PAUSE
+        self._renewals = 1
+        self._turns = _BUSY_TRIES - 1
+
+    def may_renew(self) -> bool:
+        """Whether its token may be renewed for this call: the first time that this is asked."""
+        self._renewals -= 1
+        return self._renewals >= 0
+
+    def may_stand_in_line(self) -> bool:
+        """Whether a service that has too much to do may be asked again."""
+        self._turns -= 1
+        return self._turns >= 0
 
     def pause(self, at_least: float = 0.0) -> bool:
         """Wait; False, without waiting, when the time is used up."""

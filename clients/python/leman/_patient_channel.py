@@ -6,10 +6,19 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
 
 from leman._patience import Patience
 
 Metadata = tuple[tuple[str, str], ...]
+
+
+def is_repeatable(path: str) -> bool:
+    """Whether a method, `/package.Service/Method`, changes nothing, or the same when it is called twice: those that the
+    published retry policy names."""
+    method = descriptor_pool.Default().FindMethodByName(path.lstrip("/").replace("/", "."))
+    level = descriptor_pb2.MethodOptions.IdempotencyLevel
+    return method.GetOptions().idempotency_level in (level.Value("NO_SIDE_EFFECTS"), level.Value("IDEMPOTENT"))
 
 
 class Connections(Protocol):
@@ -27,8 +36,9 @@ class Connections(Protocol):
         """Give a new measure of how long one call may wait for its service."""
         ...
 
-    def wait_or_raise(self, service: str, error: Exception, patience: Patience) -> None:
-        """Return when another try is worth it; raise the Leman error when not."""
+    def wait_or_raise(self, service: str, error: Exception, patience: Patience, *, repeatable: bool = False) -> None:
+        """Return when another try is worth it; raise the Leman error when not. `repeatable`: what the call does is the
+        same when it is made twice, so that it is also made again where the service has too much to do."""
         ...
 
 
@@ -48,6 +58,8 @@ class PatientChannel:
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
         """Make a method of a stub."""
 
+        repeatable = is_repeatable(method)
+
         def call(request: Any, timeout: float | None = None) -> Any:
             patience = self._connections.patient()
             while True:
@@ -56,7 +68,7 @@ class PatientChannel:
                     return send(request, timeout=timeout or self._timeout, metadata=self._connections.metadata())
                 except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
                     failure = error
-                self._connections.wait_or_raise(self._service, failure, patience)
+                self._connections.wait_or_raise(self._service, failure, patience, repeatable=repeatable)
 
         return call
 

@@ -16,8 +16,9 @@ from leman._wire_values import ref
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2
 
-QueryColumn = UDF | str | tuple[UDF, Sequence[str]]
-"""A function, a SQL expression, or a function and the source's columns that take the place of its inputs."""
+QueryColumn = UDF | str | tuple[UDF | str, Sequence[str]]
+"""A function, a SQL expression, or a function, made here or registered (`name@version`), and the source's columns that
+take the place of its inputs."""
 
 
 View_co = TypeVar("View_co", covariant=True)
@@ -97,17 +98,15 @@ class Query:
 
     def add_column(self, name: str, value: QueryColumn) -> Self:
         """One more column: computed by a function, by `(function, [columns])` where its inputs are called otherwise
-        in the table, or by a SQL expression."""
+        in the table, by a registered one, `("name@version", [columns])`, or by a SQL expression."""
         if not _is_text(name):
             raise InvalidArgument(f"a column is named by a str, not {name!r}")
         udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, ())
         if isinstance(value, str) and value.strip():
             return dataclasses.replace(self, expressions=(*self.expressions, (name, value)))
-        if not isinstance(udf, UDF):
-            raise InvalidArgument(
-                f"column {name!r}: give a function made by @leman.udf, (function, ['input column', ...])"
-                f" or a SQL expression, not {value!r}"
-            )
+        registered = isinstance(value, tuple) and _is_text(udf) and bool(inputs)
+        if not registered and not isinstance(udf, UDF):
+            raise no_function(name, value)
         names = tuple(check_columns(inputs, f"column {name!r}: its input columns")) if inputs else ()
         return dataclasses.replace(self, functions=(*self.functions, FunctionColumn(name, udf, names)))
 
@@ -174,3 +173,11 @@ def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQ
         found = registration.resolve(column.function)
         message.functions.add(name=column.name, udf=ref(found.name, found.version), input_columns=column.inputs)
     return message
+
+
+def no_function(name: str, value: object) -> InvalidArgument:
+    """The error where what is to compute a column is nothing that can."""
+    return InvalidArgument(
+        f"column {name!r}: give a function made by @leman.udf, (function, ['input column', ...]),"
+        f" a registered one by ('name@version', ['input column', ...]), or a SQL expression, not {value!r}"
+    )

@@ -11,11 +11,11 @@ import pyarrow as pa
 from leman import _garbage, _wire, local
 from leman._channel import Services
 from leman._garbage import CheckpointCollection, StoredFile
-from leman._paging import list_errors
+from leman._paging import PAGE, list_errors
 from leman._query import Query
 from leman._registration import Registration
 from leman._rows import RowStream, read_request
-from leman._table_model import IndexCoverage, RowError, TableInfo
+from leman._table_model import Commit, IndexCoverage, RowError, TableInfo
 from leman._tracebacks import boundary
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, commit_pb2
@@ -100,6 +100,22 @@ class Relation:
         Raises JobNotFound.
         """
         return list_errors(self._services, self._database, job_id, column_name, limit)
+
+    @boundary
+    def commits(self, *, limit: int = 100) -> list[Commit]:
+        """The versions in the table's history that Leman made, newest first; at most `limit` of them. What others
+        committed is not among them, nor what was cleaned away. Raises TableNotFound."""
+        found: list[Commit] = []
+        token = ""
+        while len(found) < limit:
+            size = min(limit - len(found), PAGE)
+            request = commit_pb2.ListCommitsRequest(table=self.ref(), page_size=size, page_token=token)
+            answer = self._services.commits.ListCommits(request)
+            found += map(_wire.commit, answer.commits)
+            token = answer.next_page_token
+            if not token:
+                break
+        return found
 
     @boundary
     def optimize_indices(self, columns: Sequence[str] | None = None) -> tuple[IndexCoverage, ...]:

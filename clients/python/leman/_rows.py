@@ -24,6 +24,7 @@ class _Incoming:
         self._answers = answers
         self._left = b""
         self.version = 0
+        self.incarnation = ""
 
     def read(self, size: int = -1) -> bytes:
         """The next `size` bytes, fewer at the end."""
@@ -34,6 +35,7 @@ class _Incoming:
                 if answer is None:
                     break
                 self.version = self.version or answer.version
+                self.incarnation = self.incarnation or answer.incarnation
                 self._left = answer.arrow_ipc
             parts.append(self._left[:wanted])
             self._left = self._left[wanted:]
@@ -83,8 +85,8 @@ class RowStream:
                     return
                 except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
                     failure = error
-                self._services.wait_or_raise(_SERVICE, failure, patience)
-                self._request.version = self.version
+                self._services.wait_or_raise(_SERVICE, failure, patience, repeatable=True)
+                self._request.version, self._request.incarnation = self.version, self._incoming.incarnation
                 self._incoming, self._reader = self._opened()
         finally:
             self._incoming.close()
@@ -97,7 +99,7 @@ class RowStream:
                 return incoming, pa.ipc.open_stream(incoming)
             except (grpc.RpcError, ValueError) as error:
                 failure = error
-            self._services.wait_or_raise(_SERVICE, failure, patience)
+            self._services.wait_or_raise(_SERVICE, failure, patience, repeatable=True)
 
 
 def read_request(

@@ -9,6 +9,8 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 from leman import errors
+from leman._rpc_words import translate
+from leman._wire_values import seconds
 
 MAX_MESSAGE = 4000
 
@@ -19,7 +21,7 @@ def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.Lema
     `error` is what a call of a stub raised (it carries code, details and trailers).
     """
     status = status_of(error)
-    if status is not None and _info(status) is not None:
+    if status is not None and _details(status)[0].reason:
         return from_status(status)
     code: grpc.StatusCode = error.code()
     details = (error.details() or "").strip()[:MAX_MESSAGE]
@@ -36,19 +38,22 @@ def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.Lema
 
 def from_status(status: status_pb2.Status) -> errors.LemanError:
     """The Leman error for a google.rpc.Status, be it of a call or of a failed job."""
-    info = _info(status)
-    reason, facts = (info.reason, dict(info.metadata)) if info is not None else ("", {})
-    return errors.make(code_pb2.Code.Name(status.code), reason, status.message[:MAX_MESSAGE], facts)
+    info, request, retry = _details(status)
+    fields = [errors.FieldViolation(item.field, translate(item.description)) for item in request.field_violations]
+    return errors.make(
+        code_pb2.Code.Name(status.code),
+        info.reason,
+        translate(status.message[:MAX_MESSAGE]),
+        dict(info.metadata),
+        fields=fields,
+        retry_after=seconds(retry.retry_delay) if retry.HasField("retry_delay") else None,
+    )
 
 
 def retry_after(error: grpc.RpcError) -> float:
     """Seconds that the service asks to wait before the call is tried again; 0: it says nothing."""
     status = status_of(error)
-    for detail in status.details if status is not None else ():
-        info = error_details_pb2.RetryInfo()
-        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
-            return float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9)
-    return 0.0
+    return 0.0 if status is None else seconds(_details(status)[2].retry_delay)
 
 
 def status_of(error: grpc.RpcError) -> status_pb2.Status | None:
@@ -60,9 +65,13 @@ def status_of(error: grpc.RpcError) -> status_pb2.Status | None:
         return None
 
 
-def _info(status: status_pb2.Status) -> error_details_pb2.ErrorInfo | None:
+def _details(
+    status: status_pb2.Status,
+) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest, error_details_pb2.RetryInfo]:
+    """What stands in a status beside its code and message; empty messages where it does not."""
+    found = (error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest(), error_details_pb2.RetryInfo())
     for detail in status.details:
-        info = error_details_pb2.ErrorInfo()
-        if detail.Is(info.DESCRIPTOR) and detail.Unpack(info):
-            return info
-    return None
+        for message in found:
+            if detail.Is(message.DESCRIPTOR):
+                detail.Unpack(message)
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
@@ -15,6 +16,7 @@ from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Progress
 from leman._names import check_name
 from leman._plan import Plan
+from leman._query import no_function
 from leman._relation import Relation
 from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
@@ -26,8 +28,12 @@ from leman._wire_values import ref
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
 
-NewColumn = UDF | str | SqlExpression | tuple[UDF, Sequence[str]]
-"""A function, a SQL expression, or a function and the columns that take the place of its inputs."""
+NewColumn = UDF | str | SqlExpression | tuple[UDF | str, Sequence[str]]
+"""A function, a SQL expression, or a function and the columns that take the place of its inputs (none: as it names
+them); in such a pair it may be a registered one, `name@version`."""
+
+#: A registered function, where a SQL expression is expected.
+_REGISTERED = re.compile(r"\s*[\w.-]+@[\w.-]+\s*")
 
 
 class Table(Relation):
@@ -80,9 +86,9 @@ class Table(Relation):
         or none.
 
         `columns`: name of the new column to a function, to `(function, [columns])` where the function's inputs are
-        called otherwise in this table, or to a SQL expression over its columns, such as `"upper(title)"` or
-        `leman.sql("100 / x", error_handling=…)`, which is computed without Spark. Returns the table version in which
-        they exist.
+        called otherwise in this table or where it is a registered one (`name@version`), or to a SQL expression over its
+        columns, such as `"upper(title)"` or `leman.sql("100 / x", error_handling=…)`, which is computed without Spark.
+        Returns the table version in which they exist.
 
         Raises ColumnExists, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
@@ -265,16 +271,18 @@ class Table(Relation):
         return wanted
 
 
-def _taken_apart(name: str, value: Any) -> tuple[UDF | SqlExpression, list[str]]:
+def _taken_apart(name: str, value: Any) -> tuple[UDF | str | SqlExpression, list[str]]:
     if isinstance(value, str | SqlExpression):
         expression = SqlExpression(value) if isinstance(value, str) else value
         if not expression.text.strip():
             raise InvalidArgument(f"column {name!r}: the SQL expression is empty")
+        if _REGISTERED.fullmatch(expression.text):
+            raise InvalidArgument(
+                f"column {name!r}: a registered function goes with the columns that it reads: "
+                f"('{expression.text}', ['input column', ...])"
+            )
         return expression, []
     udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, [])
-    if not isinstance(udf, UDF):
-        raise InvalidArgument(
-            f"column {name!r}: give a function made by @leman.udf, (function, ['input column', ...])"
-            f" or a SQL expression, not {value!r}"
-        )
+    if not isinstance(udf, UDF) and not (isinstance(udf, str) and "@" in udf):
+        raise no_function(name, value)
     return udf, check_columns(inputs, f"column {name!r}: its input columns") if inputs else []

@@ -78,6 +78,21 @@ class RowError:
 
 
 @dataclass(frozen=True, slots=True)
+class Commit:
+    """A version of a table that Leman made.
+
+    `operation`: what it did, such as `DataReplacement` or `AppendRows`. `fragments`: those that got a new file.
+    `request_ids`, `job_ids`: what it was for; requests that came together share a version.
+    """
+
+    version: int
+    operation: str
+    fragments: int
+    request_ids: tuple[str, ...]
+    job_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class IndexCoverage:
     """How much of a table one of its indexes covers; `str` of it is a sentence. A search takes what is covered from the
     index and scans the rest; a fast search leaves the rest out."""
@@ -101,8 +116,8 @@ class IndexCoverage:
 
 @dataclass(frozen=True, slots=True)
 class UdfInfo:
-    """A registered function. `kind`: `scalar`, `array`, `record_batch` or `sql`; the latter has a `sql_expression`.
-    `options`: those of `leman.udf` that were given."""
+    """A registered function. `kind`: `scalar`, `array`, `record_batch`, `sql`, which has a `sql_expression`, or
+    `remote`, whose servers have the `addresses`. `options`: those of `leman.udf` that were given."""
 
     name: str
     version: str
@@ -112,6 +127,7 @@ class UdfInfo:
     stateful: bool
     sql_expression: str = ""
     options: dict[str, object] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def _messages(services: Services, database: str, token: str) -> Iterator[commit_
                     return
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                services.wait_or_raise("commit_coordinator", error, patience)
+                services.wait_or_raise("commit_coordinator", error, patience, repeatable=True)
             elif token == began_at:
                 raise DeadlineExceeded(
                     f"the commit coordinator said nothing about {database} for {_STREAM_SECONDS:g} seconds"

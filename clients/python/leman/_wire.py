@@ -12,6 +12,7 @@ from leman import _status
 from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
 from leman._plan import FragmentDecision, Plan
 from leman._table_model import (
+    Commit,
     ComputedColumn,
     IndexCoverage,
     KeptRows,
@@ -23,7 +24,7 @@ from leman._table_model import (
 )
 from leman._types import is_blob
 from leman._wire_values import given, seconds, time, word
-from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
+from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2, udf_pb2
 
 _DURATIONS = ("udf", "read", "checkpoint", "write", "commit", "load", "elapsed")
 _COUNTS = [f.name for f in dataclasses.fields(Progress) if not f.name.endswith("_seconds") and f.name != "bottleneck"]
@@ -77,6 +78,17 @@ def _progress(message: jobs_pb2.Progress) -> Progress:
 
 def _state(message: jobs_pb2.Job) -> JobState:
     return JobState(jobs_pb2.Job.State.Name(message.state).removeprefix("STATE_"))
+
+
+def commit(message: commit_pb2.Commit) -> Commit:
+    """A version that Leman made."""
+    return Commit(
+        version=message.version,
+        operation=message.operation,
+        fragments=message.fragments,
+        request_ids=tuple(message.request_ids),
+        job_ids=tuple(message.job_ids),
+    )
 
 
 def index_coverage(message: planner_pb2.IndexCoverage) -> IndexCoverage:
@@ -151,6 +163,7 @@ def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
         stateful=message.stateful,
         sql_expression=message.sql_expression,
         options=_udf_options(message),
+        addresses=tuple(message.remote_function.addresses),
     )
 
 
@@ -257,4 +270,4 @@ def _reason(value: Any) -> str:
 
 def _job_error(message: jobs_pb2.Job) -> JobError:
     error = _status.from_status(message.error)
-    return JobError(error.reason, error.message, error.facts)
+    return JobError(error.reason, error.message, error.facts, error.code)

@@ -19,6 +19,7 @@
     ├── Unavailable (ConnectionError)             no service answers
     │   └── StartFailed                           the embedded services did not come up
     ├── DeadlineExceeded (TimeoutError)
+    ├── Cancelled                                 the call was ended by its caller
     ├── ResourceExhausted                         too many jobs, or a message too large
     ├── DataLoss                                  a stored file is damaged
     ├── Unauthenticated (PermissionError)         no valid token
@@ -30,24 +31,41 @@
     └── JobCancelled                              a job ended as CANCELLED
 
 Each has a `reason` (a stable word for programs, such as COLUMN_NOT_DEFINED), a message that says what to do
-next, and `facts` (short strings for programs).
+next, `facts` (short strings for programs), the `code` of gRPC, the `fields` of the request that are wrong, and in
+`retry_after` how long the services ask to wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FieldViolation:
+    """A field of a request that is wrong, as a path such as `spec.where`, and what is wrong with it."""
+
+    field: str
+    description: str
 
 
 class LemanError(Exception):
     """Base of all errors that Leman raises on purpose. `str()` is the message alone."""
 
     default_reason = "INTERNAL"
+    default_code = "UNKNOWN"
 
     def __init__(self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.reason = reason or self.default_reason
         self.facts = dict(facts or {})
+        self.code = self.default_code
+        """Name of the gRPC code, also where no service was asked."""
+        self.fields: tuple[FieldViolation, ...] = ()
+        """The fields of the request that are wrong, as far as the services name them."""
+        self.retry_after: float | None = None
+        """Seconds after which the services say that the call may be made again; None: they say nothing."""
 
     def __str__(self) -> str:
         return self.message  # KeyError would show its repr
@@ -57,6 +75,7 @@ class InvalidArgument(LemanError, ValueError):
     """The request is wrong, whatever the state of the tables."""
 
     default_reason = "INVALID_ARGUMENT"
+    default_code = "INVALID_ARGUMENT"
 
 
 class UdfDefinitionError(InvalidArgument, TypeError):
@@ -75,6 +94,7 @@ class NotFound(LemanError, KeyError):
     """What the request names does not exist."""
 
     default_reason = "NOT_FOUND"
+    default_code = "NOT_FOUND"
 
 
 class TableNotFound(NotFound):
@@ -105,12 +125,14 @@ class ColumnNotFound(NotFound, ValueError):
     """The table has no such column."""
 
     default_reason = "COLUMN_NOT_FOUND"
+    default_code = "FAILED_PRECONDITION"
 
 
 class AlreadyExists(LemanError, ValueError):
     """Something else stands under that name or request id."""
 
     default_reason = "ALREADY_EXISTS"
+    default_code = "ALREADY_EXISTS"
 
 
 class TableExists(AlreadyExists):
@@ -135,6 +157,7 @@ class FailedPrecondition(LemanError):
     """The request is right, the table or the function is not ready for it."""
 
     default_reason = "FAILED_PRECONDITION"
+    default_code = "FAILED_PRECONDITION"
 
 
 class ColumnNotDefined(FailedPrecondition, ValueError):
@@ -171,12 +194,14 @@ class Aborted(LemanError):
     """The table changed while the request was served; the same call again may succeed."""
 
     default_reason = "ABORTED"
+    default_code = "ABORTED"
 
 
 class Unavailable(LemanError, ConnectionError):
     """A service or a store cannot be reached."""
 
     default_reason = "UNAVAILABLE"
+    default_code = "UNAVAILABLE"
 
 
 class StartFailed(Unavailable):
@@ -189,36 +214,49 @@ class DeadlineExceeded(LemanError, TimeoutError):
     """No answer within the time allowed."""
 
     default_reason = "DEADLINE_EXCEEDED"
+    default_code = "DEADLINE_EXCEEDED"
+
+
+class Cancelled(LemanError):
+    """The call was ended by its caller."""
+
+    default_reason = "CANCELLED"
+    default_code = "CANCELLED"
 
 
 class ResourceExhausted(LemanError):
     """A bound was hit: queue length, message size."""
 
     default_reason = "RESOURCE_EXHAUSTED"
+    default_code = "RESOURCE_EXHAUSTED"
 
 
 class DataLoss(LemanError):
     """A stored file does not have the content it was written with."""
 
     default_reason = "DATA_LOSS"
+    default_code = "DATA_LOSS"
 
 
 class Unauthenticated(LemanError, PermissionError):
     """No valid token."""
 
     default_reason = "UNAUTHENTICATED"
+    default_code = "UNAUTHENTICATED"
 
 
 class PermissionDenied(LemanError, PermissionError):
     """The caller may not do that: the token lacks a role, or the services do not allow it to anybody."""
 
     default_reason = "PERMISSION_DENIED"
+    default_code = "PERMISSION_DENIED"
 
 
 class NotSupported(LemanError, NotImplementedError):
     """Named in the API, not part of this release."""
 
     default_reason = "NOT_SUPPORTED"
+    default_code = "UNIMPLEMENTED"
 
 
 class MissingDependency(LemanError, ImportError):
@@ -231,6 +269,7 @@ class Internal(LemanError, RuntimeError):
     """A bug of Leman's, not of the caller's."""
 
     default_reason = "INTERNAL_BUG"
+    default_code = "INTERNAL"
 
 
 class JobFailed(LemanError, RuntimeError):
@@ -252,6 +291,7 @@ class JobCancelled(LemanError):
     """A job ended as CANCELLED. What it had finished is kept."""
 
     default_reason = "JOB_CANCELLED"
+    default_code = "CANCELLED"
 
     def __init__(
         self, message: str, *, reason: str = "", facts: Mapping[str, str] | None = None, job_id: str = ""
@@ -263,6 +303,7 @@ class JobCancelled(LemanError):
 BY_CODE: dict[str, type[LemanError]] = {
     "ABORTED": Aborted,
     "ALREADY_EXISTS": AlreadyExists,
+    "CANCELLED": Cancelled,
     "DATA_LOSS": DataLoss,
     "DEADLINE_EXCEEDED": DeadlineExceeded,
     "FAILED_PRECONDITION": FailedPrecondition,
@@ -298,7 +339,17 @@ BY_REASON: dict[str, type[LemanError]] = {
 """Class by ErrorInfo.reason, which wins over the code."""
 
 
-def make(code: str, reason: str, message: str, facts: Mapping[str, str] | None = None) -> LemanError:
+def make(
+    code: str,
+    reason: str,
+    message: str,
+    facts: Mapping[str, str] | None = None,
+    *,
+    fields: Sequence[FieldViolation] = (),
+    retry_after: float | None = None,
+) -> LemanError:
     """The error for a gRPC status code name and an ErrorInfo reason (empty: none was given)."""
     kind = BY_REASON.get(reason) or BY_CODE.get(code, Internal)
-    return kind(message, reason=reason, facts=facts)
+    error = kind(message, reason=reason, facts=facts)
+    error.code, error.fields, error.retry_after = code, tuple(fields), retry_after
+    return error

@@ -180,6 +180,9 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
         return rows
     if isinstance(rows, pa.RecordBatchReader):
         return rows.cast(wanted)
+    for field in wanted:
+        if not field.nullable and rows[field.name].null_count:
+            raise FailedPrecondition(f"Column '{field.name}' may not be NULL: correct the rows", reason="NULL_VALUE")
     try:
         return rows.cast(wanted)
     except pa.ArrowInvalid as error:

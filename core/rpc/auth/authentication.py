@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import time
 from collections.abc import Mapping
@@ -48,8 +50,11 @@ class Authenticator:
         roles = unsaid if server.anonymous_roles is None else server.anonymous_roles
         self._anonymous = caller(ANONYMOUS, ANONYMOUS, roles)
 
-    async def caller_of(self, metadata: Metadata, context: Context) -> Caller:
+    async def caller_of(self, metadata: Metadata, context: Context, *, basic: bool = False) -> Caller:
         """Return who a call comes from. A token counts before a certificate.
+
+        Args:
+            basic: as `shown_token`.
 
         Raises:
             Unauthenticated: TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED.
@@ -58,7 +63,7 @@ class Authenticator:
         given = metadata.get("authorization") if self._asks else None
         if given is None:
             return self._of_connection(metadata, context)
-        token = _bearer(given)
+        token = shown_token(given, basic=basic)
         if token is None:
             raise _required()
         digest = hashlib.sha256(token).digest()
@@ -98,8 +103,25 @@ def _required() -> Unauthenticated:
     )
 
 
-def _bearer(given: str | bytes | None) -> bytes | None:
-    """Return the token of a header; None where it has none. The scheme's case does not matter: RFC 9110, 11.1."""
+def shown_token(given: str | bytes | None, *, basic: bool = False) -> bytes | None:
+    """Return the token of a header; None where it has none. The scheme's case does not matter: RFC 9110, 11.1.
+
+    Args:
+        basic: It may also be the password of the scheme Basic, beside whichever user.
+    """
     raw = given if isinstance(given, bytes) else (given or "").encode()
     scheme, _, token = raw.partition(b" ")
-    return token.strip(b" ") or None if scheme.lower() == b"bearer" else None
+    token = token.strip(b" ")
+    if basic and scheme.lower() == b"basic":
+        return _password(token) or None
+    return token or None if scheme.lower() == b"bearer" else None
+
+
+def _password(credentials: bytes) -> bytes:
+    """Return the password of RFC 7617; some clients leave out the padding."""
+    bare = credentials.rstrip(b"=")
+    try:
+        decoded = base64.b64decode(bare + b"=" * (-len(bare) % 4), validate=True)
+    except binascii.Error:
+        return b""
+    return decoded.partition(b":")[2]

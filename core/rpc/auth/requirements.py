@@ -1,4 +1,7 @@
-"""What each call asks of its caller: read from the options on it (protos/leman/v1/annotations.proto)."""
+"""What each call asks of its caller: read from the options on it (protos/leman/v1/annotations.proto).
+
+Those of Arrow Flight stand in `core.rpc.flight_calls`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import MethodDescriptor
 
 from core.errors import PermissionDenied
+from core.rpc import flight_calls
 from core.rpc.auth.caller import CODE, RANKS, SERVICE, Caller, current_caller
 from core.rpc.idempotency import changes_nothing
 from leman.v1 import annotations_pb2
@@ -34,6 +38,8 @@ class Requirement:
     reads: bool = False
     #: Whether it is open for as long as its caller likes: a stream, or a call that waits.
     stays_open: bool = False
+    #: Whether a token may come as the password of the scheme Basic.
+    basic: bool = False
 
     @property
     def of_peers(self) -> bool:
@@ -103,8 +109,16 @@ def described(method: MethodDescriptor) -> Requirement:
     name = f"{method.containing_service.name}.{method.name}"
     where = tuple(tuple(path.split(".")) for path in access.code_where)
     stays_open = method.client_streaming or method.server_streaming or method.name.startswith(_WAITS)
+    if method.containing_service == flight_calls.FLIGHT:
+        return _of_flight(method, name, stays_open=stays_open)
     role = _NAMES.get(access.role, "")
     return Requirement(name, role, access.code, where, changes_nothing(method), stays_open)
+
+
+def _of_flight(method: MethodDescriptor, name: str, *, stays_open: bool) -> Requirement:
+    role, reads = flight_calls.ROLES[method.full_name], method.full_name != flight_calls.PUT
+    basic = f"/{method.containing_service.full_name}/{method.name}" == flight_calls.HANDSHAKE
+    return Requirement(name, role, reads=reads, stays_open=stays_open, basic=basic)
 
 
 def _is_set(message: Any, path: tuple[str, ...]) -> bool:

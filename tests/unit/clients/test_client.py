@@ -341,6 +341,8 @@ def test_annotation_is_checked_against_the_column(fake, docs):
     [
         ({}, errors.InvalidArgument, "at least one"),
         ({"n": " "}, errors.InvalidArgument, "expression is empty"),
+        ({"n": "f@1"}, errors.InvalidArgument, "a registered function goes with the columns"),
+        ({"n": ("f", ["x"])}, errors.InvalidArgument, "a registered one by .*name@version"),
         ({"n": ("upper(text)", ["text"])}, errors.InvalidArgument, "@leman.udf"),
         ({"n": len}, errors.InvalidArgument, "@leman.udf"),
         ({"n": (words, "text")}, TypeError, "list of column names"),

@@ -8,6 +8,8 @@ import sys
 
 import grpc
 import pytest
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2
 
 from leman import _status, errors
 from tests.unit.clients.fake_services import status
@@ -88,3 +90,26 @@ def test_importing_leman_is_light():
     loaded = set(done.stdout.split())
     assert "leman" in loaded
     assert not loaded & {"lance", "pyspark", "rich", "typer", "core", "redis", "sklearn"}
+
+
+def test_an_error_has_its_code_the_fields_that_are_wrong_and_when_to_try_again():
+    told = status("RESOURCE_EXHAUSTED", "TOO_MANY_JOBS", "later")
+    for detail in (
+        error_details_pb2.BadRequest(
+            field_violations=[error_details_pb2.BadRequest.FieldViolation(field="spec.where", description="no SQL")]
+        ),
+        error_details_pb2.RetryInfo(retry_delay=duration_pb2.Duration(seconds=1, nanos=500_000_000)),
+    ):
+        told.details.add().Pack(detail)
+
+    error = _status.from_status(told)
+
+    assert (error.code, error.retry_after) == ("RESOURCE_EXHAUSTED", 1.5)
+    assert error.fields == (errors.FieldViolation("spec.where", "no SQL"),)
+    assert pickle.loads(pickle.dumps(error)).fields == error.fields
+
+
+def test_an_error_that_the_client_finds_itself_has_a_code_too():
+    assert errors.TableNotFound("gone").code == "NOT_FOUND"
+    assert errors.ColumnNotFound("gone").code == "FAILED_PRECONDITION"  # as the services say it
+    assert errors.Internal("oh").code == "INTERNAL"

@@ -22,7 +22,7 @@ def lines():
         return stream
 
     yield configured
-    logging.basicConfig(handlers=[], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[], force=True)
     structlog.reset_defaults()
 
 

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from core.domain.job import Job, JobState
+import pytest
+
+from core.domain.job import Job, JobState, Progress
 from core.domain.plan import BackfillSpec
 from core.rpc.encoded import encoded
 from executor import job_answers
@@ -28,6 +30,15 @@ def test_another_record_of_the_same_job_is_answered_as_it_is():
     answers.part(GetJobResponse, DONE)
     other = GetJobResponse.FromString(answers.part(GetJobResponse, replace(DONE, table_version=7)))
     assert other.job.table_version == 7
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_only_a_job_that_runs_has_time_left(state):
+    """Its history has what was said of it as it ran."""
+    job = replace(RUNNING, state=state, progress=Progress(rows_planned=10, eta_seconds=2.5))
+    progress = job_answers.job_message(job).progress
+    assert progress.rows_planned == 10
+    assert progress.HasField("remaining_duration") is (state is JobState.RUNNING)
 
 
 def test_a_page_is_made_of_parts():

@@ -148,7 +148,7 @@ def test_of_jobs_that_wait_those_with_a_higher_priority_are_next(tmp_path):
             changed = (await caller.stub.UpdateJob(request)).job
             assert (changed.queue_position, changed.priority) == (1, 50)
             await caller.stub.CancelJob(jobs_pb2.CancelJobRequest(database=caller.database, job_id=running.job_id))
-            async for _, job, _ in caller.executor.jobs.watch(caller.database, low.job_id, 0, 10.0):
+            async for _, job, *_ in caller.executor.jobs.watch(caller.database, low.job_id, 0, 10.0):
                 if job.started_at:
                     break
             assert await caller.ids(states=[State.STATE_PENDING]) == [high.job_id, usual.job_id]

@@ -168,6 +168,7 @@ def udfs_show(
         "reads": ", ".join(found.input_columns),
         "returns": found.data_type,
         **({"expression": found.sql_expression} if found.sql_expression else {}),
+        **({"served at": ", ".join(found.addresses)} if found.addresses else {}),
         **found.options,
     }
     print_line(f"{found.name}@{found.version}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import importlib.util
 import os
 import subprocess
@@ -15,6 +16,13 @@ from leman._connect import make_folder
 from leman._names import database_uri
 from leman.cli._options import JsonOption
 from leman.errors import InvalidArgument, MissingDependency, NotFound
+
+
+class DemoName(enum.Enum):
+    """A demo besides the first one."""
+
+    POLYGLOT = "polyglot"
+
 
 config = typer.Typer(help="Shows the settings of the services.", no_args_is_help=True)
 
@@ -31,6 +39,7 @@ def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the d
 
 
 def demo(
+    example: Annotated[DemoName | None, typer.Argument(help="`polyglot`: one table, four languages.")] = None,
     *,
     rows: Annotated[int | None, typer.Option(min=1, help="At most this many rows.")] = None,
     path: Annotated[str | None, typer.Option(help="Folder of the demo's database.  [default: ./leman-demo]")] = None,
@@ -38,10 +47,12 @@ def demo(
 ) -> None:
     """Indexes the Python source on this machine: computes columns, then answers questions with them."""
     root = _services_package().parent
-    if not (root / "examples" / "demo" / "main.py").exists():
+    program = example.value if example else "demo"
+    if not (root / "examples" / program / "main.py").exists():
         raise NotFound(f"the demo comes with the source of Leman; there is none in {root}", reason="NO_DEMO")
     options = [*(["--rows", str(rows)] if rows else []), *(["--path", path] if path else [])]
-    command = [sys.executable, "-P", "-m", "examples.demo.main", *options, *(["--fresh"] if fresh else [])]
+    options += ["--fresh"] if fresh else []
+    command = [sys.executable, "-P", "-m", f"examples.{program}.main", *options]
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
     sys.stdout.flush()
     os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})

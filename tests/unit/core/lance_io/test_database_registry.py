@@ -134,6 +134,18 @@ def test_planners_that_register_at_once_lose_nothing(place):
     assert DatabaseRegistry(place).read().by_name == {d.name: d for d in wanted}
 
 
+def test_a_registry_that_is_made_while_one_looks_is_found(place, monkeypatch):
+    looked = database_registry.has_versions
+
+    def made_before_the_second_look(uri):
+        monkeypatch.undo()
+        DatabaseRegistry(place).register(database("other", "/other"), request())
+        return looked(uri)
+
+    monkeypatch.setattr(database_registry, "has_versions", made_before_the_second_look)
+    assert DatabaseRegistry(place).read().by_name.keys() == {"other"}
+
+
 @pytest.mark.parametrize(
     "wanted",
     [[database(root=f"/data/{n}") for n in range(4)], [database(f"d{n}") for n in range(4)]],

@@ -32,7 +32,7 @@ def lines():
     stream = io.StringIO()
     telemetry.configure(Settings(log=Log(level="error")), "executor", stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    logging.basicConfig(handlers=[], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[], force=True)
     structlog.reset_defaults()
 
 

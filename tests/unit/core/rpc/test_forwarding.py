@@ -17,7 +17,7 @@ from core.config import Log, Peers, Server, Settings
 from core.errors import NotFound
 from core.rpc import peer_health
 from core.rpc.auth.forwarded_identity import FORWARDED_BY
-from core.rpc.routes import EVERYWHERE, SERVED_BY, public_services
+from core.rpc.routes import EVERYWHERE, SERVED_BY, callers_services, public_services
 from core.rpc.server import start_server
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, jobs_pb2
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client, running
@@ -76,7 +76,7 @@ async def failing(call) -> grpc.aio.AioRpcError:
 
 
 def test_every_public_service_has_its_process():
-    assert set(SERVED_BY) == set(public_services()) - {EVERYWHERE}
+    assert set(SERVED_BY) == set(callers_services()) - {EVERYWHERE}
 
 
 def test_answers_metadata_and_request_ids_pass_through():

@@ -164,9 +164,9 @@ def test_a_field_and_a_delay_are_told():
     @scenario()
     async def work(connect, up, service):
         curl = await connect()
-        service.error = InvalidArgument("BAD_NUMBER", "no", field="spec.limit")
+        service.error = InvalidArgument("BAD_NUMBER", "no", field="job_id")
         told = (await curl.ask(GET_JOB, body(jobId="error"))).json()
-        assert told["details"][1]["debug"]["fieldViolations"][0]["field"] == "spec.limit"
+        assert told["details"][1]["debug"]["fieldViolations"][0]["field"] == "job_id"
         service.error = Unavailable("STORE_DOWN", "no", retry_after_seconds=2.5)
         answer = await curl.ask(GET_JOB, body(jobId="error"))
         assert (answer.status, answer.headers["retry-after"]) == (503, "3")

@@ -128,7 +128,7 @@ def test_what_is_to_have_a_name_is_a_place(world):
 
     database, error = run(scenario)
     assert (database.name, database.root) == ("lake", "/data/x")
-    assert (error.reason, error.field) == ("BAD_DATABASE", "root")
+    assert (error.reason, error.field) == ("BAD_DATABASE", "database.root")
 
 
 def test_an_unknown_name_is_looked_for_at_once_and_a_known_one_holds_for_a_while(world, kept):

@@ -33,7 +33,7 @@ from tests.unit.core.rpc_helpers import JOB_SERVICE, FakeService, client, runnin
 @pytest.fixture(autouse=True)
 def default_logging():
     yield
-    logging.basicConfig(handlers=[], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[], force=True)
     structlog.reset_defaults()
 
 

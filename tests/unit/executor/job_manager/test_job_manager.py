@@ -10,7 +10,7 @@ from core.domain.job import Job, JobError, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import FailedPrecondition
 from executor.history.job_history import JobHistory
-from executor.job_manager import job_store
+from executor.job_manager import job_store, supervisor
 from tests.unit.executor.manager_helpers import Executor
 
 
@@ -89,3 +89,21 @@ def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(data
     ended, stored, kept = asyncio.run(live())
     assert (ended.state, stored.state, kept.state) == (JobState.FAILED, JobState.RUNNING, JobState.FAILED)
     assert kept.error.reason == "STORAGE_FULL"
+
+
+def test_runs_of_jobs_with_nothing_to_do_are_forgotten_and_the_jobs_are_not(database, monkeypatch):
+    monkeypatch.setattr(supervisor, "_RUNS_KEPT", 3)
+
+    async def live() -> None:
+        executor = Executor(database)
+        at_work = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
+        await executor.works()
+        executor.planner.tasks = ()
+        ended = [await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "") for _ in range(12)]
+        assert len(executor.running.runs) <= 1 + 2 * 3
+        assert executor.running.here(at_work.job_id) is not None
+        for job in ended:
+            assert (await executor.job(job.job_id)).state is JobState.DONE
+        await executor.stop()
+
+    asyncio.run(live())

@@ -26,7 +26,7 @@ async def create(executor: Executor, table: str = "t") -> str:
 
 
 async def until(executor: Executor, job_id: str, state: JobState) -> Job:
-    async for _, job, _ in executor.jobs.watch(executor.database, job_id, 0, 10.0):
+    async for _, job, *_ in executor.jobs.watch(executor.database, job_id, 0, 10.0):
         if job.state is state:
             return job
     raise AssertionError("it ended otherwise")
@@ -51,7 +51,7 @@ def test_a_paused_job_gives_its_turn_to_another_and_waits_for_it_again_with_its_
         seen: list[JobState] = []
 
         async def watch() -> None:
-            async for _, job, events in executor.jobs.watch(executor.database, first, 0, 10.0):
+            async for _, job, events, _ in executor.jobs.watch(executor.database, first, 0, 10.0):
                 seen.extend(JobState(event.message) for event in events if event.kind == "state")
                 if job.state.terminal:
                     return

@@ -106,7 +106,7 @@ async def until(what: Callable[[], Awaitable[bool]]) -> None:
 
 
 async def states(executor: Executor, job_id: str) -> AsyncIterator[Job]:
-    async for _, job, _ in executor.jobs.watch(executor.database, job_id, 0, 0.05):
+    async for _, job, *_ in executor.jobs.watch(executor.database, job_id, 0, 0.05):
         yield job
 
 

@@ -15,7 +15,9 @@ from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.rpc.server import RunningServer, start_server
 from executor.job_service import JobServicer
+from executor.jobs.job_news import JobNews
 from executor.jobs.job_status import JobStatus
+from executor.jobs.watcher_pace import WatcherPace
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
 from tests.unit.executor.manager_helpers import FIT
@@ -33,7 +35,7 @@ class Manager:
     async def watch(self, *_):
         self.watched += 1
         try:
-            yield 1, JOB, []
+            yield JobNews(1, JOB)
             await self.end.wait()
         finally:
             self.watched -= 1
@@ -116,7 +118,7 @@ def test_all_watchers_are_given_one_object_until_there_is_news():
         watchers = [status.watch(0, 10) for _ in range(3)]
 
         async def told() -> set[int]:
-            return {id(job) for _, job, _ in await asyncio.gather(*(anext(watcher) for watcher in watchers))}
+            return {id(job) for _, job, *_ in await asyncio.gather(*(anext(watcher) for watcher in watchers))}
 
         before = await told()
         waiting = asyncio.ensure_future(told())
@@ -127,5 +129,67 @@ def test_all_watchers_are_given_one_object_until_there_is_news():
         assert (await anext(status.watch(0, 10)))[1].state is JobState.CANCELLING
         for watcher in watchers:
             await watcher.aclose()
+
+    asyncio.run(run())
+
+
+class FixedPace(WatcherPace):
+    """Of so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._fixed = seconds
+
+    @property
+    def seconds(self) -> float:
+        return self._fixed
+
+
+@pytest.mark.parametrize(("pace", "told_of_progress"), [(0.0, True), (3600.0, False)])
+def test_many_watchers_are_told_of_events_at_once_and_of_progress_when_there_is_time(pace, told_of_progress):
+    async def run() -> None:
+        status = JobStatus(JOB)
+        status.pace = FixedPace(pace)
+        watcher = status.watch(0, 3600)
+        await anext(watcher)
+        upcoming = asyncio.ensure_future(anext(watcher))
+        await asyncio.wait((upcoming,), timeout=0.01)
+        await status.publish()
+        if told_of_progress:
+            _, _, events, _ = await upcoming
+            assert events == []
+            upcoming = asyncio.ensure_future(anext(watcher))
+            await asyncio.sleep(0)
+        else:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not upcoming.done()
+        await status.move(JobState.CANCELLING)
+        _, job, events, _ = await upcoming
+        assert (job.state, [event.kind for event in events]) == (JobState.CANCELLING, ["state"])
+        await watcher.aclose()
+
+    async def in_time() -> None:
+        async with asyncio.timeout(DEADLINE):
+            await run()
+
+    asyncio.run(in_time())
+
+
+def test_the_pace_follows_the_number_of_watchers_of_all_jobs():
+    async def run() -> None:
+        pace, paces = WatcherPace(), []
+        statuses = [JobStatus(JOB), JobStatus(JOB)]
+        watchers = []
+        for status in statuses:
+            status.pace = pace
+            watchers += [status.watch(0, 10) for _ in range(250)]
+        for watcher in watchers:
+            await anext(watcher)
+            paces.append(pace.seconds)
+        assert (paces[0], paces[-1]) == (0.002, 1.0)
+        for watcher in watchers:
+            await watcher.aclose()
+        assert pace.seconds == 0
 
     asyncio.run(run())

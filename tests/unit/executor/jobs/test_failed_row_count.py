@@ -140,6 +140,8 @@ def test_a_job_that_is_taken_over_goes_on_counting():
     assert (metrics.rows_failed, metrics.rows_failed_before) == (5, 3)
     metrics.outcome(outcome("u", f0=2))
     assert (metrics.budget_failed, metrics.budget_rows) == (7, 97)
+    now = metrics.progress()
+    assert (now.rows_planned, now.rows_checkpointed) == (97, 57)
 
 
 def test_a_refresh_that_is_taken_over_goes_on_counting():

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.domain.job import Progress
+from core.domain.plan import Plan
 from core.domain.ranges import RowRange, total
 from core.domain.work import FragmentResult, ProgressReport, Timings, UnitOutcome, WorkUnit
 from executor.jobs.job_metrics import JobMetrics
 from executor.scheduling.reassigned import ReassignedUnits
 from executor.scheduling.work_queue import WorkQueue
+from tests.unit.executor.manager_helpers import HEADER, TASK
 from tests.unit.executor.scheduling.test_work_queue import task
+
+TIMINGS = Timings(udf=1.0)
+COUNTS = [
+    name for name in Progress.__dataclass_fields__ if name.startswith(("rows_", "fragments_", "commits", "spark_"))
+]
+COUNTS.remove("rows_per_second")
 
 
 class PlainSums:
@@ -82,3 +92,60 @@ def test_setting_a_function_up_is_an_account_of_its_own():
     progress = metrics.progress()
     assert (progress.udf_seconds, progress.load_seconds, progress.bottleneck) == (1.0, 30.0, "load")
     assert metrics.seconds_per_row == 0.125
+
+
+def planned(metrics: JobMetrics, *, left: int, reused: int, where: str = "") -> JobMetrics:
+    """What knows the plan of a table of 100 rows."""
+    header = replace(HEADER, rows_total=100, rows_reused=reused, rows_to_compute=left, where=where)
+    metrics.planned(Plan(header, (TASK,)), 0.0)
+    return metrics
+
+
+def test_rows_that_a_filter_left_out_are_not_committed():
+    metrics = planned(JobMetrics(), left=100, reused=0, where="x > 3")
+    metrics.staged(0, 12, 1, rows_skipped=8)
+    metrics.staged(1, 20, 0)
+    now = metrics.progress()
+    assert (now.rows_ready_to_commit, now.rows_committed, now.rows_skipped) == (32, 0, 0)
+    metrics.rejected(0)
+    metrics.staged(0, 15, 1, rows_skipped=5)
+    metrics.committed(0)
+    metrics.committed(1)
+    now = metrics.progress()
+    assert (now.rows_ready_to_commit, now.rows_committed, now.rows_skipped) == (0, 35, 5)
+
+
+def test_no_count_falls_when_another_executor_goes_on():
+    before = planned(JobMetrics(), left=90, reused=10)
+    before.outcome(UnitOutcome("u1", (FragmentResult(0, rows_evaluated=60, rows_computed=58),), timings=TIMINGS))
+    before.staged(0, 20, 0)
+    before.committed(0)
+    paused = before.progress()
+    after = JobMetrics()
+    after.go_on(paused)
+    planned(after, left=30, reused=70)
+    now = after.progress()
+    assert {name for name in COUNTS if getattr(now, name) != getattr(paused, name)} == {"fragments_planned"}
+    assert now.fragments_planned == 1 + 1, "one was committed, and one is left"
+    assert now.udf_seconds == 1.0
+    after.outcome(UnitOutcome("u2", (FragmentResult(1, rows_evaluated=30, rows_computed=30),)))
+    now = after.progress()
+    assert (now.rows_planned, now.rows_checkpointed, now.rows_evaluated, now.rows_computed) == (90, 90, 90, 88)
+
+
+def test_with_a_filter_only_what_was_said_to_be_safe_counts_on():
+    """Of 90 rows at the most the filter let fewer through: how many were left out is not known."""
+    metrics = JobMetrics()
+    metrics.go_on(Progress(rows_total=100, rows_reused=10, rows_planned=90, rows_checkpointed=20))
+    now = planned(metrics, left=30, reused=70, where="x > 3").progress()
+    assert (now.rows_planned, now.rows_reused, now.rows_checkpointed) == (50, 50, 20)
+
+
+def test_after_a_migration_the_rows_are_those_of_the_plan_that_found_it():
+    metrics = JobMetrics()
+    metrics.go_on(Progress(rows_total=100, rows_planned=100, rows_checkpointed=50))
+    planned(metrics, left=80, reused=20)
+    header = replace(HEADER, rows_total=100, rows_reused=60, rows_to_compute=40)
+    metrics.migrated(Plan(header, (TASK,)))
+    now = metrics.progress()
+    assert (now.rows_planned, now.rows_reused, now.rows_checkpointed) == (100, 0, 60)

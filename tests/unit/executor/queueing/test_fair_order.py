@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -129,7 +130,12 @@ def test_it_is_the_order_that_its_rule_describes(data):
     assert {caller: order.waiting_of(caller) for caller in CALLERS} == {
         caller: sum(one.caller == caller for one in plain.waiting) for caller in CALLERS
     }
-    assert order.places() == played(plain), "places are those of the turns to come"
+    assert places(order) == played(plain), "places are those of the turns to come"
+
+
+def places(order: FairOrder) -> list[str]:
+    """The jobs that wait in the order of their turns, where nothing is known of any."""
+    return [job_id for job_id, _ in order.turns_to_come(lambda _: None)]
 
 
 def played(plain: PlainOrder) -> list[str]:
@@ -197,7 +203,7 @@ def test_nobody_waits_for_all_jobs_of_somebody_else():
     started = order.start()
     assert started is not None
     assert started.job_id == "job-6", "the highest priority comes first, whoever asks"
-    assert order.places() == ["job-5", "job-0", "job-4", "job-1", "job-2", "job-3"]
+    assert places(order) == ["job-5", "job-0", "job-4", "job-1", "job-2", "job-3"]
 
 
 def test_who_comes_again_and_again_does_not_come_before_who_waits():
@@ -218,10 +224,22 @@ def test_a_job_expects_its_turn_when_those_before_it_are_likely_to_be_done():
     for number in range(6):
         order.join(job(number))
         order.start()
-    assert order.places() == ["job-2", "job-3", "job-4", "job-5"]
-    expected = {"job-2": 4.0, "job-3": 7.0, "job-4": 10.0, "job-5": 11.0}
-    assert order.seconds_until_turns(duration) == expected
+    assert places(order) == ["job-2", "job-3", "job-4", "job-5"]
+    assert order.turns_to_come(duration) == [("job-2", 4.0), ("job-3", 7.0), ("job-4", 10.0), ("job-5", 11.0)]
     known["job-0"] = None
-    assert order.seconds_until_turns(duration) == {"job-2": 4.0, "job-3": 7.0}, "nobody knows when job-3 ends"
+    never = math.inf
+    expected = [("job-2", 4.0), ("job-3", 7.0), ("job-4", never), ("job-5", never)]
+    assert order.turns_to_come(duration) == expected, "nobody knows when job-3 ends"
     known["job-1"] = None
-    assert order.seconds_until_turns(duration) == {}
+    assert [seconds for _, seconds in order.turns_to_come(duration)] == [never] * 4
+
+
+def test_who_expects_an_earlier_turn_has_a_place_before():
+    """The older job waits for one of its own database, which takes long."""
+    order = FairOrder(TurnLimits(running=2, per_database=1))
+    known = {"job-0": 3600.0, "job-1": 10.0, "job-2": 5.0, "job-3": 5.0}
+    for number, database in enumerate(["lake", "shop", "lake", "shop"]):
+        order.join(job(number, database))
+        order.start()
+    assert places(order) == ["job-2", "job-3"]
+    assert order.turns_to_come(lambda one: known[one.job_id]) == [("job-3", 10.0), ("job-2", 3600.0)]

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from core.rpc.status import from_status, to_status
 from executor.history.job_history import JobHistory
 from executor.job_manager.registered_limits import RegisteredLimits, follow
 from executor.jobs.job_attributes import JobAttributes
+from executor.queueing import job_queue
 from executor.queueing.fair_order import QueuedJob, TurnLimits
 from executor.queueing.job_queue import JobQueue
 from tests.unit.executor.manager_helpers import UDF, Executor, with_executor
@@ -32,12 +34,16 @@ async def create(executor: Executor, initiator: str = "", database: str = "") ->
     return await executor.jobs.create(spec, "", attributes=JobAttributes(initiator=initiator))
 
 
-async def until(executor: Executor, job_id: str, wanted: Callable[[Job], bool]) -> Job:
+async def until(executor: Executor, job_id: str, wanted: Callable[[Job], bool], database: str = "") -> Job:
     """The job as a watcher sees it once it is so."""
-    async for _, job, _ in executor.jobs.watch(executor.database, job_id, 0, 10.0):
+    async for _, job, *_ in executor.jobs.watch(database or executor.database, job_id, 0, 10.0):
         if wanted(job):
             return job
     raise AssertionError("it ended otherwise")
+
+
+def is_running(job: Job) -> bool:
+    return job.state is JobState.RUNNING
 
 
 def ended(job: Job) -> bool:
@@ -54,7 +60,7 @@ def test_of_many_jobs_that_come_together_no_more_run_than_may_and_all_have_their
         assert sorted(job.queue_position for job in jobs) == [0, 0, *range(1, 19)]
         order = [job.job_id for job in sorted(jobs, key=lambda job: (job.queue_position, job.created_at))]
         for n, job_id in enumerate(order):
-            await until(executor, job_id, lambda job: job.state is JobState.RUNNING)
+            await until(executor, job_id, is_running)
             running = Counter(job.state for job in await executor.jobs.list_jobs(executor.database))
             assert running[JobState.RUNNING] <= 2
             assert running[JobState.PENDING] + running[JobState.PLANNING] + running[JobState.RUNNING] == 20 - n
@@ -76,12 +82,15 @@ def test_databases_and_callers_take_turns_as_their_places_say(tmp_path):
         order = [*loop[:2], shop, loop[2], ann, *loop[3:]]
         places = [(await executor.jobs.get(job.request.database, job.job_id)).queue_position for job in order]
         assert places == [0, 0, 1, 2, 3, 4, 5]
-        for n, job in enumerate(order):
-            async for _, seen, _ in executor.jobs.watch(job.request.database, job.job_id, 0, 10.0):
-                if seen.state is JobState.RUNNING:
-                    break
-            await executor.jobs.cancel(job.request.database, job.job_id)
-            assert executor.spark.started[: n + 1] == [job.job_id for job in order[: n + 1]]
+        for job in order[:2]:
+            await until(executor, job.job_id, is_running)
+        for n, over in enumerate(order[:-2]):
+            await executor.jobs.cancel(over.request.database, over.job_id)
+            running, *later = order[n + 2 :]
+            # not by what Spark was told: of two jobs that begin together either may be first
+            await until(executor, running.job_id, is_running, running.request.database)
+            waiting = [(await executor.jobs.get(job.request.database, job.job_id)).queue_position for job in later]
+            assert waiting == list(range(1, len(later) + 1))
 
     with_executor(tmp_path, work, MOST)
 
@@ -109,9 +118,9 @@ def test_jobs_beyond_a_limit_of_their_database_or_caller_wait_while_others_run(t
         assert [job.state for job in nobody] == [JobState.RUNNING, JobState.PENDING]
         assert sorted(executor.spark.started) == sorted(job.job_id for job in (ann[0], bob, dan, nobody[0]))
         await executor.jobs.cancel(executor.database, bob.job_id)
-        await until(executor, cat.job_id, lambda job: job.state is JobState.RUNNING)
+        await until(executor, cat.job_id, is_running)
         await executor.jobs.cancel(executor.database, ann[0].job_id)
-        await until(executor, ann[1].job_id, lambda job: job.state is JobState.RUNNING)
+        await until(executor, ann[1].job_id, is_running)
         assert (await create(executor, "ann", other)).state is JobState.PENDING, "there is room in the queue again"
 
     with_executor(tmp_path, work, Settings(executor=limits))
@@ -227,7 +236,7 @@ def test_a_job_that_was_accepted_waits_for_a_planner_that_has_too_much_to_do(tmp
         await executor.jobs.cancel(executor.database, jobs[0].job_id)
         await executor.planner.asked.wait()
         executor.planner.error = None
-        await until(executor, jobs[2].job_id, lambda job: job.state is JobState.RUNNING)
+        await until(executor, jobs[2].job_id, is_running)
 
     with_executor(tmp_path, work, MOST)
 
@@ -245,6 +254,31 @@ def test_whoever_was_accepted_first_is_first_also_where_it_joins_late():
         queue.close()
         queue.leave("early")
         assert not turns["late"].done()
+
+    asyncio.run(scenario())
+
+
+def test_what_jobs_are_told_of_their_turns_fits_together_at_any_time(monkeypatch):
+    """What is overdue is expected soon, and not in the past; who has an earlier place does not have a later time."""
+    clock = SimpleNamespace(now=1000.25)
+    monkeypatch.setattr(job_queue, "time", SimpleNamespace(time=lambda: clock.now))
+
+    async def scenario() -> None:
+        took = {"a": 0.5, "b": 30.0, "c": 4.0}
+        queue = JobQueue(TurnLimits(running=2, per_database=1), 10, duration=lambda job: took.get(job.job_id))
+        for number, (name, database) in enumerate(zip("abcdef", "xyxyxy", strict=True)):
+            queue.join(QueuedJob(job_id=name, accepted_at=float(number), database=database))
+        for seconds in (0.0, 0.3, 0.9, 1.6, 2.0, 40.0):
+            clock.now = 1000.25 + seconds
+            told = {name: queue.expected(name) for name in "cdef"}
+            assert sorted(place for place, _ in told.values()) == [1, 2, 3, 4]
+            starts = [start for _, start in sorted(told.values())]
+            known = [start for start in starts if start]
+            assert known == sorted(known) == starts[: len(known)]
+            assert min(known) >= clock.now
+        queue.leave("b")
+        assert queue.expected("d") == (0, 0.0)
+        assert {queue.expected(name)[0] for name in "cef"} == {1, 2, 3}
 
     asyncio.run(scenario())
 
@@ -291,7 +325,7 @@ def test_a_registered_database_has_limits_of_its_own(tmp_path):
         assert [job.state for job in others] == [JobState.RUNNING, JobState.PENDING], "the setting holds elsewhere"
         kept.limits = DatabaseLimits(3, None)
         await said()
-        await until(executor, made[2].job_id, lambda job: job.state is JobState.RUNNING)
+        await until(executor, made[2].job_id, is_running)
         assert (await create(executor)).state is JobState.PENDING
 
     with_executor(tmp_path, work, settings)

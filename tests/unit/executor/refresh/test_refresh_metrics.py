@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from core.domain.job import Progress
 from core.domain.work import FragmentResult, UnitOutcome
 from executor.jobs.job_metrics import JobMetrics
 from executor.refresh.refresh_metrics import RefreshMetrics
 
 
-def part(metrics: RefreshMetrics, rows: int, left: int) -> JobMetrics:
-    """A backfill of a scratch table of so many rows, of which some are left to compute."""
+def part(metrics: RefreshMetrics, rows: int, left: int, column: str = "", scratch: str = "scratch table") -> JobMetrics:
+    """A backfill of a scratch table of so many rows, of which some are left to compute; of another column each time."""
     made = JobMetrics()
     made.rows_total, made.rows_planned = rows, left
-    metrics.begin(made, f"scratch table/{len(metrics._parts)}")
+    metrics.begin(made, f"{scratch}/{column or len(metrics._parts)}")
     return made
 
 
@@ -68,10 +69,24 @@ def test_rows_of_the_next_step_are_added_to_those_that_are_committed():
 def test_what_was_given_up_is_not_planned_twice():
     metrics = RefreshMetrics()
     metrics.expect(100, 1)
-    compute(part(metrics, 100, 100), 80)
+    compute(part(metrics, 100, 100, "c"), 80)
     metrics.expect(100, 1)
-    part(metrics, 100, 20)
+    assert seen(metrics) == (100, 80, 0, 80), "nor does it begin at nothing, before its backfill has a plan again"
+    part(metrics, 100, 20, "c")
     assert seen(metrics) == (100, 80, 0, 80)
+    metrics.expect(100, 1)
+    part(metrics, 100, 100, "c", scratch="another")
+    assert seen(metrics) == (100, 0, 0, 80), "its values are of no use any more"
+
+
+def test_who_takes_a_refresh_over_goes_on_counting():
+    metrics = RefreshMetrics()
+    metrics.go_on(Progress(rows_planned=100, rows_checkpointed=90, rows_committed=60, rows_evaluated=90, commits=2))
+    metrics.expect(40, 1)
+    part(metrics, 100, 10)
+    assert seen(metrics) == (100, 90, 60, 90)
+    metrics.rows_committed = 40
+    assert seen(metrics) == (100, 100, 100, 90)
 
 
 def test_time_left_is_unknown_while_functions_wait_for_their_turn():

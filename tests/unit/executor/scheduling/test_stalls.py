@@ -20,9 +20,9 @@ def unit(name: str = "u1") -> WorkUnit:
 class Watched:
     """One watch, and the checks that it makes."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_remote: bool = False) -> None:
         self.crashes = CrashTracker()
-        self.watch = WorkerWatch(CHECKS, SECONDS, self.crashes)
+        self.watch = WorkerWatch(CHECKS, SECONDS, self.crashes, is_remote=is_remote)
 
     def checks(self, count: int, others: dict[str, object] | None = None, *, alive: str = "") -> list[Stall]:
         """News of so many checks; `alive`: a unit whose worker says before each that it lives."""
@@ -55,7 +55,15 @@ def test_the_rows_that_the_function_was_called_with_are_named():
     (stall,) = watched.checks(CHECKS + 1, alive="u1")
     assert (stall.fragment_id, stall.rows) == (3, RowRange(12, 13))
     assert "since the function was called with rows 12 to 12 of fragment 3" in stall.message
-    assert "timeout" in stall.message
+    assert stall.message.endswith("; give the function a timeout to end such calls")
+
+
+def test_a_worker_may_wait_for_a_function_server():
+    watched = Watched(is_remote=True)
+    watched.watch.took("worker 1", unit(), heartbeats=True)
+    watched.crashes.heard("u1", InFlightRows(3, (RowRange(12, 13),)))
+    (stall,) = watched.checks(CHECKS + 1, alive="u1")
+    assert "where it waits for a function server, the job goes on once one can be reached" in stall.message
 
 
 def test_what_moves_in_time_is_no_stall():

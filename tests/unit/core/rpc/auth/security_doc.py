@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.rpc.auth.requirements import described
+from core.rpc.flight_calls import FLIGHT
 from tests.unit.core.rpc.auth.every_method import methods
 
 DOCUMENT = Path(__file__).resolve().parents[5] / "docs" / "security.md"
@@ -12,9 +13,10 @@ BEGIN, END = "<!-- made by tests/unit/core/rpc/auth/security_doc.py -->", "<!-- 
 
 
 def table() -> str:
-    """Every RPC with what it asks of its caller; those of the public contract first."""
+    """Every RPC with what it asks of its caller; those that only services call come last."""
     rows = ["| RPC | role | and the right `code` |", "|---|---|---|"]
-    for method in sorted(methods(), key=lambda m: m.full_name.startswith("leman.internal.")):
+    internal = "leman.internal."
+    for method in sorted((*methods(), *FLIGHT.methods), key=lambda m: m.full_name.startswith(internal)):
         asked = described(method)
         where = " or ".join(f"`{'.'.join(path)}`" for path in asked.code_where)
         code = "yes" if asked.code else f"where {where} is set" if where else ""

@@ -1,0 +1,1 @@
+"""Runs the cases of tests/conformance/cases with the public surface of `leman`."""

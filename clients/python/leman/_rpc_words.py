@@ -1,0 +1,24 @@
+"""Calls that a service's message names, as users of this client know them."""
+
+from __future__ import annotations
+
+import re
+
+#: RPCs that a method stands for; others are told as they are.
+METHODS = {
+    "CatalogService.AddColumns": "Table.add_columns()",
+    "CatalogService.AlterColumns": "Table.alter_columns()",
+    "CatalogService.AlterMaterializedView": "View.alter_columns()",
+    "CommitService.CollectGarbage": "Table.collect_checkpoints()",
+    "CommitService.ListCommits": "Table.commits()",
+    "CommitService.VerifyDatabase": "`leman verify`",
+    "JobService.ListJobErrors": "Table.get_errors()",
+    "JobService.ListJobs": "Database.jobs()",
+    "TableService.CreateTable": "Database.create_table()",
+}
+_RPC = re.compile("|".join(re.escape(name) for name in sorted(METHODS, key=len, reverse=True)))
+
+
+def translate(message: str) -> str:
+    """A service's message with this client's methods in the place of its calls."""
+    return _RPC.sub(lambda found: METHODS[found[0]], message)

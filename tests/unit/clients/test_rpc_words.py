@@ -1,0 +1,27 @@
+"""What a service calls by its RPC, a user of the SDK is told by the method that makes the call."""
+
+from __future__ import annotations
+
+from google.rpc import code_pb2, status_pb2
+
+import leman
+from core.rpc.routes import public_services
+from leman._rpc_words import METHODS
+from leman._status import from_status
+
+CALLS = {f"{service.name}.{method.name}" for service in public_services().values() for method in service.methods}
+
+
+def test_messages_name_methods_of_the_sdk():
+    message = "Add it with CatalogService.AddColumns. CatalogService.GetUdf knows; JobService.ListJobErrors tells"
+    status = status_pb2.Status(code=code_pb2.NOT_FOUND, message=message)
+    told = "Add it with Table.add_columns(). CatalogService.GetUdf knows; Table.get_errors() tells"
+    assert str(from_status(status)) == told
+
+
+def test_both_are_there():
+    for call, method in METHODS.items():
+        assert call in CALLS
+        if not method.startswith("`"):
+            owner, _, name = method.removesuffix("()").partition(".")
+            assert callable(getattr(getattr(leman, owner), name))

@@ -1,0 +1,29 @@
+"""Tokens that stay, and sources of tokens."""
+
+from __future__ import annotations
+
+import pytest
+
+from leman._token import Token
+from leman.errors import InvalidArgument
+
+
+def test_a_text_stays():
+    token = Token("t")
+    assert token() == "t"
+    assert not token.renew()
+    assert Token(None)() == ""
+
+
+def test_a_source_is_asked_when_a_token_is_needed_and_when_it_is_refused():
+    given = iter(["first", "second"])
+    token = Token(lambda: next(given))
+    assert token() == token() == "first"
+    assert token.renew()
+    assert token() == "second"
+
+
+@pytest.mark.parametrize("wrong", [7, lambda: None])
+def test_what_gives_no_token_is_refused(wrong):
+    with pytest.raises(InvalidArgument, match="token"):
+        Token(wrong)()
