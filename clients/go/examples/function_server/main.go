@@ -1,0 +1,102 @@
+// Command function_server serves a few functions, as docs/remote_functions.md describes: the suite, and the benchmark of
+// remote functions, call them. It prints one line, {"port": n}, and ends with SIGTERM.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"leman.dev/go/functions"
+)
+
+func main() {
+	port := flag.Int("port", 7815, "where to listen; 0: at any free port")
+	token := flag.String("token", "", "what callers have to show; empty: nothing")
+	cert := flag.String("cert", "", "a certificate (PEM), to serve over TLS")
+	key := flag.String("key", "", "the certificate's key (PEM)")
+	version := flag.String("version", "", "the version of the functions; empty: the binary's")
+	flag.Parse()
+
+	var options []functions.Option
+	if *token != "" {
+		options = append(options, functions.WithToken(*token))
+	}
+	if *cert != "" {
+		options = append(options, functions.WithTLS(functions.TLSFiles{Cert: *cert, Key: *key}))
+	}
+	server := functions.New(options...)
+	add(server, functions.Version(*version))
+
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", *port))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("{\"port\": %d}\n", listener.Addr().(*net.TCPAddr).Port)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := server.ServeOn(ctx, listener); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func add(server *functions.Server, version functions.FunctionOption) {
+	whole := []arrow.Field{{Name: "x", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}
+	server.Add("double", whole, arrow.PrimitiveTypes.Int64, double, version, functions.Description("Twice the number"))
+	functions.AddScalar(server, "upper", "text", upper, version)
+	functions.AddScalar(server, "fail_on", "x", failOn, version)
+	functions.AddScalar(server, "slow", "milliseconds", slow, version)
+	functions.AddScalar(server, "die", "x", die, version)
+}
+
+// double is given a batch at a time.
+func double(_ context.Context, batch arrow.RecordBatch) (arrow.Array, error) {
+	given := batch.Column(0).(*array.Int64)
+	values := array.NewInt64Builder(memory.DefaultAllocator)
+	defer values.Release()
+	values.Reserve(given.Len())
+	for i := range given.Len() {
+		if given.IsNull(i) {
+			values.AppendNull()
+		} else {
+			values.UnsafeAppend(2 * given.Value(i))
+		}
+	}
+	return values.NewArray(), nil
+}
+
+func upper(_ context.Context, text string) (string, error) { return strings.ToUpper(text), nil }
+
+func failOn(_ context.Context, x int64) (int64, error) {
+	if x < 0 {
+		return 0, &functions.Error{Type: "ValueError", Message: fmt.Sprintf("%d is negative", x)}
+	}
+	return x, nil
+}
+
+func slow(ctx context.Context, milliseconds int64) (int64, error) {
+	select {
+	case <-time.After(time.Duration(milliseconds) * time.Millisecond):
+		return milliseconds, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func die(_ context.Context, x int64) (int64, error) {
+	if x == 666 {
+		os.Exit(1)
+	}
+	return x, nil
+}

@@ -1,0 +1,142 @@
+package functions
+
+import (
+	"context"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Option changes how a [Server] serves.
+type Option func(*settings)
+
+type settings struct {
+	allows func(ctx context.Context, token string) bool // nil: anybody
+	tls    *TLSFiles
+	grace  time.Duration
+	wrong  error
+}
+
+// WithToken serves callers that show this token, and refuses all others.
+func WithToken(token string) Option {
+	return func(s *settings) {
+		if token == "" {
+			s.wrong = errors.New("functions: the token is empty: set it, or leave WithToken out and listen at 127.0.0.1")
+		}
+		s.allows = func(_ context.Context, shown string) bool {
+			return subtle.ConstantTimeCompare([]byte(shown), []byte(token)) == 1
+		}
+	}
+}
+
+// WithTokenCheck serves callers whose token a function allows; it is given "" for one that shows none. It is called by
+// several goroutines at once.
+func WithTokenCheck(allows func(ctx context.Context, token string) bool) Option {
+	return func(s *settings) { s.allows = allows }
+}
+
+// TLSFiles names PEM files. Cert and Key are read anew for each connection, so that both may be renewed in place.
+type TLSFiles struct {
+	// Cert and Key are the certificate of the server.
+	Cert, Key string
+	// ClientCA has the certificates to check those of callers with, which must then show one; empty: they need none.
+	ClientCA string
+}
+
+// WithTLS serves over TLS, and with ClientCA over mTLS.
+func WithTLS(files TLSFiles) Option {
+	return func(s *settings) { s.tls = &files }
+}
+
+// WithGrace sets how long a batch that is being computed holds up the end of [Server.Serve]: half a minute, unless it is
+// set. The context of its function is cancelled then.
+func WithGrace(grace time.Duration) Option {
+	return func(s *settings) { s.grace = grace }
+}
+
+func (s *settings) serverOptions() ([]grpc.ServerOption, error) {
+	if s.wrong != nil {
+		return nil, s.wrong
+	}
+	options := []grpc.ServerOption{grpc.UnaryInterceptor(s.checkCall), grpc.StreamInterceptor(s.checkStream)}
+	if s.tls == nil {
+		return options, nil
+	}
+	config, err := s.tls.config()
+	if err != nil {
+		return nil, fmt.Errorf("functions: %w", err)
+	}
+	return append(options, grpc.Creds(credentials.NewTLS(config))), nil
+}
+
+func (s *settings) checkCall(
+	ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (any, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	return handle(ctx, request)
+}
+
+func (s *settings) checkStream(
+	service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) error {
+	if err := s.check(stream.Context()); err != nil {
+		return err
+	}
+	return handle(service, stream)
+}
+
+func (s *settings) check(ctx context.Context) error {
+	if s.allows == nil {
+		return nil
+	}
+	shown := strings.Join(metadata.ValueFromIncomingContext(ctx, "authorization"), ",")
+	scheme, token, _ := strings.Cut(shown, " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		token = ""
+	}
+	if !s.allows(ctx, token) {
+		return status.Error(codes.Unauthenticated, "this function server takes calls with its token only: send the"+
+			" header authorization: Bearer TOKEN")
+	}
+	return nil
+}
+
+func (f *TLSFiles) config() (*tls.Config, error) {
+	if _, err := f.pair(nil); err != nil {
+		return nil, err
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.pair}
+	if f.ClientCA == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(f.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("the certificates to check callers with cannot be read: %w", err)
+	}
+	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !config.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate in PEM", f.ClientCA)
+	}
+	return config, nil
+}
+
+func (f *TLSFiles) pair(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of the server cannot be read: %w", err)
+	}
+	return &pair, nil
+}

@@ -1,0 +1,194 @@
+package leman
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/util"
+	"google.golang.org/grpc/codes"
+
+	lemanv1 "leman.dev/go/leman/v1"
+)
+
+const (
+	appendPiece = 1 << 20
+	appendBatch = 16 << 20
+)
+
+// Source is where rows come from. It is made by [Batches], [Reader] and [Reopened].
+type Source struct {
+	open func() (array.RecordReader, error)
+}
+
+// Batches are rows in memory; they are sent again where the services went away.
+func Batches(schema *arrow.Schema, batches ...arrow.RecordBatch) Source {
+	return Source{func() (array.RecordReader, error) { return array.NewRecordReader(schema, batches) }}
+}
+
+// Reopened are rows that open gives anew each time: they are sent again where the services went away.
+func Reopened(open func() (array.RecordReader, error)) Source { return Source{open} }
+
+var errSpent = errors.New("what the reader gave is gone")
+
+// Reader are the rows of a reader, which is released in the end. What it gave is gone: where the services go away, the
+// rows are not sent again, and the call fails.
+func Reader(reader array.RecordReader) Source {
+	spent := false
+	return Source{func() (array.RecordReader, error) {
+		if spent {
+			return nil, errSpent
+		}
+		spent = true
+		return reader, nil
+	}}
+}
+
+// startingWith has the first attempt take a reader that is open already.
+func (s Source) startingWith(first array.RecordReader) Source {
+	return Source{func() (array.RecordReader, error) {
+		if first == nil {
+			return s.open()
+		}
+		opened := first
+		first = nil
+		return opened, nil
+	}}
+}
+
+// AppendOption changes how rows are added.
+type AppendOption func(*lemanv1.AppendRowsHeader)
+
+// MaxRowsPerFragment bounds the rows in a new fragment; 1,048,576, unless it is given.
+func MaxRowsPerFragment(rows int64) AppendOption {
+	return func(header *lemanv1.AppendRowsHeader) { header.MaxRowsPerFragment = rows }
+}
+
+// Appended is what [Table.Append] did.
+type Appended struct {
+	// Version is that of the table in which the rows are.
+	Version int64
+	// Rows is how many there are.
+	Rows int64
+}
+
+// Append adds rows, all of them or none, in one version of the table. Columns that the rows do not have become NULL. It
+// holds a record batch at a time, and no more than 16 MiB of it in the form that is sent.
+func (t *Table) Append(ctx context.Context, rows Source, options ...AppendOption) (Appended, error) {
+	header := &lemanv1.AppendRowsHeader{Table: t.ref(), RequestId: requestID(ctx)}
+	for _, option := range options {
+		option(header)
+	}
+	var answer *lemanv1.AppendRowsResponse
+	err := t.client().upload(ctx, func(ctx context.Context) error {
+		reader, err := rows.open()
+		if err != nil {
+			return err
+		}
+		defer reader.Release()
+		answer, err = t.send(ctx, header, reader)
+		return err
+	})
+	return Appended{answer.GetVersion(), answer.GetRowsAdded()}, err
+}
+
+// upload makes a call that is sent a stream, again and again while the services are away. An error that is none of a
+// call ends it; so does the second attempt at what can be sent once.
+func (c *Client) upload(ctx context.Context, once func(ctx context.Context) error) error {
+	waiting := newPatience(c.patience)
+	var failed *Error
+	for {
+		err := once(ctx)
+		if errors.Is(err, errSpent) && failed != nil {
+			return failed
+		}
+		if err == nil || !errors.As(err, &failed) {
+			return err
+		}
+		stalled := failed.Code == codes.Aborted && failed.Reason == lemanv1.ErrorReason_UPLOAD_STALLED.String()
+		if !c.again(ctx, failed, waiting) && (!stalled || !waiting.wait(ctx, 0)) {
+			return ending(ctx, failed)
+		}
+	}
+}
+
+// send makes one attempt.
+func (t *Table) send(
+	ctx context.Context, header *lemanv1.AppendRowsHeader, reader array.RecordReader,
+) (*lemanv1.AppendRowsResponse, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what was not sent whole changes nothing
+	stream, err := t.client().tables.AppendRows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first := &lemanv1.AppendRowsRequest{Part: &lemanv1.AppendRowsRequest_Header{Header: header}}
+	err = stream.Send(first)
+	if err == nil {
+		err = write(&pieces{stream: stream}, reader)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return stream.CloseAndRecv() // after EOF: what went wrong
+}
+
+// write sends rows as an Arrow IPC stream. io.EOF: the services want no more.
+func write(sink *pieces, reader array.RecordReader) error {
+	writer := ipc.NewWriter(sink, ipc.WithSchema(reader.Schema()))
+	for reader.Next() {
+		batch := reader.RecordBatch()
+		most := max(1, appendBatch*batch.NumRows()/max(1, util.TotalRecordSize(batch)))
+		for at := int64(0); at < batch.NumRows(); at += most {
+			piece := batch.NewSlice(at, min(at+most, batch.NumRows()))
+			err := writer.Write(piece)
+			piece.Release()
+			if err != nil {
+				return errors.Join(sink.err, err)
+			}
+		}
+	}
+	if err := reader.Err(); err != nil {
+		return err
+	}
+	if err := writer.Close(); err != nil {
+		return errors.Join(sink.err, err)
+	}
+	return sink.flush()
+}
+
+// pieces is a writer that sends what is written in messages of a megabyte.
+type pieces struct {
+	stream interface {
+		Send(*lemanv1.AppendRowsRequest) error
+	}
+	held []byte
+	err  error
+}
+
+// Write keeps the bytes until there are enough for a message.
+func (p *pieces) Write(data []byte) (int, error) {
+	for rest := data; len(rest) > 0; {
+		n := min(len(rest), appendPiece-len(p.held))
+		p.held, rest = append(p.held, rest[:n]...), rest[n:]
+		if len(p.held) == appendPiece {
+			if err := p.flush(); err != nil {
+				return len(data) - len(rest), err
+			}
+		}
+	}
+	return len(data), nil
+}
+
+func (p *pieces) flush() error {
+	if len(p.held) == 0 {
+		return nil
+	}
+	part := &lemanv1.AppendRowsRequest_ArrowIpc{ArrowIpc: p.held}
+	p.err = p.stream.Send(&lemanv1.AppendRowsRequest{Part: part})
+	p.held = nil // it is the message's
+	return p.err
+}

@@ -1,0 +1,218 @@
+package leman
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+)
+
+const (
+	authorization   = "authorization"
+	requestIDHeader = "x-request-id"
+	// guardInterval is how often a call that lasts looks whether it is connected.
+	guardInterval = time.Second
+)
+
+var (
+	errAway = errors.New("not connected")
+	// errReplaced ends a call that is better made by way of the endpoint.
+	errReplaced = errors.New("the service itself is not connected")
+)
+
+// Invoke makes a unary call; the generated stubs call it. It is sent again while the services are away, as long as the
+// client's patience and the context last.
+func (c *Client) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+	ctx, cancel := withDeadline(ctx, method)
+	defer cancel()
+	facts := factsOf(method)
+	request = withRequestID(ctx, facts, request)
+	waiting := newPatience(c.patience)
+	for {
+		failed := c.invokeOnce(ctx, method, request, reply, options)
+		if failed == nil {
+			return nil
+		}
+		if !facts.repeatable || !c.again(ctx, failed, waiting) {
+			return ending(ctx, failed)
+		}
+	}
+}
+
+func (c *Client) invokeOnce(ctx context.Context, method string, request, reply any, options []grpc.CallOption) *Error {
+	ctx, id, token, err := c.outgoing(ctx)
+	if err != nil {
+		return asError(method, id, err)
+	}
+	conn, replaceable := c.conn(method)
+	guarded, stop := c.guard(ctx, conn, replaceable)
+	defer stop()
+	if err := conn.Invoke(guarded, method, request, reply, options...); err != nil {
+		failed := c.explain(guarded, method, id, err)
+		failed.token = token
+		return failed
+	}
+	return nil
+}
+
+// again returns true when a call is worth another attempt, after a pause where one is needed.
+func (c *Client) again(ctx context.Context, failed *Error, waiting *patience) bool {
+	if failed.Code == codes.Unauthenticated && failed.token != "" && !waiting.renewed {
+		waiting.renewed = true
+		return c.tokens.renew(ctx, failed.token)
+	}
+	if c.closed.Load() || errors.Is(failed.cause, errAway) || !passing(ctx, failed) {
+		return false
+	}
+	c.logger.DebugContext(ctx, "leman: sending a call again", "method", failed.Method, "error", failed.Message)
+	return waiting.wait(ctx, failed.RetryDelay)
+}
+
+// ending gives the error of a call that is not made again: that of its context, where somebody cancelled it meanwhile.
+func ending(ctx context.Context, failed *Error) *Error {
+	if !errors.Is(ctx.Err(), context.Canceled) || failed.Code == codes.Canceled {
+		return failed
+	}
+	return asError(failed.Method, failed.RequestID, ctx.Err())
+}
+
+// outgoing adds what each call carries, the token and an id, to the metadata that its caller gave.
+func (c *Client) outgoing(ctx context.Context) (_ context.Context, id, token string, _ error) {
+	given, _ := metadata.FromOutgoingContext(ctx)
+	carried := given.Copy()
+	if carried == nil {
+		carried = metadata.MD{}
+	}
+	if found := carried.Get(requestIDHeader); len(found) > 0 {
+		id = found[0]
+	} else {
+		id = rand.Text()
+		carried.Set(requestIDHeader, id)
+	}
+	if len(carried.Get(authorization)) == 0 {
+		var err error
+		if token, err = c.tokens.get(ctx); err != nil {
+			return ctx, id, "", err
+		}
+		if token != "" {
+			carried.Set(authorization, "Bearer "+token)
+		}
+	}
+	return metadata.NewOutgoingContext(ctx, carried), id, token, nil
+}
+
+// guard ends a call that has not been connected for as long as the client is patient, or at once where the endpoint can
+// take the connection's place: the policy has calls wait for a connection until their deadline.
+func (c *Client) guard(
+	ctx context.Context, conn *grpc.ClientConn, replaceable bool,
+) (context.Context, context.CancelFunc) {
+	limit, why := max(c.patience, guardInterval), errAway
+	if replaceable {
+		limit, why = 0, errReplaced
+	}
+	guarded, cancel := context.WithCancelCause(ctx)
+	connected := time.Now()
+	var lock sync.Mutex
+	var timer *time.Timer
+	look := func() {
+		lock.Lock()
+		defer lock.Unlock()
+		if conn.GetState() == connectivity.Ready {
+			connected = time.Now()
+		} else if time.Since(connected) > limit {
+			cancel(why)
+		}
+		if guarded.Err() == nil {
+			timer.Reset(guardInterval)
+		}
+	}
+	lock.Lock()
+	timer = time.AfterFunc(guardInterval, look)
+	lock.Unlock()
+	return guarded, func() {
+		cancel(nil)
+		timer.Stop()
+	}
+}
+
+// explain gives the error that a guarded call ended with.
+func (c *Client) explain(guarded context.Context, method, id string, err error) *Error {
+	failed := asError(method, id, err)
+	switch {
+	case c.closed.Load():
+		return &Error{Code: codes.Canceled, Reason: ReasonClosed, Message: "the client was closed", Method: method, cause: err}
+	case errors.Is(context.Cause(guarded), errReplaced):
+		return &Error{Code: codes.Unavailable, Message: errReplaced.Error(), Method: method, RequestID: id, cause: err}
+	case errors.Is(context.Cause(guarded), errAway):
+		message := "the services cannot be reached: " + failed.Message
+		return &Error{Code: codes.Unavailable, Message: message, Method: method, RequestID: id, cause: errors.Join(errAway, err)}
+	}
+	return failed
+}
+
+// NewStream opens a stream; the generated stubs call it. A stream is opened once, and goes on by itself only in the
+// methods of this package; a token that is refused is not renewed for it, but for the one that is opened next.
+func (c *Client) NewStream(
+	ctx context.Context, description *grpc.StreamDesc, method string, options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	ctx, id, token, err := c.outgoing(ctx)
+	if err != nil {
+		return nil, asError(method, id, err)
+	}
+	conn, replaceable := c.conn(method)
+	guarded, stop := c.guard(ctx, conn, replaceable)
+	opened, err := conn.NewStream(guarded, description, method, options...)
+	stream := &clientStream{ClientStream: opened, client: c, guarded: guarded, stop: stop}
+	stream.method, stream.id, stream.token, stream.answers = method, id, token, description.ServerStreams
+	if err != nil {
+		return nil, stream.failed(err)
+	}
+	return stream, nil
+}
+
+// clientStream gives errors of this package, and holds nothing once it has ended.
+type clientStream struct {
+	grpc.ClientStream
+	client            *Client
+	guarded           context.Context
+	stop              context.CancelFunc
+	method, id, token string
+	answers           bool // whether more than one answer may come
+}
+
+// SendMsg sends a message.
+func (s *clientStream) SendMsg(message any) error {
+	err := s.ClientStream.SendMsg(message)
+	if err == nil || errors.Is(err, io.EOF) { // EOF: RecvMsg tells what happened
+		return err
+	}
+	return s.failed(err)
+}
+
+// RecvMsg takes the next answer; io.EOF after the last one.
+func (s *clientStream) RecvMsg(message any) error {
+	err := s.ClientStream.RecvMsg(message)
+	switch {
+	case err == nil && s.answers:
+		return nil
+	case err == nil || errors.Is(err, io.EOF):
+		s.stop()
+		return err
+	}
+	return s.failed(err)
+}
+
+// failed ends the stream and gives its error. What refused the token will be shown another one next time.
+func (s *clientStream) failed(err error) error {
+	explained := s.client.explain(s.guarded, s.method, s.id, err)
+	s.stop()
+	explained.token = s.token
+	return explained
+}

@@ -1,0 +1,69 @@
+package leman
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	lemanv1 "leman.dev/go/leman/v1"
+)
+
+// servedBy has the gRPC services of each of the services.
+var servedBy = map[string][]string{
+	"planner":            {"leman.v1.CatalogService", "leman.v1.DatabaseService", "leman.v1.PlannerService"},
+	"executor":           {"leman.v1.JobService"},
+	"commit_coordinator": {"leman.v1.CommitService", "leman.v1.TableService"},
+}
+
+// directContact is how long [Connect] waits for the services that the endpoint names.
+const directContact = 2 * time.Second
+
+// discover has services called themselves that answer at the address which the endpoint names for them.
+func (c *Client) discover(ctx context.Context, told *lemanv1.GetInfoResponse, s *settings) {
+	ctx, cancel := context.WithTimeout(ctx, directContact)
+	defer cancel()
+	named := map[string]string{
+		"planner": told.GetPlannerAddress(), "executor": told.GetExecutorAddress(),
+		"commit_coordinator": told.GetCommitCoordinatorAddress(),
+	}
+	delete(named, told.GetService()) // the way that is known works, whatever it calls itself
+	found := make(chan answering, len(named))
+	var all sync.WaitGroup
+	for service, address := range named {
+		all.Go(func() {
+			if conn := c.reach(ctx, service, address, s); conn != nil {
+				found <- answering{service, conn}
+			}
+		})
+	}
+	all.Wait()
+	close(found)
+	for one := range found {
+		for _, name := range servedBy[one.service] {
+			c.direct[name] = one.conn
+		}
+	}
+}
+
+// answering is a service that can be called itself.
+type answering struct {
+	service string
+	conn    *grpc.ClientConn
+}
+
+// reach gives a connection to a service that answers; nil: it cannot be called from here.
+func (c *Client) reach(ctx context.Context, service, address string, s *settings) *grpc.ClientConn {
+	conn, err := dial(address, s)
+	if err != nil {
+		return nil
+	}
+	probe := &Client{endpoint: conn, tokens: c.tokens, patience: c.patience, logger: c.logger}
+	told, err := lemanv1.NewInfoServiceClient(probe).GetInfo(ctx, &lemanv1.GetInfoRequest{})
+	if err != nil || told.GetService() != service {
+		_ = conn.Close()
+		return nil
+	}
+	return conn
+}

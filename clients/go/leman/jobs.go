@@ -1,0 +1,188 @@
+package leman
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	lemanv1 "leman.dev/go/leman/v1"
+)
+
+// JobListOption changes how jobs are listed.
+type JobListOption interface {
+	listJobs(*listSettings)
+}
+
+type oldestFirstOption struct{}
+
+// OldestFirst lists the oldest jobs first.
+func OldestFirst() JobListOption { return oldestFirstOption{} }
+
+func (oldestFirstOption) listJobs(s *listSettings) { s.oldestFirst = true }
+
+// Jobs lists the jobs that a filter lets through, nil: all; newest first, unless [OldestFirst] is given.
+func (d *Database) Jobs(
+	ctx context.Context, filter *lemanv1.JobFilter, options ...JobListOption,
+) iter.Seq2[*lemanv1.Job, error] {
+	var s listSettings
+	for _, option := range options {
+		option.listJobs(&s)
+	}
+	order := lemanv1.JobOrder_JOB_ORDER_NEWEST_FIRST
+	if s.oldestFirst {
+		order = lemanv1.JobOrder_JOB_ORDER_OLDEST_FIRST
+	}
+	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.Job, string, error) {
+		page, err := d.client.jobs.ListJobs(ctx, &lemanv1.ListJobsRequest{
+			Database: d.name, Filter: filter, Order: order, PageSize: s.pageSize, PageToken: token,
+		})
+		if token == "" {
+			d.client.warn(ctx, page.GetWarnings())
+		}
+		return page.GetJobs(), page.GetNextPageToken(), err
+	})
+}
+
+// CancelJobs asks the jobs to stop that a filter lets through and that have not ended; an empty one means all jobs.
+// The answer names those that could not be asked, as another executor runs them.
+func (d *Database) CancelJobs(ctx context.Context, filter *lemanv1.JobFilter) (*lemanv1.CancelJobsResponse, error) {
+	return d.client.jobs.CancelJobs(ctx, &lemanv1.CancelJobsRequest{Database: d.name, Filter: filter})
+}
+
+// Job names a job by its id. Nothing is called.
+func (d *Database) Job(id string) *Job { return &Job{database: d, id: id} }
+
+func (d *Database) createJob(ctx context.Context, request *lemanv1.CreateJobRequest) (*Job, error) {
+	answer, err := d.client.jobs.CreateJob(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return d.Job(answer.GetJob().GetJobId()), nil
+}
+
+// Job is a job of a database. It runs in the services, whatever becomes of this object and its process.
+type Job struct {
+	database *Database
+	id       string
+}
+
+// ID is what the services call it.
+func (j *Job) ID() string { return j.id }
+
+func (j *Job) calls() lemanv1.JobServiceClient { return j.database.client.jobs }
+
+// Get tells how it stands.
+func (j *Job) Get(ctx context.Context) (*lemanv1.Job, error) {
+	answer, err := j.calls().GetJob(ctx, &lemanv1.GetJobRequest{Database: j.database.name, JobId: j.id})
+	return answer.GetJob(), err
+}
+
+// Cancel asks it to stop; what it has finished is kept. It gives the job after that, usually CANCELLING.
+func (j *Job) Cancel(ctx context.Context) (*lemanv1.Job, error) {
+	answer, err := j.calls().CancelJob(ctx, &lemanv1.CancelJobRequest{Database: j.database.name, JobId: j.id})
+	return answer.GetJob(), err
+}
+
+// Pause has it stop for a while, with all that its workers had at hand stored: it stays paused until it is resumed or
+// cancelled, over restarts too. It gives the job after that, usually PAUSING.
+func (j *Job) Pause(ctx context.Context) (*lemanv1.Job, error) {
+	answer, err := j.calls().PauseJob(ctx, &lemanv1.PauseJobRequest{Database: j.database.name, JobId: j.id})
+	return answer.GetJob(), err
+}
+
+// Resume has it go on after [Job.Pause]. It gives the job after that, usually PENDING.
+func (j *Job) Resume(ctx context.Context) (*lemanv1.Job, error) {
+	answer, err := j.calls().ResumeJob(ctx, &lemanv1.ResumeJobRequest{Database: j.database.name, JobId: j.id})
+	return answer.GetJob(), err
+}
+
+// Delete takes it out of the history for good, once it has ended. What it computed stays.
+func (j *Job) Delete(ctx context.Context) error {
+	_, err := j.calls().DeleteJob(ctx, &lemanv1.DeleteJobRequest{Database: j.database.name, JobId: j.id})
+	return err
+}
+
+// SetLabels gives it other labels, all of them.
+func (j *Job) SetLabels(ctx context.Context, labels map[string]string) (*lemanv1.Job, error) {
+	return j.update(ctx, &lemanv1.UpdateJobRequest{Labels: labels}, "labels")
+}
+
+// SetPriority gives it another priority, which counts while it waits for its turn.
+func (j *Job) SetPriority(ctx context.Context, priority int32) (*lemanv1.Job, error) {
+	return j.update(ctx, &lemanv1.UpdateJobRequest{Priority: priority}, "priority")
+}
+
+func (j *Job) update(ctx context.Context, request *lemanv1.UpdateJobRequest, field string) (*lemanv1.Job, error) {
+	request.Database, request.JobId = j.database.name, j.id
+	request.UpdateMask = &fieldmaskpb.FieldMask{Paths: []string{field}}
+	answer, err := j.calls().UpdateJob(ctx, request)
+	return answer.GetJob(), err
+}
+
+// Retry starts a job that calls the function again for the rows of this one's column that are marked as failed, once it
+// has ended.
+func (j *Job) Retry(ctx context.Context, options ...RetryOption) (*Job, error) {
+	request := &lemanv1.RetryJobRequest{Database: j.database.name, JobId: j.id}
+	for _, option := range options {
+		option.retry(request)
+	}
+	answer, err := j.calls().RetryJob(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return j.database.Job(answer.GetJob().GetJobId()), nil
+}
+
+// ErrorListOption changes how failed rows are listed.
+type ErrorListOption interface {
+	listErrors(*lemanv1.ListJobErrorsRequest)
+}
+
+type errorListFunc func(*lemanv1.ListJobErrorsRequest)
+
+func (f errorListFunc) listErrors(request *lemanv1.ListJobErrorsRequest) { f(request) }
+func (n pageSizeOption) listErrors(request *lemanv1.ListJobErrorsRequest) {
+	request.PageSize = int32(n)
+}
+
+// OfColumn lists failed rows of this column only.
+func OfColumn(name string) ErrorListOption {
+	return errorListFunc(func(request *lemanv1.ListJobErrorsRequest) { request.Column = name })
+}
+
+// PlacesOnly lists where failed rows are, and nothing else, but that of all of them: also of a function whose error
+// policy stores no errors.
+func PlacesOnly() ErrorListOption {
+	return errorListFunc(func(request *lemanv1.ListJobErrorsRequest) { request.PlacesOnly = true })
+}
+
+// Errors lists the rows for which the function failed, by address.
+func (j *Job) Errors(ctx context.Context, options ...ErrorListOption) iter.Seq2[*lemanv1.RowError, error] {
+	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.RowError, string, error) {
+		request := &lemanv1.ListJobErrorsRequest{Database: j.database.name, JobId: j.id}
+		for _, option := range options {
+			option.listErrors(request)
+		}
+		request.PageToken = token
+		page, err := j.calls().ListJobErrors(ctx, request)
+		return page.GetErrors(), page.GetNextPageToken(), err
+	})
+}
+
+// WaitFor waits until the job has ended, or the time has passed, and gives the job as it stands then: without a stream,
+// for callers that cannot hold one. Unlike [Job.Wait] it has no error for a job that failed.
+func (j *Job) WaitFor(ctx context.Context, limit time.Duration) (*lemanv1.Job, error) {
+	for end := time.Now().Add(limit); ; {
+		left := max(0, time.Until(end))
+		request := &lemanv1.WaitJobRequest{
+			Database: j.database.name, JobId: j.id, Timeout: durationpb.New(min(left, time.Minute)),
+		}
+		answer, err := j.calls().WaitJob(ctx, request)
+		if err != nil || Terminal(answer.GetJob().GetState()) || time.Until(end) <= 0 {
+			return answer.GetJob(), err
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package leman
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+)
+
+const lakeScheme = "leman-local"
+
+// ConnectLocal opens the database in a folder of this machine, with the services that run for it here (leman up): they
+// say in the folder where they are, and what their token is, and are found again where they were started anew. None is
+// started: the error is UNAVAILABLE where none runs. Close the database's [Database.Client] in the end.
+//
+// Options that say where services are, or what they are shown, have no place here.
+func ConnectLocal(ctx context.Context, folder string, options ...Option) (*Database, error) {
+	s := &settings{patience: defaultPatience, contact: firstContact, logger: slog.Default()}
+	for _, option := range options {
+		option(s)
+	}
+	if s.tokens != nil || s.tls != nil || s.services != (ServiceAddresses{}) || s.direct {
+		return nil, invalid("options", "services of a local database say themselves where they are and what their token is")
+	}
+	found := &lake{folder: folder, file: filepath.Join(folder, "_leman", "service.json")}
+	told, err := found.read()
+	if err != nil {
+		return nil, found.away(err.Error())
+	}
+	s.lake, s.tokens = found, found
+	s.services = ServiceAddresses{Planner: "planner", Executor: "executor", CommitCoordinator: "commit_coordinator"}
+	client, err := connect(ctx, "planner", s)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := client.Info(ctx); err != nil || info.GetDatabase() != told.Database {
+		_ = client.Close()
+		return nil, found.away("others answer at the address of its services now")
+	}
+	return client.Database(told.Database), nil
+}
+
+// lake is the services of a local database.
+type lake struct{ folder, file string }
+
+// serviceFile is what they say.
+type serviceFile struct {
+	Token             string `json:"token"`
+	Planner           string `json:"planner"`
+	Executor          string `json:"executor"`
+	CommitCoordinator string `json:"commit_coordinator"`
+	Database          string `json:"database"`
+}
+
+func (f serviceFile) address(service string) string {
+	return map[string]string{"planner": f.Planner, "executor": f.Executor, "commit_coordinator": f.CommitCoordinator}[service]
+}
+
+func (l *lake) read() (told serviceFile, err error) {
+	content, err := os.ReadFile(l.file)
+	if err != nil {
+		return told, err
+	}
+	if err := json.Unmarshal(content, &told); err != nil {
+		return told, fmt.Errorf("%s: %w", l.file, err)
+	}
+	return told, nil
+}
+
+func (l *lake) away(why string) error {
+	return &Error{
+		Code:    codes.Unavailable,
+		Message: fmt.Sprintf("no services run for %s: start them with leman up %s (%s)", l.folder, l.folder, why),
+	}
+}
+
+// Token gives the token that the services ask for now.
+func (l *lake) Token(context.Context) (Token, error) {
+	told, err := l.read()
+	return Token{Value: told.Token}, err
+}
+
+// dial opens a connection to one of the services, wherever it is.
+func (l *lake) dial(service string, s *settings) (*grpc.ClientConn, error) {
+	options := append(dialOptions(insecure.NewCredentials()), grpc.WithResolvers(l))
+	return grpc.NewClient(lakeScheme+":///"+service, append(options, s.dial...)...)
+}
+
+// Scheme belongs to [resolver.Builder].
+func (l *lake) Scheme() string { return lakeScheme }
+
+// Build belongs to [resolver.Builder].
+func (l *lake) Build(target resolver.Target, conn resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+	found := &lakeResolver{lake: l, service: target.Endpoint(), conn: conn}
+	found.ResolveNow(resolver.ResolveNowOptions{})
+	return found, nil
+}
+
+// lakeResolver tells gRPC where a service is.
+type lakeResolver struct {
+	lake    *lake
+	service string
+	conn    resolver.ClientConn
+	lock    sync.Mutex
+	known   string
+}
+
+// ResolveNow looks again: gRPC asks for that when a connection fails. While the services are away, nothing is said, and
+// they are called where they were.
+func (r *lakeResolver) ResolveNow(resolver.ResolveNowOptions) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	told, err := r.lake.read()
+	address := told.address(r.service)
+	if err != nil || address == "" || address == r.known {
+		return
+	}
+	r.known = address
+	_ = r.conn.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: address}}})
+}
+
+// Close belongs to [resolver.Resolver].
+func (r *lakeResolver) Close() {}

@@ -1,0 +1,76 @@
+package leman
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = time.Second
+)
+
+// patience is how long a call waits for services that are away: pauses that grow from 50 ms to a second. It is new
+// again with whatever goes forward, such as a message of a stream.
+type patience struct {
+	limit   time.Duration
+	pause   time.Duration
+	begun   time.Time // when the first attempt failed; zero: none has since the last reset
+	renewed bool      // the token was renewed since the last reset
+}
+
+func newPatience(limit time.Duration) *patience {
+	return &patience{limit: limit, pause: firstPause}
+}
+
+func (p *patience) reset() {
+	p.pause, p.begun, p.renewed = firstPause, time.Time{}, false
+}
+
+// wait returns true after a pause, when another attempt is worth it; false at once when it is not: patience or the
+// context would have ended.
+func (p *patience) wait(ctx context.Context, atLeast time.Duration) bool {
+	now := time.Now()
+	if p.begun.IsZero() {
+		p.begun = now
+	}
+	pause := max(atLeast, time.Duration(float64(p.pause)*(0.5+rand.Float64()/2)))
+	end := now.Add(pause)
+	if deadline, has := ctx.Deadline(); (has && end.After(deadline)) || end.After(p.begun.Add(p.limit)) {
+		return false
+	}
+	p.pause = min(2*p.pause, longestPause)
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// passing tells whether an error is likely to pass by itself. Services that go away under a call may end it in ways of
+// gRPC's own, which have no reason.
+func passing(ctx context.Context, failed *Error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	switch failed.Code {
+	case codes.Unavailable:
+		return failed.Reason != ReasonClosed
+	case codes.ResourceExhausted:
+		return failed.RetryDelay > 0
+	case codes.Canceled:
+		return failed.Reason == "" && !errors.Is(failed.cause, context.Canceled)
+	case codes.Internal, codes.Unknown:
+		return failed.Reason == "" && strings.Contains(failed.Message, "RST_STREAM")
+	default:
+		return false
+	}
+}

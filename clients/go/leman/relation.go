@@ -1,0 +1,61 @@
+package leman
+
+import (
+	"context"
+	"iter"
+
+	lemanv1 "leman.dev/go/leman/v1"
+)
+
+// relation is what tables and views have in common: rows, versions, files.
+type relation struct {
+	database *Database
+	name     string
+}
+
+// Name is its name in the database.
+func (r relation) Name() string { return r.name }
+
+// Database is where it is.
+func (r relation) Database() *Database { return r.database }
+
+func (r relation) client() *Client { return r.database.client }
+
+func (r relation) ref() *lemanv1.TableRef { return r.database.ref(r.name) }
+
+// Commits lists Leman's commits in its history, newest first.
+func (r relation) Commits(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.Commit, error] {
+	size := listed(options)
+	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.Commit, string, error) {
+		page, err := r.client().commits.ListCommits(ctx,
+			&lemanv1.ListCommitsRequest{Table: r.ref(), PageSize: size, PageToken: token})
+		return page.GetCommits(), page.GetNextPageToken(), err
+	})
+}
+
+// Commit tells what became of a request, by the id that it was made with; it waits for one that is being worked on.
+func (r relation) Commit(ctx context.Context, requestID string) (*lemanv1.Commit, error) {
+	request := &lemanv1.GetCommitRequest{Table: r.ref(), RequestId: requestID}
+	answer, err := r.client().commits.GetCommit(ctx, request)
+	return answer.GetCommit(), err
+}
+
+// OptimizeIndices brings the indexes on any of the columns up to date, without columns all of them, and tells what they
+// cover then. Takes as long as Lance needs for the rows that are left out: give the context a deadline that allows it.
+func (r relation) OptimizeIndices(ctx context.Context, columns ...string) ([]*lemanv1.IndexCoverage, error) {
+	request := &lemanv1.OptimizeIndicesRequest{Table: r.ref(), Columns: columns}
+	answer, err := r.client().commits.OptimizeIndices(ctx, request)
+	return answer.GetIndices(), err
+}
+
+// CollectGarbage deletes Leman's files beside the data that nothing can need any more and that are older than a week. A
+// change of the request sets another age, or only asks what would be deleted (DryRun).
+func (r relation) CollectGarbage(
+	ctx context.Context, changes ...func(*lemanv1.CollectGarbageRequest),
+) (*lemanv1.CollectGarbageResponse, error) {
+	request := &lemanv1.CollectGarbageRequest{Table: r.ref()}
+	for _, change := range changes {
+		change(request)
+	}
+	return r.client().commits.CollectGarbage(ctx, request)
+}

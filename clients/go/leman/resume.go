@@ -1,0 +1,80 @@
+package leman
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// messages is a stream of answers, as the generated stubs give it.
+type messages[M any] interface {
+	Recv() (*M, error)
+}
+
+// resumed gives the messages of a stream that goes on where it was when it is cut: open opens it anew, and seen is told
+// of each message, from which the next stream goes on; it returns true for the last one. A stream of which nothing comes
+// for silence is cut (0: never).
+func resumed[M any](
+	ctx context.Context,
+	client *Client,
+	open func(ctx context.Context) (messages[M], error),
+	seen func(message *M) (last bool),
+	silence time.Duration,
+) iter.Seq2[*M, error] {
+	return func(yield func(*M, error) bool) {
+		waiting := newPatience(client.patience)
+		for {
+			done, failed := follow(ctx, open, silence, func(message *M) (more bool) {
+				waiting.reset()
+				last := seen(message)
+				return yield(message, nil) && !last
+			})
+			if done {
+				return
+			}
+			if !client.again(ctx, failed, waiting) {
+				yield(nil, ending(ctx, failed))
+				return
+			}
+		}
+	}
+}
+
+// follow takes one stream to its end. It returns true where take wants no more, or the error that ended the stream.
+func follow[M any](
+	ctx context.Context, open func(ctx context.Context) (messages[M], error), silence time.Duration, take func(*M) bool,
+) (bool, *Error) {
+	streaming, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil) // also ends a stream of which nobody wants more
+	stream, err := open(streaming)
+	if err != nil {
+		return false, asError("", "", err)
+	}
+	for {
+		message, err := receive(stream, cancel, silence)
+		switch {
+		case errors.Is(context.Cause(streaming), errSilent):
+			return false, &Error{Code: codes.Unavailable, Message: errSilent.Error(), cause: err}
+		case errors.Is(err, io.EOF):
+			return false, &Error{Code: codes.Unavailable, Message: "the stream ended early", cause: err}
+		case err != nil:
+			return false, asError("", "", err)
+		case !take(message):
+			return true, nil
+		}
+	}
+}
+
+var errSilent = errors.New("the services said nothing for too long")
+
+// receive takes the next message, and cancels the stream where none comes in time.
+func receive[M any](stream messages[M], cancel context.CancelCauseFunc, silence time.Duration) (*M, error) {
+	if silence > 0 {
+		defer time.AfterFunc(silence, func() { cancel(errSilent) }).Stop()
+	}
+	return stream.Recv()
+}

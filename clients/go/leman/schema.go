@@ -1,0 +1,33 @@
+package leman
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+)
+
+// EncodeSchema gives a schema as an Arrow IPC message, as requests of the services have it.
+func EncodeSchema(schema *arrow.Schema) ([]byte, error) {
+	payload := ipc.GetSchemaPayload(schema, memory.DefaultAllocator)
+	defer payload.Release()
+	var message bytes.Buffer
+	if _, err := payload.WritePayload(&message); err != nil {
+		return nil, fmt.Errorf("leman: the schema cannot be encoded: %w", err)
+	}
+	return message.Bytes(), nil
+}
+
+// DecodeSchema reads a schema from an Arrow IPC message, as answers of the services have it.
+func DecodeSchema(message []byte) (*arrow.Schema, error) {
+	most := int64(len(message)) // what is no message may name any size
+	messages := ipc.NewMessageReader(bytes.NewReader(message), ipc.WithMetadataSizeLimit(most), ipc.WithBodySizeLimit(most))
+	reader, err := ipc.NewReaderFromMessageReader(messages)
+	if err != nil {
+		return nil, fmt.Errorf("leman: the schema cannot be decoded: %w", err)
+	}
+	defer reader.Release()
+	return reader.Schema(), nil
+}

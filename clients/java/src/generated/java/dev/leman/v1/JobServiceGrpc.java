@@ -1,0 +1,2230 @@
+package dev.leman.v1;
+
+import static io.grpc.MethodDescriptor.generateFullMethodName;
+
+/**
+ * <pre>
+ * Runs jobs. Served by the executor.
+ * A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+ * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+ * Errors of every call:
+ * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+ *   `authorization: Bearer &lt;token&gt;` with one that does.
+ * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+ * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
+ * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+ * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+ *   the table name is not valid; correct the field that BadRequest names.
+ * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+ * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+ *   do what the message says, then send the call again.
+ * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+ *   RetryInfo's delay.
+ * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+ *   the call again after RetryInfo's delay, or end a stream.
+ * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+ *   less, or ask for less, at once. There is no RetryInfo.
+ * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
+ * </pre>
+ */
+@io.grpc.stub.annotations.GrpcGenerated
+public final class JobServiceGrpc {
+
+  private JobServiceGrpc() {}
+
+  public static final java.lang.String SERVICE_NAME = "leman.v1.JobService";
+
+  // Static method descriptors that strictly reflect the proto.
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.CreateJobRequest,
+      dev.leman.v1.CreateJobResponse> getCreateJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "CreateJob",
+      requestType = dev.leman.v1.CreateJobRequest.class,
+      responseType = dev.leman.v1.CreateJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.CreateJobRequest,
+      dev.leman.v1.CreateJobResponse> getCreateJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.CreateJobRequest, dev.leman.v1.CreateJobResponse> getCreateJobMethod;
+    if ((getCreateJobMethod = JobServiceGrpc.getCreateJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getCreateJobMethod = JobServiceGrpc.getCreateJobMethod) == null) {
+          JobServiceGrpc.getCreateJobMethod = getCreateJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.CreateJobRequest, dev.leman.v1.CreateJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "CreateJob"))
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.CreateJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.CreateJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("CreateJob"))
+              .build();
+        }
+      }
+    }
+    return getCreateJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.GetJobRequest,
+      dev.leman.v1.GetJobResponse> getGetJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "GetJob",
+      requestType = dev.leman.v1.GetJobRequest.class,
+      responseType = dev.leman.v1.GetJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.GetJobRequest,
+      dev.leman.v1.GetJobResponse> getGetJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.GetJobRequest, dev.leman.v1.GetJobResponse> getGetJobMethod;
+    if ((getGetJobMethod = JobServiceGrpc.getGetJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getGetJobMethod = JobServiceGrpc.getGetJobMethod) == null) {
+          JobServiceGrpc.getGetJobMethod = getGetJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.GetJobRequest, dev.leman.v1.GetJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "GetJob"))
+              .setSafe(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.GetJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.GetJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("GetJob"))
+              .build();
+        }
+      }
+    }
+    return getGetJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.ListJobsRequest,
+      dev.leman.v1.ListJobsResponse> getListJobsMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "ListJobs",
+      requestType = dev.leman.v1.ListJobsRequest.class,
+      responseType = dev.leman.v1.ListJobsResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.ListJobsRequest,
+      dev.leman.v1.ListJobsResponse> getListJobsMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.ListJobsRequest, dev.leman.v1.ListJobsResponse> getListJobsMethod;
+    if ((getListJobsMethod = JobServiceGrpc.getListJobsMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getListJobsMethod = JobServiceGrpc.getListJobsMethod) == null) {
+          JobServiceGrpc.getListJobsMethod = getListJobsMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.ListJobsRequest, dev.leman.v1.ListJobsResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "ListJobs"))
+              .setSafe(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.ListJobsRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.ListJobsResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("ListJobs"))
+              .build();
+        }
+      }
+    }
+    return getListJobsMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.WatchJobRequest,
+      dev.leman.v1.WatchJobResponse> getWatchJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "WatchJob",
+      requestType = dev.leman.v1.WatchJobRequest.class,
+      responseType = dev.leman.v1.WatchJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.SERVER_STREAMING)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.WatchJobRequest,
+      dev.leman.v1.WatchJobResponse> getWatchJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.WatchJobRequest, dev.leman.v1.WatchJobResponse> getWatchJobMethod;
+    if ((getWatchJobMethod = JobServiceGrpc.getWatchJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getWatchJobMethod = JobServiceGrpc.getWatchJobMethod) == null) {
+          JobServiceGrpc.getWatchJobMethod = getWatchJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.WatchJobRequest, dev.leman.v1.WatchJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.SERVER_STREAMING)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "WatchJob"))
+              .setSafe(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.WatchJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.WatchJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("WatchJob"))
+              .build();
+        }
+      }
+    }
+    return getWatchJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.WaitJobRequest,
+      dev.leman.v1.WaitJobResponse> getWaitJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "WaitJob",
+      requestType = dev.leman.v1.WaitJobRequest.class,
+      responseType = dev.leman.v1.WaitJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.WaitJobRequest,
+      dev.leman.v1.WaitJobResponse> getWaitJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.WaitJobRequest, dev.leman.v1.WaitJobResponse> getWaitJobMethod;
+    if ((getWaitJobMethod = JobServiceGrpc.getWaitJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getWaitJobMethod = JobServiceGrpc.getWaitJobMethod) == null) {
+          JobServiceGrpc.getWaitJobMethod = getWaitJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.WaitJobRequest, dev.leman.v1.WaitJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "WaitJob"))
+              .setSafe(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.WaitJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.WaitJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("WaitJob"))
+              .build();
+        }
+      }
+    }
+    return getWaitJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.UpdateJobRequest,
+      dev.leman.v1.UpdateJobResponse> getUpdateJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "UpdateJob",
+      requestType = dev.leman.v1.UpdateJobRequest.class,
+      responseType = dev.leman.v1.UpdateJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.UpdateJobRequest,
+      dev.leman.v1.UpdateJobResponse> getUpdateJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.UpdateJobRequest, dev.leman.v1.UpdateJobResponse> getUpdateJobMethod;
+    if ((getUpdateJobMethod = JobServiceGrpc.getUpdateJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getUpdateJobMethod = JobServiceGrpc.getUpdateJobMethod) == null) {
+          JobServiceGrpc.getUpdateJobMethod = getUpdateJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.UpdateJobRequest, dev.leman.v1.UpdateJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "UpdateJob"))
+              .setIdempotent(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.UpdateJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.UpdateJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("UpdateJob"))
+              .build();
+        }
+      }
+    }
+    return getUpdateJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.CancelJobRequest,
+      dev.leman.v1.CancelJobResponse> getCancelJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "CancelJob",
+      requestType = dev.leman.v1.CancelJobRequest.class,
+      responseType = dev.leman.v1.CancelJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.CancelJobRequest,
+      dev.leman.v1.CancelJobResponse> getCancelJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.CancelJobRequest, dev.leman.v1.CancelJobResponse> getCancelJobMethod;
+    if ((getCancelJobMethod = JobServiceGrpc.getCancelJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getCancelJobMethod = JobServiceGrpc.getCancelJobMethod) == null) {
+          JobServiceGrpc.getCancelJobMethod = getCancelJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.CancelJobRequest, dev.leman.v1.CancelJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "CancelJob"))
+              .setIdempotent(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.CancelJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.CancelJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("CancelJob"))
+              .build();
+        }
+      }
+    }
+    return getCancelJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.PauseJobRequest,
+      dev.leman.v1.PauseJobResponse> getPauseJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "PauseJob",
+      requestType = dev.leman.v1.PauseJobRequest.class,
+      responseType = dev.leman.v1.PauseJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.PauseJobRequest,
+      dev.leman.v1.PauseJobResponse> getPauseJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.PauseJobRequest, dev.leman.v1.PauseJobResponse> getPauseJobMethod;
+    if ((getPauseJobMethod = JobServiceGrpc.getPauseJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getPauseJobMethod = JobServiceGrpc.getPauseJobMethod) == null) {
+          JobServiceGrpc.getPauseJobMethod = getPauseJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.PauseJobRequest, dev.leman.v1.PauseJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "PauseJob"))
+              .setIdempotent(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.PauseJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.PauseJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("PauseJob"))
+              .build();
+        }
+      }
+    }
+    return getPauseJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.ResumeJobRequest,
+      dev.leman.v1.ResumeJobResponse> getResumeJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "ResumeJob",
+      requestType = dev.leman.v1.ResumeJobRequest.class,
+      responseType = dev.leman.v1.ResumeJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.ResumeJobRequest,
+      dev.leman.v1.ResumeJobResponse> getResumeJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.ResumeJobRequest, dev.leman.v1.ResumeJobResponse> getResumeJobMethod;
+    if ((getResumeJobMethod = JobServiceGrpc.getResumeJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getResumeJobMethod = JobServiceGrpc.getResumeJobMethod) == null) {
+          JobServiceGrpc.getResumeJobMethod = getResumeJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.ResumeJobRequest, dev.leman.v1.ResumeJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "ResumeJob"))
+              .setIdempotent(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.ResumeJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.ResumeJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("ResumeJob"))
+              .build();
+        }
+      }
+    }
+    return getResumeJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.CancelJobsRequest,
+      dev.leman.v1.CancelJobsResponse> getCancelJobsMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "CancelJobs",
+      requestType = dev.leman.v1.CancelJobsRequest.class,
+      responseType = dev.leman.v1.CancelJobsResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.CancelJobsRequest,
+      dev.leman.v1.CancelJobsResponse> getCancelJobsMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.CancelJobsRequest, dev.leman.v1.CancelJobsResponse> getCancelJobsMethod;
+    if ((getCancelJobsMethod = JobServiceGrpc.getCancelJobsMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getCancelJobsMethod = JobServiceGrpc.getCancelJobsMethod) == null) {
+          JobServiceGrpc.getCancelJobsMethod = getCancelJobsMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.CancelJobsRequest, dev.leman.v1.CancelJobsResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "CancelJobs"))
+              .setIdempotent(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.CancelJobsRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.CancelJobsResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("CancelJobs"))
+              .build();
+        }
+      }
+    }
+    return getCancelJobsMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.DeleteJobRequest,
+      dev.leman.v1.DeleteJobResponse> getDeleteJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "DeleteJob",
+      requestType = dev.leman.v1.DeleteJobRequest.class,
+      responseType = dev.leman.v1.DeleteJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.DeleteJobRequest,
+      dev.leman.v1.DeleteJobResponse> getDeleteJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.DeleteJobRequest, dev.leman.v1.DeleteJobResponse> getDeleteJobMethod;
+    if ((getDeleteJobMethod = JobServiceGrpc.getDeleteJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getDeleteJobMethod = JobServiceGrpc.getDeleteJobMethod) == null) {
+          JobServiceGrpc.getDeleteJobMethod = getDeleteJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.DeleteJobRequest, dev.leman.v1.DeleteJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "DeleteJob"))
+              .setIdempotent(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.DeleteJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.DeleteJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("DeleteJob"))
+              .build();
+        }
+      }
+    }
+    return getDeleteJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.RetryJobRequest,
+      dev.leman.v1.RetryJobResponse> getRetryJobMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "RetryJob",
+      requestType = dev.leman.v1.RetryJobRequest.class,
+      responseType = dev.leman.v1.RetryJobResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.RetryJobRequest,
+      dev.leman.v1.RetryJobResponse> getRetryJobMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.RetryJobRequest, dev.leman.v1.RetryJobResponse> getRetryJobMethod;
+    if ((getRetryJobMethod = JobServiceGrpc.getRetryJobMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getRetryJobMethod = JobServiceGrpc.getRetryJobMethod) == null) {
+          JobServiceGrpc.getRetryJobMethod = getRetryJobMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.RetryJobRequest, dev.leman.v1.RetryJobResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "RetryJob"))
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.RetryJobRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.RetryJobResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("RetryJob"))
+              .build();
+        }
+      }
+    }
+    return getRetryJobMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.ListJobErrorsRequest,
+      dev.leman.v1.ListJobErrorsResponse> getListJobErrorsMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "ListJobErrors",
+      requestType = dev.leman.v1.ListJobErrorsRequest.class,
+      responseType = dev.leman.v1.ListJobErrorsResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.ListJobErrorsRequest,
+      dev.leman.v1.ListJobErrorsResponse> getListJobErrorsMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.ListJobErrorsRequest, dev.leman.v1.ListJobErrorsResponse> getListJobErrorsMethod;
+    if ((getListJobErrorsMethod = JobServiceGrpc.getListJobErrorsMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getListJobErrorsMethod = JobServiceGrpc.getListJobErrorsMethod) == null) {
+          JobServiceGrpc.getListJobErrorsMethod = getListJobErrorsMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.ListJobErrorsRequest, dev.leman.v1.ListJobErrorsResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "ListJobErrors"))
+              .setSafe(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.ListJobErrorsRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.ListJobErrorsResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("ListJobErrors"))
+              .build();
+        }
+      }
+    }
+    return getListJobErrorsMethod;
+  }
+
+  /**
+   * Creates a new async stub that supports all call types for the service
+   */
+  public static JobServiceStub newStub(io.grpc.Channel channel) {
+    io.grpc.stub.AbstractStub.StubFactory<JobServiceStub> factory =
+      new io.grpc.stub.AbstractStub.StubFactory<JobServiceStub>() {
+        @java.lang.Override
+        public JobServiceStub newStub(io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+          return new JobServiceStub(channel, callOptions);
+        }
+      };
+    return JobServiceStub.newStub(factory, channel);
+  }
+
+  /**
+   * Creates a new blocking-style stub that supports all types of calls on the service
+   */
+  public static JobServiceBlockingV2Stub newBlockingV2Stub(
+      io.grpc.Channel channel) {
+    io.grpc.stub.AbstractStub.StubFactory<JobServiceBlockingV2Stub> factory =
+      new io.grpc.stub.AbstractStub.StubFactory<JobServiceBlockingV2Stub>() {
+        @java.lang.Override
+        public JobServiceBlockingV2Stub newStub(io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+          return new JobServiceBlockingV2Stub(channel, callOptions);
+        }
+      };
+    return JobServiceBlockingV2Stub.newStub(factory, channel);
+  }
+
+  /**
+   * Creates a new blocking-style stub that supports unary and streaming output calls on the service
+   */
+  public static JobServiceBlockingStub newBlockingStub(
+      io.grpc.Channel channel) {
+    io.grpc.stub.AbstractStub.StubFactory<JobServiceBlockingStub> factory =
+      new io.grpc.stub.AbstractStub.StubFactory<JobServiceBlockingStub>() {
+        @java.lang.Override
+        public JobServiceBlockingStub newStub(io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+          return new JobServiceBlockingStub(channel, callOptions);
+        }
+      };
+    return JobServiceBlockingStub.newStub(factory, channel);
+  }
+
+  /**
+   * Creates a new ListenableFuture-style stub that supports unary calls on the service
+   */
+  public static JobServiceFutureStub newFutureStub(
+      io.grpc.Channel channel) {
+    io.grpc.stub.AbstractStub.StubFactory<JobServiceFutureStub> factory =
+      new io.grpc.stub.AbstractStub.StubFactory<JobServiceFutureStub>() {
+        @java.lang.Override
+        public JobServiceFutureStub newStub(io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+          return new JobServiceFutureStub(channel, callOptions);
+        }
+      };
+    return JobServiceFutureStub.newStub(factory, channel);
+  }
+
+  /**
+   * <pre>
+   * Runs jobs. Served by the executor.
+   * A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+   * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Errors of every call:
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+   *   the table name is not valid; correct the field that BadRequest names.
+   * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+   *   do what the message says, then send the call again.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+   *   RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+   *   the call again after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
+   * </pre>
+   */
+  public interface AsyncService {
+
+    /**
+     * <pre>
+     * Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
+     * done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
+     * same request id it is answered with that one.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
+     *   answer.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    default void createJob(dev.leman.v1.CreateJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.CreateJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getCreateJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * One job, running or from history.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * </pre>
+     */
+    default void getJob(dev.leman.v1.GetJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.GetJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getGetJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Jobs that a filter lets through, newest first unless another order is asked for.
+     * Errors:
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+     * * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    default void listJobs(dev.leman.v1.ListJobsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.ListJobsResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getListJobsMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
+     * every 15 seconds, the last has a terminal state. Every message has the whole job.
+     * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+     * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
+     * the end of the job is always told, and where other events may be missing, `events_missing` says so.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
+     * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+     * </pre>
+     */
+    default void watchJob(dev.leman.v1.WatchJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.WatchJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getWatchJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+     * has not ended. For callers that cannot hold a stream; the others use WatchJob.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+     * </pre>
+     */
+    default void waitJob(dev.leman.v1.WaitJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.WaitJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getWaitJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+     *   `priority` or both.
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     *   BadRequest names.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    default void updateJob(dev.leman.v1.UpdateJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.UpdateJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getUpdateJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    default void cancelJob(dev.leman.v1.CancelJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.CancelJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getCancelJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+     * that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+     * and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+     * function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+     * waits for its turn is PAUSED at once. A job that is paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    default void pauseJob(dev.leman.v1.PauseJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.PauseJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getPauseJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+     * again, and computes what is left. A job that is not paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    default void resumeJob(dev.leman.v1.ResumeJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.ResumeJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getResumeJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+     * those that are left.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
+     * </pre>
+     */
+    default void cancelJobs(dev.leman.v1.CancelJobsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.CancelJobsResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getCancelJobsMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+     * in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+     * Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+     * that was deleted before is deleted: sent again, the call is answered likewise.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * </pre>
+     */
+    default void deleteJob(dev.leman.v1.DeleteJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.DeleteJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getDeleteJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+     * no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+     * inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+     * With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+     * true: they keep their values and count as current, the function's version is recorded per row, and rows that failed
+     * under the earlier version are the only ones computed; false: they are stale, as after CatalogService.AlterColumns,
+     * and the job computes them too.
+     * The job's `where` holds for its retry.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
+     *   again.
+     * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
+     *   `keep_others` out.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    default void retryJob(dev.leman.v1.RetryJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.RetryJobResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getRetryJobMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * The rows of a job for which the function failed.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    default void listJobErrors(dev.leman.v1.ListJobErrorsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.ListJobErrorsResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getListJobErrorsMethod(), responseObserver);
+    }
+  }
+
+  /**
+   * Base class for the server implementation of the service JobService.
+   * <pre>
+   * Runs jobs. Served by the executor.
+   * A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+   * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Errors of every call:
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+   *   the table name is not valid; correct the field that BadRequest names.
+   * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+   *   do what the message says, then send the call again.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+   *   RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+   *   the call again after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
+   * </pre>
+   */
+  public static abstract class JobServiceImplBase
+      implements io.grpc.BindableService, AsyncService {
+
+    @java.lang.Override public final io.grpc.ServerServiceDefinition bindService() {
+      return JobServiceGrpc.bindService(this);
+    }
+  }
+
+  /**
+   * A stub to allow clients to do asynchronous rpc calls to service JobService.
+   * <pre>
+   * Runs jobs. Served by the executor.
+   * A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+   * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Errors of every call:
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+   *   the table name is not valid; correct the field that BadRequest names.
+   * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+   *   do what the message says, then send the call again.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+   *   RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+   *   the call again after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
+   * </pre>
+   */
+  public static final class JobServiceStub
+      extends io.grpc.stub.AbstractAsyncStub<JobServiceStub> {
+    private JobServiceStub(
+        io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+      super(channel, callOptions);
+    }
+
+    @java.lang.Override
+    protected JobServiceStub build(
+        io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+      return new JobServiceStub(channel, callOptions);
+    }
+
+    /**
+     * <pre>
+     * Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
+     * done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
+     * same request id it is answered with that one.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
+     *   answer.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    public void createJob(dev.leman.v1.CreateJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.CreateJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getCreateJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * One job, running or from history.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * </pre>
+     */
+    public void getJob(dev.leman.v1.GetJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.GetJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getGetJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Jobs that a filter lets through, newest first unless another order is asked for.
+     * Errors:
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+     * * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    public void listJobs(dev.leman.v1.ListJobsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.ListJobsResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getListJobsMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
+     * every 15 seconds, the last has a terminal state. Every message has the whole job.
+     * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+     * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
+     * the end of the job is always told, and where other events may be missing, `events_missing` says so.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
+     * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+     * </pre>
+     */
+    public void watchJob(dev.leman.v1.WatchJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.WatchJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncServerStreamingCall(
+          getChannel().newCall(getWatchJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+     * has not ended. For callers that cannot hold a stream; the others use WatchJob.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+     * </pre>
+     */
+    public void waitJob(dev.leman.v1.WaitJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.WaitJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getWaitJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+     *   `priority` or both.
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     *   BadRequest names.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public void updateJob(dev.leman.v1.UpdateJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.UpdateJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getUpdateJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public void cancelJob(dev.leman.v1.CancelJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.CancelJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getCancelJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+     * that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+     * and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+     * function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+     * waits for its turn is PAUSED at once. A job that is paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public void pauseJob(dev.leman.v1.PauseJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.PauseJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getPauseJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+     * again, and computes what is left. A job that is not paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public void resumeJob(dev.leman.v1.ResumeJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.ResumeJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getResumeJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+     * those that are left.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
+     * </pre>
+     */
+    public void cancelJobs(dev.leman.v1.CancelJobsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.CancelJobsResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getCancelJobsMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+     * in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+     * Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+     * that was deleted before is deleted: sent again, the call is answered likewise.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * </pre>
+     */
+    public void deleteJob(dev.leman.v1.DeleteJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.DeleteJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getDeleteJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+     * no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+     * inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+     * With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+     * true: they keep their values and count as current, the function's version is recorded per row, and rows that failed
+     * under the earlier version are the only ones computed; false: they are stale, as after CatalogService.AlterColumns,
+     * and the job computes them too.
+     * The job's `where` holds for its retry.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
+     *   again.
+     * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
+     *   `keep_others` out.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    public void retryJob(dev.leman.v1.RetryJobRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.RetryJobResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getRetryJobMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * The rows of a job for which the function failed.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    public void listJobErrors(dev.leman.v1.ListJobErrorsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.ListJobErrorsResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getListJobErrorsMethod(), getCallOptions()), request, responseObserver);
+    }
+  }
+
+  /**
+   * A stub to allow clients to do synchronous rpc calls to service JobService.
+   * <pre>
+   * Runs jobs. Served by the executor.
+   * A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+   * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Errors of every call:
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+   *   the table name is not valid; correct the field that BadRequest names.
+   * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+   *   do what the message says, then send the call again.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+   *   RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+   *   the call again after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
+   * </pre>
+   */
+  public static final class JobServiceBlockingV2Stub
+      extends io.grpc.stub.AbstractBlockingStub<JobServiceBlockingV2Stub> {
+    private JobServiceBlockingV2Stub(
+        io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+      super(channel, callOptions);
+    }
+
+    @java.lang.Override
+    protected JobServiceBlockingV2Stub build(
+        io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+      return new JobServiceBlockingV2Stub(channel, callOptions);
+    }
+
+    /**
+     * <pre>
+     * Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
+     * done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
+     * same request id it is answered with that one.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
+     *   answer.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    public dev.leman.v1.CreateJobResponse createJob(dev.leman.v1.CreateJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getCreateJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * One job, running or from history.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * </pre>
+     */
+    public dev.leman.v1.GetJobResponse getJob(dev.leman.v1.GetJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getGetJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Jobs that a filter lets through, newest first unless another order is asked for.
+     * Errors:
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+     * * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    public dev.leman.v1.ListJobsResponse listJobs(dev.leman.v1.ListJobsRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getListJobsMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
+     * every 15 seconds, the last has a terminal state. Every message has the whole job.
+     * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+     * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
+     * the end of the job is always told, and where other events may be missing, `events_missing` says so.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
+     * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+     * </pre>
+     */
+    @io.grpc.ExperimentalApi("https://github.com/grpc/grpc-java/issues/10918")
+    public io.grpc.stub.BlockingClientCall<?, dev.leman.v1.WatchJobResponse>
+        watchJob(dev.leman.v1.WatchJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingV2ServerStreamingCall(
+          getChannel(), getWatchJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+     * has not ended. For callers that cannot hold a stream; the others use WatchJob.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+     * </pre>
+     */
+    public dev.leman.v1.WaitJobResponse waitJob(dev.leman.v1.WaitJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getWaitJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+     *   `priority` or both.
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     *   BadRequest names.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public dev.leman.v1.UpdateJobResponse updateJob(dev.leman.v1.UpdateJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getUpdateJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public dev.leman.v1.CancelJobResponse cancelJob(dev.leman.v1.CancelJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getCancelJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+     * that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+     * and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+     * function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+     * waits for its turn is PAUSED at once. A job that is paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public dev.leman.v1.PauseJobResponse pauseJob(dev.leman.v1.PauseJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getPauseJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+     * again, and computes what is left. A job that is not paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public dev.leman.v1.ResumeJobResponse resumeJob(dev.leman.v1.ResumeJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getResumeJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+     * those that are left.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
+     * </pre>
+     */
+    public dev.leman.v1.CancelJobsResponse cancelJobs(dev.leman.v1.CancelJobsRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getCancelJobsMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+     * in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+     * Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+     * that was deleted before is deleted: sent again, the call is answered likewise.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * </pre>
+     */
+    public dev.leman.v1.DeleteJobResponse deleteJob(dev.leman.v1.DeleteJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getDeleteJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+     * no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+     * inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+     * With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+     * true: they keep their values and count as current, the function's version is recorded per row, and rows that failed
+     * under the earlier version are the only ones computed; false: they are stale, as after CatalogService.AlterColumns,
+     * and the job computes them too.
+     * The job's `where` holds for its retry.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
+     *   again.
+     * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
+     *   `keep_others` out.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    public dev.leman.v1.RetryJobResponse retryJob(dev.leman.v1.RetryJobRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getRetryJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * The rows of a job for which the function failed.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    public dev.leman.v1.ListJobErrorsResponse listJobErrors(dev.leman.v1.ListJobErrorsRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getListJobErrorsMethod(), getCallOptions(), request);
+    }
+  }
+
+  /**
+   * A stub to allow clients to do limited synchronous rpc calls to service JobService.
+   * <pre>
+   * Runs jobs. Served by the executor.
+   * A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+   * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Errors of every call:
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+   *   the table name is not valid; correct the field that BadRequest names.
+   * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+   *   do what the message says, then send the call again.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+   *   RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+   *   the call again after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
+   * </pre>
+   */
+  public static final class JobServiceBlockingStub
+      extends io.grpc.stub.AbstractBlockingStub<JobServiceBlockingStub> {
+    private JobServiceBlockingStub(
+        io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+      super(channel, callOptions);
+    }
+
+    @java.lang.Override
+    protected JobServiceBlockingStub build(
+        io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+      return new JobServiceBlockingStub(channel, callOptions);
+    }
+
+    /**
+     * <pre>
+     * Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
+     * done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
+     * same request id it is answered with that one.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
+     *   answer.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    public dev.leman.v1.CreateJobResponse createJob(dev.leman.v1.CreateJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getCreateJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * One job, running or from history.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * </pre>
+     */
+    public dev.leman.v1.GetJobResponse getJob(dev.leman.v1.GetJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getGetJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Jobs that a filter lets through, newest first unless another order is asked for.
+     * Errors:
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+     * * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    public dev.leman.v1.ListJobsResponse listJobs(dev.leman.v1.ListJobsRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getListJobsMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
+     * every 15 seconds, the last has a terminal state. Every message has the whole job.
+     * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+     * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
+     * the end of the job is always told, and where other events may be missing, `events_missing` says so.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
+     * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+     * </pre>
+     */
+    public java.util.Iterator<dev.leman.v1.WatchJobResponse> watchJob(
+        dev.leman.v1.WatchJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingServerStreamingCall(
+          getChannel(), getWatchJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+     * has not ended. For callers that cannot hold a stream; the others use WatchJob.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+     * </pre>
+     */
+    public dev.leman.v1.WaitJobResponse waitJob(dev.leman.v1.WaitJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getWaitJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+     *   `priority` or both.
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     *   BadRequest names.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public dev.leman.v1.UpdateJobResponse updateJob(dev.leman.v1.UpdateJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getUpdateJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public dev.leman.v1.CancelJobResponse cancelJob(dev.leman.v1.CancelJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getCancelJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+     * that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+     * and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+     * function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+     * waits for its turn is PAUSED at once. A job that is paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public dev.leman.v1.PauseJobResponse pauseJob(dev.leman.v1.PauseJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getPauseJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+     * again, and computes what is left. A job that is not paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public dev.leman.v1.ResumeJobResponse resumeJob(dev.leman.v1.ResumeJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getResumeJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+     * those that are left.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
+     * </pre>
+     */
+    public dev.leman.v1.CancelJobsResponse cancelJobs(dev.leman.v1.CancelJobsRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getCancelJobsMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+     * in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+     * Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+     * that was deleted before is deleted: sent again, the call is answered likewise.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * </pre>
+     */
+    public dev.leman.v1.DeleteJobResponse deleteJob(dev.leman.v1.DeleteJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getDeleteJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+     * no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+     * inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+     * With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+     * true: they keep their values and count as current, the function's version is recorded per row, and rows that failed
+     * under the earlier version are the only ones computed; false: they are stale, as after CatalogService.AlterColumns,
+     * and the job computes them too.
+     * The job's `where` holds for its retry.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
+     *   again.
+     * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
+     *   `keep_others` out.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    public dev.leman.v1.RetryJobResponse retryJob(dev.leman.v1.RetryJobRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getRetryJobMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * The rows of a job for which the function failed.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    public dev.leman.v1.ListJobErrorsResponse listJobErrors(dev.leman.v1.ListJobErrorsRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getListJobErrorsMethod(), getCallOptions(), request);
+    }
+  }
+
+  /**
+   * A stub to allow clients to do ListenableFuture-style rpc calls to service JobService.
+   * <pre>
+   * Runs jobs. Served by the executor.
+   * A job that cannot start is an error of CreateJob; one that fails while it runs carries a google.rpc.Status. Every
+   * error carries google.rpc.ErrorInfo with domain `leman`, a reason and facts; the reasons stand in parentheses.
+   * Errors of every call:
+   * * `UNAUTHENTICATED` (TOKEN_REQUIRED, TOKEN_INVALID, TOKEN_EXPIRED): the call carries no token that holds; send
+   *   `authorization: Bearer &lt;token&gt;` with one that does.
+   * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
+   * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
+   * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
+   *   the table name is not valid; correct the field that BadRequest names.
+   * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
+   * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
+   *   do what the message says, then send the call again.
+   * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
+   *   RetryInfo's delay.
+   * * `RESOURCE_EXHAUSTED` (CALLER_RATE, CALLER_STREAMS): the caller calls too often, or has too many streams open; send
+   *   the call again after RetryInfo's delay, or end a stream.
+   * * `RESOURCE_EXHAUSTED` (MESSAGE_TOO_LARGE): the message, or its answer, is larger than the service lets it be; send
+   *   less, or ask for less, at once. There is no RetryInfo.
+   * * `INTERNAL` (INTERNAL_BUG): a bug; report it with the request id that the message names.
+   * </pre>
+   */
+  public static final class JobServiceFutureStub
+      extends io.grpc.stub.AbstractFutureStub<JobServiceFutureStub> {
+    private JobServiceFutureStub(
+        io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+      super(channel, callOptions);
+    }
+
+    @java.lang.Override
+    protected JobServiceFutureStub build(
+        io.grpc.Channel channel, io.grpc.CallOptions callOptions) {
+      return new JobServiceFutureStub(channel, callOptions);
+    }
+
+    /**
+     * <pre>
+     * Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
+     * done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
+     * same request id it is answered with that one.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
+     *   answer.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.CreateJobResponse> createJob(
+        dev.leman.v1.CreateJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getCreateJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * One job, running or from history.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.GetJobResponse> getJob(
+        dev.leman.v1.GetJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getGetJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Jobs that a filter lets through, newest first unless another order is asked for.
+     * Errors:
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a state or an order that this release does not know; ask for one that it does.
+     * * `INVALID_ARGUMENT` (BAD_TIME): a time that is none; correct the field that BadRequest names.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.ListJobsResponse> listJobs(
+        dev.leman.v1.ListJobsRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getListJobsMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Waits until a job has ended, or until `timeout` has passed, and answers with the job as it stands then; a paused job
+     * has not ended. For callers that cannot hold a stream; the others use WatchJob.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `timeout` is negative; set a time, or leave it out.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; wait again.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.WaitJobResponse> waitJob(
+        dev.leman.v1.WaitJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getWaitJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Changes labels or the priority of a job that has not ended. The priority decides about a job that waits for its turn.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
+     *   `priority` or both.
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     *   BadRequest names.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.UpdateJobResponse> updateJob(
+        dev.leman.v1.UpdateJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getUpdateJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Asks a job to stop. Finished work is kept. Answers with the state after the request; ended jobs stay as they are.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.CancelJobResponse> cancelJob(
+        dev.leman.v1.CancelJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getCancelJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Has a job stop for a while. What its workers have at hand is checkpointed first, and complete files are committed, so
+     * that nothing is computed again: until then it is PAUSING, and PAUSED from then on. It gives back its turn, its workers
+     * and what it had reserved, and stays PAUSED over restarts and takeovers, until it is resumed or cancelled. A call of the
+     * function that is under way is waited for. A job that is done before it has stopped ends as it would have. One that
+     * waits for its turn is PAUSED at once. A job that is paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.PauseJobResponse> pauseJob(
+        dev.leman.v1.PauseJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getPauseJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Has a job go on that is paused, or about to be: it waits for its turn with the age that it has (PENDING), is planned
+     * again, and computes what is left. A job that is not paused stays as it is.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
+     * * `FAILED_PRECONDITION` (JOB_CANCELLING): the job was asked to stop for good.
+     * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.ResumeJobResponse> resumeJob(
+        dev.leman.v1.ResumeJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getResumeJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Asks all jobs to stop that a filter lets through and that have not ended, as CancelJob asks one. Sent again, it asks
+     * those that are left.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD): `filter` is not set; set an empty one to cancel all jobs of the database.
+     * * `INVALID_ARGUMENT` (UNKNOWN_VALUE, BAD_TIME): as for ListJobs.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.CancelJobsResponse> cancelJobs(
+        dev.leman.v1.CancelJobsRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getCancelJobsMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Takes a job that has ended out of the history for good, with what is stored of its failed rows. What it computed stays
+     * in its table, and what it left for later jobs beside that. Its id is not given again, and its request id stays taken.
+     * Other jobs may still name it (`retry_of`, `failed_in`). Other executors may answer for it for two seconds more. A job
+     * that was deleted before is deleted: sent again, the call is answered likewise.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job and never had; ListJobs lists all.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.DeleteJobResponse> deleteJob(
+        dev.leman.v1.DeleteJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getDeleteJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * Starts a job that calls the function again for the rows of an ended job's column that are marked as failed, and for
+     * no others. They are found by their state in the table, wherever updates and compaction have moved them. A row whose
+     * inputs changed since counts as not computed, not as failed: a plain backfill computes it.
+     * With another function the column has that function from then on. `keep_others` says what becomes of the other rows:
+     * true: they keep their values and count as current, the function's version is recorded per row, and rows that failed
+     * under the earlier version are the only ones computed; false: they are stale, as after CatalogService.AlterColumns,
+     * and the job computes them too.
+     * The job's `where` holds for its retry.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
+     * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
+     *   again.
+     * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
+     *   `keep_others` out.
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
+     *   field that BadRequest names.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
+     *   there.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
+     *   the database wait as may; send the call again after RetryInfo's delay.
+     * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
+     * * `UNAVAILABLE` (WORKERS_CANNOT_REACH_DRIVER): none of the workers of Spark has called back; send the same call
+     *   again after RetryInfo's delay, and do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
+     *   message says.
+     * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.RetryJobResponse> retryJob(
+        dev.leman.v1.RetryJobRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getRetryJobMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
+     * The rows of a job for which the function failed.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.ListJobErrorsResponse> listJobErrors(
+        dev.leman.v1.ListJobErrorsRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getListJobErrorsMethod(), getCallOptions()), request);
+    }
+  }
+
+  private static final int METHODID_CREATE_JOB = 0;
+  private static final int METHODID_GET_JOB = 1;
+  private static final int METHODID_LIST_JOBS = 2;
+  private static final int METHODID_WATCH_JOB = 3;
+  private static final int METHODID_WAIT_JOB = 4;
+  private static final int METHODID_UPDATE_JOB = 5;
+  private static final int METHODID_CANCEL_JOB = 6;
+  private static final int METHODID_PAUSE_JOB = 7;
+  private static final int METHODID_RESUME_JOB = 8;
+  private static final int METHODID_CANCEL_JOBS = 9;
+  private static final int METHODID_DELETE_JOB = 10;
+  private static final int METHODID_RETRY_JOB = 11;
+  private static final int METHODID_LIST_JOB_ERRORS = 12;
+
+  private static final class MethodHandlers<Req, Resp> implements
+      io.grpc.stub.ServerCalls.UnaryMethod<Req, Resp>,
+      io.grpc.stub.ServerCalls.ServerStreamingMethod<Req, Resp>,
+      io.grpc.stub.ServerCalls.ClientStreamingMethod<Req, Resp>,
+      io.grpc.stub.ServerCalls.BidiStreamingMethod<Req, Resp> {
+    private final AsyncService serviceImpl;
+    private final int methodId;
+
+    MethodHandlers(AsyncService serviceImpl, int methodId) {
+      this.serviceImpl = serviceImpl;
+      this.methodId = methodId;
+    }
+
+    @java.lang.Override
+    @java.lang.SuppressWarnings("unchecked")
+    public void invoke(Req request, io.grpc.stub.StreamObserver<Resp> responseObserver) {
+      switch (methodId) {
+        case METHODID_CREATE_JOB:
+          serviceImpl.createJob((dev.leman.v1.CreateJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.CreateJobResponse>) responseObserver);
+          break;
+        case METHODID_GET_JOB:
+          serviceImpl.getJob((dev.leman.v1.GetJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.GetJobResponse>) responseObserver);
+          break;
+        case METHODID_LIST_JOBS:
+          serviceImpl.listJobs((dev.leman.v1.ListJobsRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.ListJobsResponse>) responseObserver);
+          break;
+        case METHODID_WATCH_JOB:
+          serviceImpl.watchJob((dev.leman.v1.WatchJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.WatchJobResponse>) responseObserver);
+          break;
+        case METHODID_WAIT_JOB:
+          serviceImpl.waitJob((dev.leman.v1.WaitJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.WaitJobResponse>) responseObserver);
+          break;
+        case METHODID_UPDATE_JOB:
+          serviceImpl.updateJob((dev.leman.v1.UpdateJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.UpdateJobResponse>) responseObserver);
+          break;
+        case METHODID_CANCEL_JOB:
+          serviceImpl.cancelJob((dev.leman.v1.CancelJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.CancelJobResponse>) responseObserver);
+          break;
+        case METHODID_PAUSE_JOB:
+          serviceImpl.pauseJob((dev.leman.v1.PauseJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.PauseJobResponse>) responseObserver);
+          break;
+        case METHODID_RESUME_JOB:
+          serviceImpl.resumeJob((dev.leman.v1.ResumeJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.ResumeJobResponse>) responseObserver);
+          break;
+        case METHODID_CANCEL_JOBS:
+          serviceImpl.cancelJobs((dev.leman.v1.CancelJobsRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.CancelJobsResponse>) responseObserver);
+          break;
+        case METHODID_DELETE_JOB:
+          serviceImpl.deleteJob((dev.leman.v1.DeleteJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.DeleteJobResponse>) responseObserver);
+          break;
+        case METHODID_RETRY_JOB:
+          serviceImpl.retryJob((dev.leman.v1.RetryJobRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.RetryJobResponse>) responseObserver);
+          break;
+        case METHODID_LIST_JOB_ERRORS:
+          serviceImpl.listJobErrors((dev.leman.v1.ListJobErrorsRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.ListJobErrorsResponse>) responseObserver);
+          break;
+        default:
+          throw new AssertionError();
+      }
+    }
+
+    @java.lang.Override
+    @java.lang.SuppressWarnings("unchecked")
+    public io.grpc.stub.StreamObserver<Req> invoke(
+        io.grpc.stub.StreamObserver<Resp> responseObserver) {
+      switch (methodId) {
+        default:
+          throw new AssertionError();
+      }
+    }
+  }
+
+  public static final io.grpc.ServerServiceDefinition bindService(AsyncService service) {
+    return io.grpc.ServerServiceDefinition.builder(getServiceDescriptor())
+        .addMethod(
+          getCreateJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.CreateJobRequest,
+              dev.leman.v1.CreateJobResponse>(
+                service, METHODID_CREATE_JOB)))
+        .addMethod(
+          getGetJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.GetJobRequest,
+              dev.leman.v1.GetJobResponse>(
+                service, METHODID_GET_JOB)))
+        .addMethod(
+          getListJobsMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.ListJobsRequest,
+              dev.leman.v1.ListJobsResponse>(
+                service, METHODID_LIST_JOBS)))
+        .addMethod(
+          getWatchJobMethod(),
+          io.grpc.stub.ServerCalls.asyncServerStreamingCall(
+            new MethodHandlers<
+              dev.leman.v1.WatchJobRequest,
+              dev.leman.v1.WatchJobResponse>(
+                service, METHODID_WATCH_JOB)))
+        .addMethod(
+          getWaitJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.WaitJobRequest,
+              dev.leman.v1.WaitJobResponse>(
+                service, METHODID_WAIT_JOB)))
+        .addMethod(
+          getUpdateJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.UpdateJobRequest,
+              dev.leman.v1.UpdateJobResponse>(
+                service, METHODID_UPDATE_JOB)))
+        .addMethod(
+          getCancelJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.CancelJobRequest,
+              dev.leman.v1.CancelJobResponse>(
+                service, METHODID_CANCEL_JOB)))
+        .addMethod(
+          getPauseJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.PauseJobRequest,
+              dev.leman.v1.PauseJobResponse>(
+                service, METHODID_PAUSE_JOB)))
+        .addMethod(
+          getResumeJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.ResumeJobRequest,
+              dev.leman.v1.ResumeJobResponse>(
+                service, METHODID_RESUME_JOB)))
+        .addMethod(
+          getCancelJobsMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.CancelJobsRequest,
+              dev.leman.v1.CancelJobsResponse>(
+                service, METHODID_CANCEL_JOBS)))
+        .addMethod(
+          getDeleteJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.DeleteJobRequest,
+              dev.leman.v1.DeleteJobResponse>(
+                service, METHODID_DELETE_JOB)))
+        .addMethod(
+          getRetryJobMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.RetryJobRequest,
+              dev.leman.v1.RetryJobResponse>(
+                service, METHODID_RETRY_JOB)))
+        .addMethod(
+          getListJobErrorsMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.ListJobErrorsRequest,
+              dev.leman.v1.ListJobErrorsResponse>(
+                service, METHODID_LIST_JOB_ERRORS)))
+        .build();
+  }
+
+  private static abstract class JobServiceBaseDescriptorSupplier
+      implements io.grpc.protobuf.ProtoFileDescriptorSupplier, io.grpc.protobuf.ProtoServiceDescriptorSupplier {
+    JobServiceBaseDescriptorSupplier() {}
+
+    @java.lang.Override
+    public com.google.protobuf.Descriptors.FileDescriptor getFileDescriptor() {
+      return dev.leman.v1.JobsProto.getDescriptor();
+    }
+
+    @java.lang.Override
+    public com.google.protobuf.Descriptors.ServiceDescriptor getServiceDescriptor() {
+      return getFileDescriptor().findServiceByName("JobService");
+    }
+  }
+
+  private static final class JobServiceFileDescriptorSupplier
+      extends JobServiceBaseDescriptorSupplier {
+    JobServiceFileDescriptorSupplier() {}
+  }
+
+  private static final class JobServiceMethodDescriptorSupplier
+      extends JobServiceBaseDescriptorSupplier
+      implements io.grpc.protobuf.ProtoMethodDescriptorSupplier {
+    private final java.lang.String methodName;
+
+    JobServiceMethodDescriptorSupplier(java.lang.String methodName) {
+      this.methodName = methodName;
+    }
+
+    @java.lang.Override
+    public com.google.protobuf.Descriptors.MethodDescriptor getMethodDescriptor() {
+      return getServiceDescriptor().findMethodByName(methodName);
+    }
+  }
+
+  private static volatile io.grpc.ServiceDescriptor serviceDescriptor;
+
+  public static io.grpc.ServiceDescriptor getServiceDescriptor() {
+    io.grpc.ServiceDescriptor result = serviceDescriptor;
+    if (result == null) {
+      synchronized (JobServiceGrpc.class) {
+        result = serviceDescriptor;
+        if (result == null) {
+          serviceDescriptor = result = io.grpc.ServiceDescriptor.newBuilder(SERVICE_NAME)
+              .setSchemaDescriptor(new JobServiceFileDescriptorSupplier())
+              .addMethod(getCreateJobMethod())
+              .addMethod(getGetJobMethod())
+              .addMethod(getListJobsMethod())
+              .addMethod(getWatchJobMethod())
+              .addMethod(getWaitJobMethod())
+              .addMethod(getUpdateJobMethod())
+              .addMethod(getCancelJobMethod())
+              .addMethod(getPauseJobMethod())
+              .addMethod(getResumeJobMethod())
+              .addMethod(getCancelJobsMethod())
+              .addMethod(getDeleteJobMethod())
+              .addMethod(getRetryJobMethod())
+              .addMethod(getListJobErrorsMethod())
+              .build();
+        }
+      }
+    }
+    return result;
+  }
+}

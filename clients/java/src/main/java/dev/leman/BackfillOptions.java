@@ -1,0 +1,107 @@
+package dev.leman;
+
+import dev.leman.v1.BackfillSpec;
+import dev.leman.v1.CheckpointBounds;
+import java.util.Map;
+
+/** What a backfill may be told; each value has the meaning of its field in {@link BackfillSpec}. */
+public final class BackfillOptions {
+  private static final BackfillOptions USUAL =
+      new BackfillOptions(BackfillSpec.getDefaultInstance(), Map.of(), 0);
+
+  private final BackfillSpec told;
+  private final Map<String, String> labels;
+  private final int priority;
+
+  private BackfillOptions(BackfillSpec told, Map<String, String> labels, int priority) {
+    this.told = told;
+    this.labels = labels;
+    this.priority = priority;
+  }
+
+  /** Nothing is given. */
+  public static BackfillOptions usual() {
+    return USUAL;
+  }
+
+  /** Compute with a registered function, {@code name@version}, in place of the column's. */
+  public BackfillOptions function(String nameAndVersion) {
+    return with(told.toBuilder().setUdf(ColumnFunction.ref(nameAndVersion)));
+  }
+
+  /** Only rows for which this SQL condition is true. */
+  public BackfillOptions where(String condition) {
+    return with(told.toBuilder().setWhere(condition));
+  }
+
+  /** Read the inputs in this version of the table. */
+  public BackfillOptions readVersion(long version) {
+    return with(told.toBuilder().setReadVersion(version));
+  }
+
+  /** Read the inputs in the version that has this tag. */
+  public BackfillOptions readTag(String tag) {
+    return with(told.toBuilder().setReadTag(tag));
+  }
+
+  /** At most so many workers. */
+  public BackfillOptions concurrency(int workers) {
+    return with(told.toBuilder().setConcurrency(workers));
+  }
+
+  /** Rows between checkpoints. */
+  public BackfillOptions checkpoint(CheckpointBounds bounds) {
+    return with(told.toBuilder().setCheckpoint(bounds));
+  }
+
+  /** Rows in a unit of work. */
+  public BackfillOptions taskSize(long rows) {
+    return with(told.toBuilder().setTaskSize(rows));
+  }
+
+  /** Fragments that are committed together. */
+  public BackfillOptions commitGranularity(int fragments) {
+    return with(told.toBuilder().setCommitGranularity(fragments));
+  }
+
+  /** At most so many fragments. */
+  public BackfillOptions fragments(int most) {
+    return with(told.toBuilder().setNumFrags(most));
+  }
+
+  /** Only rows that are marked as failed. */
+  public BackfillOptions failedOnly(boolean only) {
+    return with(told.toBuilder().setFailedOnly(only));
+  }
+
+  /** Bring indexes up to date with what was computed. */
+  public BackfillOptions optimizeIndices(boolean optimize) {
+    return with(told.toBuilder().setOptimizeIndices(optimize));
+  }
+
+  /** By what the job is found; see {@link JobQuery#labels}. */
+  public BackfillOptions labels(Map<String, String> given) {
+    return new BackfillOptions(told, Map.copyOf(given), priority);
+  }
+
+  /** From −100 to 100: of jobs that wait for their turn, those with a higher one go first. */
+  public BackfillOptions priority(int given) {
+    return new BackfillOptions(told, labels, given);
+  }
+
+  BackfillSpec.Builder told() {
+    return told.toBuilder();
+  }
+
+  Map<String, String> labels() {
+    return labels;
+  }
+
+  int priority() {
+    return priority;
+  }
+
+  private BackfillOptions with(BackfillSpec.Builder changed) {
+    return new BackfillOptions(changed.build(), labels, priority);
+  }
+}

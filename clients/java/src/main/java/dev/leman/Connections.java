@@ -1,0 +1,248 @@
+package dev.leman;
+
+import com.google.common.util.concurrent.ListenableFuture;
+import com.google.protobuf.Descriptors.FieldDescriptor;
+import com.google.protobuf.Message;
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
+import io.grpc.Status;
+import io.grpc.stub.ClientCalls;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.ScheduledExecutorService;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
+
+/**
+ * The channels to the endpoints, and what each call carries. As a {@link Channel} it is what stubs
+ * take: their calls carry the token and outlast restarts of the services.
+ */
+final class Connections extends Channel {
+  private static final Metadata.Key<String> AUTHORIZATION =
+      Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
+  private static final Metadata.Key<String> REQUEST_ID =
+      Metadata.Key.of("x-request-id", Metadata.ASCII_STRING_MARSHALLER);
+
+  /** How long a call may take that is given no time, by service. */
+  private static final Map<String, Duration> DEADLINES =
+      Map.of(
+          "leman.v1.InfoService", Duration.ofSeconds(10),
+          "leman.v1.CatalogService", Duration.ofMinutes(1),
+          "leman.v1.DatabaseService", Duration.ofMinutes(1),
+          "leman.v1.PlannerService", Duration.ofMinutes(5),
+          "leman.v1.JobService", Duration.ofMinutes(5),
+          "leman.v1.CommitService", Duration.ofMinutes(10),
+          "leman.v1.TableService", Duration.ofMinutes(10));
+
+  final ExecutorService pool;
+  final ScheduledExecutorService timer;
+
+  private final List<ManagedChannel> channels;
+  private final AtomicInteger current = new AtomicInteger();
+  private final Tokens tokens;
+  private volatile Duration patience;
+  private final RetryPolicy policy = RetryPolicy.published();
+  private volatile boolean closed;
+
+  Connections(
+      List<ManagedChannel> channels,
+      Tokens tokens,
+      Duration patience,
+      ExecutorService pool,
+      ScheduledExecutorService timer) {
+    this.channels = List.copyOf(channels);
+    this.tokens = tokens;
+    this.patience = patience;
+    this.pool = pool;
+    this.timer = timer;
+  }
+
+  /** From now on, operations wait so long for services that are away. */
+  void waitFor(Duration time) {
+    patience = time;
+  }
+
+  /** A new measure of how long one operation may wait for the services. */
+  Patience patience() {
+    return new Patience(patience);
+  }
+
+  @Override
+  public <Q, A> ClientCall<Q, A> newCall(MethodDescriptor<Q, A> method, CallOptions options) {
+    CallOptions own = options.getExecutor() == null ? options.withExecutor(pool) : options;
+    return method.getType().clientSendsOneMessage()
+        ? new RepeatingCall<>(this, method, own)
+        : new CarryingCall<>(this, own, bare(method, own));
+  }
+
+  @Override
+  public String authority() {
+    return channels.get(current.get()).authority();
+  }
+
+  /** A call of the endpoint that answered last, as it is. */
+  <Q, A> ClientCall<Q, A> bare(MethodDescriptor<Q, A> method, CallOptions options) {
+    return channels.get(current.get()).newCall(method, options);
+  }
+
+  /** Make a call that answers once. Cancelling the future ends it. */
+  <Q, A, T> CompletableFuture<T> unary(
+      MethodDescriptor<Q, A> method, Q request, Function<A, T> read) {
+    if (closed) {
+      return CompletableFuture.failedFuture(closedError(null));
+    }
+    ListenableFuture<A> answer =
+        ClientCalls.futureUnaryCall(newCall(method, CallOptions.DEFAULT), request);
+    return Futures.of(answer, read, this);
+  }
+
+  /** Open a stream of answers; {@code time}: how long it may last, null: for ever. */
+  <Q, A> Answers<Q, A> answers(MethodDescriptor<Q, A> method, Q request, Duration time) {
+    if (closed) {
+      throw closedError(null);
+    }
+    CallOptions options = CallOptions.DEFAULT;
+    if (time != null) {
+      options = options.withDeadlineAfter(time.toNanos(), TimeUnit.NANOSECONDS);
+    }
+    return new Answers<>(newCall(method, options), request, this);
+  }
+
+  /** The options for one attempt at a call. */
+  CallOptions timed(MethodDescriptor<?, ?> method, CallOptions options) {
+    Duration usual = DEADLINES.get(method.getServiceName());
+    boolean given =
+        options.getDeadline() != null || method.getType() != MethodDescriptor.MethodType.UNARY;
+    return given || usual == null
+        ? options
+        : options.withDeadlineAfter(usual.toMillis(), TimeUnit.MILLISECONDS);
+  }
+
+  /** Add what each call carries; give the token, empty: none. */
+  String carry(Metadata headers) {
+    if (!headers.containsKey(REQUEST_ID)) {
+      headers.put(REQUEST_ID, UUID.randomUUID().toString());
+    }
+    if (headers.containsKey(AUTHORIZATION)) {
+      return "";
+    }
+    String token = tokens.current();
+    if (!token.isEmpty()) {
+      headers.put(AUTHORIZATION, "Bearer " + token);
+    }
+    return token;
+  }
+
+  /** Ask the source of tokens again; false: there is none. */
+  boolean renew(String refused) {
+    return tokens.renew(refused);
+  }
+
+  /**
+   * Whether a call that was refused with this code, for the {@code attempt}th time, may be made
+   * again.
+   */
+  boolean repeatable(
+      MethodDescriptor<?, ?> method, Object request, LemanException failure, int attempt) {
+    if (closed) {
+      return false;
+    }
+    RetryPolicy.Rule rule = policy.rule(method.getFullMethodName());
+    if (failure.code() == Status.Code.UNAVAILABLE) {
+      return rule != null || carriesRequestId(request);
+    }
+    boolean later =
+        failure.code() == Status.Code.RESOURCE_EXHAUSTED && failure.retryDelay().isPresent();
+    return later
+        && rule != null
+        && rule.codes().contains(failure.code())
+        && attempt < rule.maxAttempts();
+  }
+
+  /**
+   * How long to wait after a failed attempt; null: no more attempts. The next one goes to another
+   * endpoint.
+   */
+  Duration pause(LemanException failure, Patience waiting) {
+    Duration pause = waiting.pause(failure.retryDelay().orElse(Duration.ZERO));
+    if (pause != null && failure.code() == Status.Code.UNAVAILABLE) {
+      int failed = current.get();
+      current.compareAndSet(failed, (failed + 1) % channels.size());
+      channels.get(current.get()).resetConnectBackoff();
+    }
+    return pause;
+  }
+
+  /**
+   * After a stream broke: return once another one is worth a try.
+   *
+   * @throws LemanException where it is not
+   */
+  void beforeNextStream(LemanException failure, Patience waiting, String token) {
+    if (closed) {
+      throw closedError(failure);
+    }
+    if (failure.code() == Status.Code.UNAUTHENTICATED && waiting.mayRenew() && renew(token)) {
+      return;
+    }
+    Duration pause = failure.code() == Status.Code.UNAVAILABLE ? pause(failure, waiting) : null;
+    if (pause == null) {
+      throw failure;
+    }
+    sleep(pause);
+  }
+
+  /** Wait, unless the thread is interrupted. */
+  static void sleep(Duration pause) {
+    try {
+      TimeUnit.NANOSECONDS.sleep(pause.toNanos());
+    } catch (InterruptedException interrupted) {
+      throw Futures.interrupted(interrupted);
+    }
+  }
+
+  /** The exception for what a call failed with. */
+  LemanException explain(Throwable failure) {
+    return closed ? closedError(failure) : LemanException.from(failure);
+  }
+
+  private static LemanException closedError(Throwable cause) {
+    return new LemanException(
+        Status.Code.CANCELLED, LemanException.CLOSED, "the client was closed", cause);
+  }
+
+  private static boolean carriesRequestId(Object request) {
+    if (!(request instanceof Message message)) {
+      return false;
+    }
+    FieldDescriptor field = message.getDescriptorForType().findFieldByName("request_id");
+    return field != null && !((String) message.getField(field)).isEmpty();
+  }
+
+  void close() {
+    closed = true;
+    channels.forEach(ManagedChannel::shutdownNow);
+    timer.shutdownNow();
+    try {
+      for (ManagedChannel channel : channels) {
+        channel.awaitTermination(5, TimeUnit.SECONDS);
+      }
+      pool.shutdown();
+      if (!pool.awaitTermination(1, TimeUnit.SECONDS)) {
+        pool.shutdownNow();
+      }
+    } catch (InterruptedException interrupted) {
+      pool.shutdownNow();
+      Thread.currentThread().interrupt();
+    }
+  }
+}

@@ -1,0 +1,99 @@
+package dev.leman;
+
+import io.grpc.ChannelCredentials;
+import io.grpc.Grpc;
+import io.grpc.InsecureChannelCredentials;
+import io.grpc.ManagedChannel;
+import io.grpc.Status;
+import io.grpc.TlsChannelCredentials;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
+
+/** How channels are opened. */
+final class Dialing {
+  private static final int MAX_MESSAGE = 64 << 20;
+  private static final AtomicInteger CLIENTS = new AtomicInteger();
+
+  Path authority;
+  Path chain;
+  Path key;
+
+  /** Open the channels of one client; nothing is called. */
+  Connections open(List<String> endpoints, Tokens tokens, Duration patience) {
+    ChannelCredentials credentials = credentials();
+    endpoints.forEach(Dialing::check);
+    return open(
+        endpoints, tokens, patience, pool -> endpoint -> channel(endpoint, credentials, pool));
+  }
+
+  /** Open channels that {@code opened} makes. */
+  static Connections open(
+      List<String> endpoints,
+      Tokens tokens,
+      Duration patience,
+      Function<ExecutorService, Function<String, ManagedChannel>> opened) {
+    String name = "leman-client-" + CLIENTS.incrementAndGet();
+    ExecutorService pool = Executors.newCachedThreadPool(threads(name));
+    ScheduledThreadPoolExecutor timer =
+        new ScheduledThreadPoolExecutor(1, threads(name + "-timer"));
+    timer.setRemoveOnCancelPolicy(true);
+    List<ManagedChannel> channels = endpoints.stream().map(opened.apply(pool)).toList();
+    return new Connections(channels, tokens, patience, pool, timer);
+  }
+
+  private ManagedChannel channel(
+      String endpoint, ChannelCredentials credentials, ExecutorService pool) {
+    return Grpc.newChannelBuilder(endpoint, credentials)
+        .executor(pool)
+        .maxInboundMessageSize(MAX_MESSAGE)
+        .keepAliveTime(20, TimeUnit.SECONDS)
+        .keepAliveTimeout(10, TimeUnit.SECONDS)
+        .disableRetry() // one layer of retries: this client's own
+        .build();
+  }
+
+  private ChannelCredentials credentials() {
+    if ((chain == null) != (key == null) || (chain != null && authority == null)) {
+      throw refused("a certificate goes with its key, and with tls()", null);
+    }
+    if (authority == null) {
+      return InsecureChannelCredentials.create();
+    }
+    try {
+      TlsChannelCredentials.Builder tls =
+          TlsChannelCredentials.newBuilder().trustManager(authority.toFile());
+      return chain == null ? tls.build() : tls.keyManager(chain.toFile(), key.toFile()).build();
+    } catch (IOException unreadable) {
+      throw refused("a PEM file cannot be read: " + unreadable.getMessage(), unreadable);
+    }
+  }
+
+  private static void check(String endpoint) {
+    if (!endpoint.matches(".+:\\d+")) {
+      throw refused(
+          "endpoint " + endpoint + " is not host:port, such as leman.internal:7443", null);
+    }
+  }
+
+  private static LemanException refused(String message, Throwable cause) {
+    return new LemanException(Status.Code.INVALID_ARGUMENT, "", message, cause);
+  }
+
+  private static ThreadFactory threads(String name) {
+    AtomicInteger made = new AtomicInteger();
+    return work -> {
+      Thread thread = new Thread(work, name + "-" + made.incrementAndGet());
+      thread.setDaemon(true);
+      return thread;
+    };
+  }
+}

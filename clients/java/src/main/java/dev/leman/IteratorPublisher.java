@@ -1,0 +1,107 @@
+package dev.leman;
+
+import java.util.Iterator;
+import java.util.concurrent.Flow;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.Semaphore;
+import java.util.function.Supplier;
+
+/**
+ * Publishes what an iterator gives, an iterator and a thread of the client for each subscriber.
+ * Nothing is taken before it was asked for.
+ */
+final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
+    implements Flow.Publisher<T> {
+  /** An iterator that holds something. */
+  interface Source<T> extends Iterator<T>, AutoCloseable {
+    @Override
+    void close();
+  }
+
+  private final Connections connections;
+  private final Supplier<I> opened;
+
+  IteratorPublisher(Connections connections, Supplier<I> opened) {
+    this.connections = connections;
+    this.opened = opened;
+  }
+
+  @Override
+  public void subscribe(Flow.Subscriber<? super T> subscriber) {
+    Delivery delivery = new Delivery(subscriber);
+    try {
+      delivery.start();
+    } catch (RejectedExecutionException closed) {
+      subscriber.onSubscribe(delivery);
+      subscriber.onError(connections.explain(closed));
+    }
+  }
+
+  private final class Delivery implements Flow.Subscription, Runnable {
+    private final Flow.Subscriber<? super T> subscriber;
+    private final Semaphore asked = new Semaphore(0);
+    private volatile boolean cancelled;
+    private volatile Throwable refused;
+    private volatile Thread thread;
+
+    Delivery(Flow.Subscriber<? super T> subscriber) {
+      this.subscriber = subscriber;
+    }
+
+    void start() {
+      connections.pool.execute(this);
+    }
+
+    @Override
+    public void request(long items) {
+      if (items <= 0) {
+        refused = new IllegalArgumentException("request() takes a number above 0, not " + items);
+        asked.release();
+        return;
+      }
+      asked.release((int) Math.min(items, Integer.MAX_VALUE - asked.availablePermits()));
+    }
+
+    @Override
+    public void cancel() {
+      cancelled = true;
+      Thread delivering = thread;
+      if (delivering != null && delivering != Thread.currentThread()) {
+        delivering.interrupt();
+      }
+    }
+
+    @Override
+    public void run() {
+      thread = Thread.currentThread();
+      subscriber.onSubscribe(this);
+      try (I items = opened.get()) {
+        deliver(items);
+      } catch (Exception failure) {
+        if (!cancelled) {
+          subscriber.onError(failure);
+        }
+      } finally {
+        thread = null;
+        Thread.interrupted(); // of a cancel: the thread is another's now
+      }
+    }
+
+    private void deliver(I items) throws InterruptedException {
+      while (!cancelled && items.hasNext()) {
+        asked.acquire();
+        if (refused != null) {
+          cancelled = true;
+          subscriber.onError(refused);
+          return;
+        }
+        if (!cancelled) {
+          subscriber.onNext(items.next());
+        }
+      }
+      if (!cancelled) {
+        subscriber.onComplete();
+      }
+    }
+  }
+}

@@ -1,0 +1,83 @@
+package dev.leman;
+
+import com.google.protobuf.util.Timestamps;
+import dev.leman.v1.Job;
+import dev.leman.v1.JobFilter;
+import dev.leman.v1.JobOrder;
+import java.time.Instant;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Which jobs are meant, those for which all that is given holds; newest first, unless it says
+ * otherwise.
+ */
+public final class JobQuery {
+  private static final JobQuery ALL =
+      new JobQuery(JobFilter.getDefaultInstance(), JobOrder.JOB_ORDER_NEWEST_FIRST);
+
+  private final JobFilter filter;
+  private final JobOrder order;
+
+  private JobQuery(JobFilter filter, JobOrder order) {
+    this.filter = filter;
+    this.order = order;
+  }
+
+  /** All jobs of the database. */
+  public static JobQuery all() {
+    return ALL;
+  }
+
+  /** In one of these states. */
+  public JobQuery states(Job.State... states) {
+    return with(filter.toBuilder().clearStates().addAllStates(List.of(states)));
+  }
+
+  /** Of one of these tables or views. */
+  public JobQuery tables(String... names) {
+    return with(filter.toBuilder().clearTables().addAllTables(List.of(names)));
+  }
+
+  /** Backfills of this column. */
+  public JobQuery column(String name) {
+    return with(filter.toBuilder().setColumn(name));
+  }
+
+  /** With all of these labels. */
+  public JobQuery labels(Map<String, String> labels) {
+    return with(filter.toBuilder().clearLabels().putAllLabels(labels));
+  }
+
+  /** Accepted at this time or later. */
+  public JobQuery createdFrom(Instant time) {
+    return with(filter.toBuilder().setCreateTimeFrom(Timestamps.fromMillis(time.toEpochMilli())));
+  }
+
+  /** Accepted before this time. */
+  public JobQuery createdBefore(Instant time) {
+    return with(filter.toBuilder().setCreateTimeBefore(Timestamps.fromMillis(time.toEpochMilli())));
+  }
+
+  /** Asked for by this caller. */
+  public JobQuery initiator(String name) {
+    return with(filter.toBuilder().setInitiator(name));
+  }
+
+  /** The oldest first. */
+  public JobQuery oldestFirst() {
+    return new JobQuery(filter, JobOrder.JOB_ORDER_OLDEST_FIRST);
+  }
+
+  JobFilter filter() {
+    return filter;
+  }
+
+  JobOrder order() {
+    return order;
+  }
+
+  private JobQuery with(JobFilter.Builder changed) {
+    return new JobQuery(changed.build(), order);
+  }
+}

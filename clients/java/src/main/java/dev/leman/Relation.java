@@ -1,0 +1,143 @@
+package dev.leman;
+
+import com.google.protobuf.util.Durations;
+import dev.leman.v1.CollectGarbageRequest;
+import dev.leman.v1.CollectGarbageResponse;
+import dev.leman.v1.Commit;
+import dev.leman.v1.CommitServiceGrpc;
+import dev.leman.v1.CreateJobRequest;
+import dev.leman.v1.GetCommitRequest;
+import dev.leman.v1.GetCommitResponse;
+import dev.leman.v1.IndexCoverage;
+import dev.leman.v1.JobServiceGrpc;
+import dev.leman.v1.OptimizeIndicesRequest;
+import dev.leman.v1.OptimizeIndicesResponse;
+import dev.leman.v1.TableRef;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.Flow;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
+
+/**
+ * What tables and views have in common: rows that can be read, and jobs. Holds no state: every
+ * answer is of now.
+ */
+public abstract sealed class Relation permits Table, View {
+  final Connections connections;
+  final String database;
+  final String name;
+
+  Relation(Connections connections, String database, String name) {
+    this.connections = connections;
+    this.database = database;
+    this.name = name;
+  }
+
+  /** Its name. */
+  public String name() {
+    return name;
+  }
+
+  /** All rows, see {@link #read(ReadOptions, BufferAllocator)}. */
+  public Rows read(BufferAllocator allocator) {
+    return read(ReadOptions.all(), allocator);
+  }
+
+  /**
+   * Begin to read rows, and wait for their schema. Close the rows in the end; {@code allocator}
+   * holds a batch of them.
+   */
+  public Rows read(ReadOptions options, BufferAllocator allocator) {
+    return new Rows(connections, options.told().toBuilder().setTable(ref()).build(), allocator);
+  }
+
+  /**
+   * The rows for each subscriber, a batch for each item that it asks for. A batch is the
+   * subscriber's, who closes it; columns that are encoded by dictionaries need {@link #read}.
+   */
+  public Flow.Publisher<VectorSchemaRoot> publish(ReadOptions options, BufferAllocator allocator) {
+    return new IteratorPublisher<>(connections, () -> new OwnedBatches(read(options, allocator)));
+  }
+
+  /** What became of a request, by the id that it was made with; waits for one that is worked on. */
+  public Commit commit(String requestId) {
+    return Futures.get(commitAsync(requestId));
+  }
+
+  /** As {@link #commit}. */
+  public CompletableFuture<Commit> commitAsync(String requestId) {
+    GetCommitRequest request =
+        GetCommitRequest.newBuilder().setTable(ref()).setRequestId(requestId).build();
+    return connections.unary(
+        CommitServiceGrpc.getGetCommitMethod(), request, GetCommitResponse::getCommit);
+  }
+
+  /**
+   * Bring the indexes on any of these columns up to date, without columns all of them. It takes as
+   * long as Lance needs for the rows that are left out.
+   *
+   * @return what they cover then
+   */
+  public List<IndexCoverage> optimizeIndices(String... columns) {
+    return Futures.get(optimizeIndicesAsync(columns));
+  }
+
+  /** As {@link #optimizeIndices}. */
+  public CompletableFuture<List<IndexCoverage>> optimizeIndicesAsync(String... columns) {
+    OptimizeIndicesRequest request =
+        OptimizeIndicesRequest.newBuilder().setTable(ref()).addAllColumns(List.of(columns)).build();
+    return connections.unary(
+        CommitServiceGrpc.getOptimizeIndicesMethod(),
+        request,
+        OptimizeIndicesResponse::getIndicesList);
+  }
+
+  /**
+   * Delete Leman's files beside the data that nothing can need any more.
+   *
+   * @param olderThan what was written later stays, a week is usual
+   * @param dryRun only tell what would be deleted
+   */
+  public CollectGarbageResponse collectGarbage(Duration olderThan, boolean dryRun) {
+    return Futures.get(collectGarbageAsync(olderThan, dryRun));
+  }
+
+  /** As {@link #collectGarbage}. */
+  public CompletableFuture<CollectGarbageResponse> collectGarbageAsync(
+      Duration olderThan, boolean dryRun) {
+    CollectGarbageRequest request =
+        CollectGarbageRequest.newBuilder()
+            .setTable(ref())
+            .setOlderThan(Durations.fromNanos(olderThan.toNanos()))
+            .setDryRun(dryRun)
+            .build();
+    return connections.unary(
+        CommitServiceGrpc.getCollectGarbageMethod(), request, answer -> answer);
+  }
+
+  TableRef ref() {
+    return TableRef.newBuilder().setDatabase(database).setTable(name).build();
+  }
+
+  CompletableFuture<JobHandle> begin(
+      CreateJobRequest.Builder request, Map<String, String> labels, int priority) {
+    return connections.unary(
+        JobServiceGrpc.getCreateJobMethod(),
+        request.setRequestId(newId()).putAllLabels(labels).setPriority(priority).build(),
+        answer -> new JobHandle(connections, database, answer.getJob().getJobId()));
+  }
+
+  /** The id by which the services know a mutation that is sent again. */
+  static String newId() {
+    return UUID.randomUUID().toString();
+  }
+
+  @Override
+  public String toString() {
+    return name + " of " + database;
+  }
+}

@@ -1,0 +1,148 @@
+package dev.leman;
+
+import com.google.protobuf.ByteString;
+import com.google.protobuf.UnsafeByteOperations;
+import dev.leman.v1.AppendRowsHeader;
+import dev.leman.v1.AppendRowsRequest;
+import dev.leman.v1.AppendRowsResponse;
+import dev.leman.v1.TableServiceGrpc;
+import io.grpc.Status;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.WritableByteChannel;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.VectorUnloader;
+import org.apache.arrow.vector.ipc.ArrowReader;
+import org.apache.arrow.vector.ipc.ArrowStreamWriter;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+
+/** Rows that are sent as an Arrow IPC stream, in messages of a megabyte. */
+final class RowUpload {
+  private static final int PIECE = 1 << 20;
+  private static final long LARGEST_BATCH = 16L << 20;
+
+  private RowUpload() {}
+
+  /**
+   * Add rows to a table, all or none; sent again, under the same request id, where the services
+   * went away.
+   */
+  static AppendRowsResponse append(
+      Connections connections, AppendRowsHeader header, RowSource rows) {
+    Upload.Tokenized tokens = new Upload.Tokenized();
+    return Upload.repeated(
+        connections,
+        tokens,
+        () -> {
+          try (ArrowReader reader = rows.open()) {
+            return reader == null ? null : send(connections, header, reader, tokens);
+          } catch (IOException unreadable) {
+            throw unreadable(unreadable);
+          }
+        });
+  }
+
+  /** The error of rows that their caller's own reader does not give. */
+  static LemanException unreadable(IOException cause) {
+    return new LemanException(
+        Status.Code.INVALID_ARGUMENT, "", "the rows cannot be read: " + cause.getMessage(), cause);
+  }
+
+  private static AppendRowsResponse send(
+      Connections connections, AppendRowsHeader header, ArrowReader reader, Upload.Tokenized tokens)
+      throws IOException {
+    try (Upload<AppendRowsRequest, AppendRowsResponse> call =
+        new Upload<>(connections, TableServiceGrpc.getAppendRowsMethod())) {
+      try {
+        call.send(AppendRowsRequest.newBuilder().setHeader(header).build());
+        write(new Pieces(call), reader);
+        call.end();
+      } catch (Upload.Ended ended) {
+        return call.finish(tokens);
+      }
+      return call.finish(tokens);
+    }
+  }
+
+  private static void write(Pieces pieces, ArrowReader reader) throws IOException {
+    VectorSchemaRoot batch = reader.getVectorSchemaRoot();
+    try (PartWriter writer = new PartWriter(batch, reader, pieces)) {
+      writer.start();
+      while (reader.loadNextBatch()) {
+        long parts = size(batch) / LARGEST_BATCH + 1;
+        if (parts == 1 || batch.getRowCount() < 2 || !reader.getDictionaryIds().isEmpty()) {
+          writer.writeBatch();
+        } else {
+          writer.writeParts(batch, (int) Math.max(1, batch.getRowCount() / parts));
+        }
+      }
+      writer.end();
+    }
+    pieces.flush();
+  }
+
+  private static long size(VectorSchemaRoot batch) {
+    return batch.getFieldVectors().stream().mapToLong(FieldVector::getBufferSize).sum();
+  }
+
+  /** Also writes a batch as several smaller ones, without copying it. */
+  private static final class PartWriter extends ArrowStreamWriter {
+    PartWriter(VectorSchemaRoot batch, ArrowReader reader, WritableByteChannel out) {
+      super(batch, reader, out);
+    }
+
+    void writeParts(VectorSchemaRoot batch, int rows) throws IOException {
+      for (int at = 0; at < batch.getRowCount(); at += rows) {
+        try (VectorSchemaRoot part = batch.slice(at, Math.min(rows, batch.getRowCount() - at));
+            ArrowRecordBatch message = new VectorUnloader(part).getRecordBatch()) {
+          writeRecordBatch(message);
+        }
+      }
+    }
+  }
+
+  /** Collects what is written into messages. */
+  private static final class Pieces implements WritableByteChannel {
+    private final Upload<AppendRowsRequest, AppendRowsResponse> call;
+    private ByteBuffer held = ByteBuffer.allocate(PIECE);
+    private boolean open = true;
+
+    Pieces(Upload<AppendRowsRequest, AppendRowsResponse> call) {
+      this.call = call;
+    }
+
+    @Override
+    public int write(ByteBuffer data) {
+      int all = data.remaining();
+      while (data.hasRemaining()) {
+        int taken = Math.min(data.remaining(), held.remaining());
+        held.put(data.slice().limit(taken));
+        data.position(data.position() + taken);
+        if (!held.hasRemaining()) {
+          flush();
+        }
+      }
+      return all;
+    }
+
+    void flush() {
+      if (held.position() == 0) {
+        return;
+      }
+      ByteString piece = UnsafeByteOperations.unsafeWrap(held.flip());
+      held = ByteBuffer.allocate(PIECE);
+      call.send(AppendRowsRequest.newBuilder().setArrowIpc(piece).build());
+    }
+
+    @Override
+    public boolean isOpen() {
+      return open;
+    }
+
+    @Override
+    public void close() {
+      open = false;
+    }
+  }
+}

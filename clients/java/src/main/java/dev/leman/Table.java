@@ -1,0 +1,292 @@
+package dev.leman;
+
+import dev.leman.v1.AddColumnsRequest;
+import dev.leman.v1.AddColumnsResponse;
+import dev.leman.v1.AddPlainColumnsRequest;
+import dev.leman.v1.AddPlainColumnsResponse;
+import dev.leman.v1.AlterColumnsRequest;
+import dev.leman.v1.AlterColumnsResponse;
+import dev.leman.v1.AlterPlainColumnsRequest;
+import dev.leman.v1.AlterPlainColumnsResponse;
+import dev.leman.v1.AppendRowsHeader;
+import dev.leman.v1.AppendRowsResponse;
+import dev.leman.v1.CatalogServiceGrpc;
+import dev.leman.v1.ColumnAlteration;
+import dev.leman.v1.Commit;
+import dev.leman.v1.CommitServiceGrpc;
+import dev.leman.v1.CreateJobRequest;
+import dev.leman.v1.DeleteRowsRequest;
+import dev.leman.v1.DeleteRowsResponse;
+import dev.leman.v1.DescribeTableRequest;
+import dev.leman.v1.DescribeTableResponse;
+import dev.leman.v1.DropColumnsRequest;
+import dev.leman.v1.DropColumnsResponse;
+import dev.leman.v1.ExplainPlanRequest;
+import dev.leman.v1.ExplainPlanResponse;
+import dev.leman.v1.GetRowStatesRequest;
+import dev.leman.v1.GetRowStatesResponse;
+import dev.leman.v1.ListCommitsRequest;
+import dev.leman.v1.PlainColumnAlteration;
+import dev.leman.v1.PlannerServiceGrpc;
+import dev.leman.v1.RowState;
+import dev.leman.v1.TableServiceGrpc;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/** A table of a database. */
+public final class Table extends Relation {
+  Table(Connections connections, String database, String name) {
+    super(connections, database, name);
+  }
+
+  /** Its schema, version, rows and computed columns. */
+  public DescribeTableResponse describe() {
+    return Futures.get(describeAsync());
+  }
+
+  /** As {@link #describe}. */
+  public CompletableFuture<DescribeTableResponse> describeAsync() {
+    DescribeTableRequest request = DescribeTableRequest.newBuilder().setTable(ref()).build();
+    return connections.unary(CatalogServiceGrpc.getDescribeTableMethod(), request, table -> table);
+  }
+
+  /** Its schema. */
+  public Schema schema() {
+    return Schemas.read(describe().getSchema());
+  }
+
+  /**
+   * Add rows, all or none, in one version of the table. Columns that they do not have become NULL.
+   */
+  public AppendRowsResponse append(RowSource rows) {
+    AppendRowsHeader header =
+        AppendRowsHeader.newBuilder().setTable(ref()).setRequestId(newId()).build();
+    return RowUpload.append(connections, header, rows);
+  }
+
+  /** As {@link #append}; the rows are taken in a thread of the client. */
+  public CompletableFuture<AppendRowsResponse> appendAsync(RowSource rows) {
+    return Futures.run(connections, () -> append(rows));
+  }
+
+  /**
+   * Delete the rows for which a SQL condition is true ({@code true}: all of them), and tell how
+   * many went.
+   */
+  public long delete(String where) {
+    return Futures.get(deleteAsync(where));
+  }
+
+  /** As {@link #delete}. */
+  public CompletableFuture<Long> deleteAsync(String where) {
+    DeleteRowsRequest request =
+        DeleteRowsRequest.newBuilder()
+            .setTable(ref())
+            .setWhere(where)
+            .setRequestId(newId())
+            .build();
+    return connections.unary(
+        TableServiceGrpc.getDeleteRowsMethod(), request, DeleteRowsResponse::getRowsDeleted);
+  }
+
+  /**
+   * Add computed columns, all NULL, without writing data; a backfill computes them. All are added,
+   * or none.
+   *
+   * @return the version of the table in which they exist
+   */
+  public long addColumns(Map<String, ColumnFunction> columns) {
+    return Futures.get(addColumnsAsync(columns));
+  }
+
+  /** As {@link #addColumns}. */
+  public CompletableFuture<Long> addColumnsAsync(Map<String, ColumnFunction> columns) {
+    AddColumnsRequest.Builder request =
+        AddColumnsRequest.newBuilder().setTable(ref()).setRequestId(newId());
+    columns.forEach((column, function) -> request.addColumns(function.column(column)));
+    return connections.unary(
+        CatalogServiceGrpc.getAddColumnsMethod(), request.build(), AddColumnsResponse::getVersion);
+  }
+
+  /**
+   * Give computed columns other functions; their values stay, and are stale until the next
+   * backfill.
+   */
+  public long alterColumns(Map<String, ColumnFunction> columns) {
+    return alterColumns(columns, false);
+  }
+
+  /**
+   * As {@link #alterColumns(Map)}.
+   *
+   * @param keepValues whether values that the functions so far computed stay current
+   * @return the version of the table with the change
+   */
+  public long alterColumns(Map<String, ColumnFunction> columns, boolean keepValues) {
+    return Futures.get(alterColumnsAsync(columns, keepValues));
+  }
+
+  /** As {@link #alterColumns(Map, boolean)}. */
+  public CompletableFuture<Long> alterColumnsAsync(
+      Map<String, ColumnFunction> columns, boolean keepValues) {
+    AlterColumnsRequest.Builder request =
+        AlterColumnsRequest.newBuilder().setTable(ref()).setRequestId(newId());
+    columns.forEach(
+        (column, function) ->
+            request.addColumns(
+                ColumnAlteration.newBuilder()
+                    .setColumn(function.column(column))
+                    .setKeepValues(keepValues)));
+    return connections.unary(
+        CatalogServiceGrpc.getAlterColumnsMethod(),
+        request.build(),
+        AlterColumnsResponse::getVersion);
+  }
+
+  /**
+   * Add columns that no function computes, all NULL. Gives the version of the table in which they
+   * exist.
+   */
+  public long addPlainColumns(Schema columns) {
+    return Futures.get(addPlainColumnsAsync(columns));
+  }
+
+  /** As {@link #addPlainColumns}. */
+  public CompletableFuture<Long> addPlainColumnsAsync(Schema columns) {
+    AddPlainColumnsRequest request =
+        AddPlainColumnsRequest.newBuilder()
+            .setTable(ref())
+            .setSchema(Schemas.write(columns))
+            .setRequestId(newId())
+            .build();
+    return connections.unary(
+        TableServiceGrpc.getAddPlainColumnsMethod(), request, AddPlainColumnsResponse::getVersion);
+  }
+
+  /** Drop columns that nothing reads; see {@link #dropColumns(List, boolean)}. */
+  public long dropColumns(String... columns) {
+    return dropColumns(List.of(columns), false);
+  }
+
+  /**
+   * Drop columns, computed ones too: all of them or none.
+   *
+   * @param force although computed columns or views read them, or jobs compute them
+   * @return the version of the table in which they are gone
+   */
+  public long dropColumns(List<String> columns, boolean force) {
+    return Futures.get(dropColumnsAsync(columns, force));
+  }
+
+  /** As {@link #dropColumns(List, boolean)}. */
+  public CompletableFuture<Long> dropColumnsAsync(List<String> columns, boolean force) {
+    DropColumnsRequest request =
+        DropColumnsRequest.newBuilder()
+            .setTable(ref())
+            .addAllColumns(columns)
+            .setForce(force)
+            .setRequestId(newId())
+            .build();
+    return connections.unary(
+        TableServiceGrpc.getDropColumnsMethod(), request, DropColumnsResponse::getVersion);
+  }
+
+  /** Give a column another name; see {@link #renameColumn(String, String, boolean)}. */
+  public long renameColumn(String column, String newName) {
+    return renameColumn(column, newName, false);
+  }
+
+  /**
+   * Give a column another name; computed columns that read it follow.
+   *
+   * @param force although views read it, which then cannot be refreshed any more
+   * @return the version of the table with the name
+   */
+  public long renameColumn(String column, String newName, boolean force) {
+    return Futures.get(renameColumnAsync(column, newName, force));
+  }
+
+  /** As {@link #renameColumn(String, String, boolean)}. */
+  public CompletableFuture<Long> renameColumnAsync(String column, String newName, boolean force) {
+    AlterPlainColumnsRequest request =
+        AlterPlainColumnsRequest.newBuilder()
+            .setTable(ref())
+            .addColumns(PlainColumnAlteration.newBuilder().setName(column).setNewName(newName))
+            .setForce(force)
+            .setRequestId(newId())
+            .build();
+    return connections.unary(
+        TableServiceGrpc.getAlterPlainColumnsMethod(),
+        request,
+        AlterPlainColumnsResponse::getVersion);
+  }
+
+  /** Begin to compute the missing and stale values of a column. */
+  public JobHandle backfill(String column) {
+    return backfill(column, BackfillOptions.usual());
+  }
+
+  /** As {@link #backfill(String)}. Returns when the job has begun. */
+  public JobHandle backfill(String column, BackfillOptions options) {
+    return Futures.get(backfillAsync(column, options));
+  }
+
+  /** As {@link #backfill(String, BackfillOptions)}. */
+  public CompletableFuture<JobHandle> backfillAsync(String column, BackfillOptions options) {
+    CreateJobRequest.Builder request =
+        CreateJobRequest.newBuilder().setBackfill(options.told().setTable(ref()).setColumn(column));
+    return begin(request, options.labels(), options.priority());
+  }
+
+  /** What a backfill would do, and why. Changes nothing. */
+  public ExplainPlanResponse plan(String column, BackfillOptions options) {
+    return Futures.get(planAsync(column, options));
+  }
+
+  /** As {@link #plan}. */
+  public CompletableFuture<ExplainPlanResponse> planAsync(String column, BackfillOptions options) {
+    ExplainPlanRequest request =
+        ExplainPlanRequest.newBuilder()
+            .setSpec(options.told().setTable(ref()).setColumn(column))
+            .build();
+    return connections.unary(PlannerServiceGrpc.getExplainPlanMethod(), request, plan -> plan);
+  }
+
+  /** How many rows of a computed column are in which state, in the latest version. */
+  public GetRowStatesResponse rowStates(String column) {
+    return Futures.get(rowStatesAsync(column));
+  }
+
+  /** As {@link #rowStates}. */
+  public CompletableFuture<GetRowStatesResponse> rowStatesAsync(String column) {
+    GetRowStatesRequest request =
+        GetRowStatesRequest.newBuilder().setTable(ref()).setColumn(column).build();
+    return connections.unary(PlannerServiceGrpc.getGetRowStatesMethod(), request, answer -> answer);
+  }
+
+  /** Addresses of a computed column's rows in a state, in the latest version. */
+  public Pages<Long> rowsInState(String column, RowState state) {
+    GetRowStatesRequest.Builder request =
+        GetRowStatesRequest.newBuilder().setTable(ref()).setColumn(column).setState(state);
+    return new Pages<>(
+        (token, size) ->
+            connections.unary(
+                PlannerServiceGrpc.getGetRowStatesMethod(),
+                request.clone().setPageToken(token).setPageSize(size).build(),
+                answer ->
+                    new Pages.Page<>(answer.getRowAddressesList(), answer.getNextPageToken())));
+  }
+
+  /** Leman's commits to it, as far back as its versions go. */
+  public Pages<Commit> commits() {
+    ListCommitsRequest.Builder request = ListCommitsRequest.newBuilder().setTable(ref());
+    return new Pages<>(
+        (token, size) ->
+            connections.unary(
+                CommitServiceGrpc.getListCommitsMethod(),
+                request.clone().setPageToken(token).setPageSize(size).build(),
+                answer -> new Pages.Page<>(answer.getCommitsList(), answer.getNextPageToken())));
+  }
+}

@@ -1,0 +1,202 @@
+package dev.leman.functions;
+
+import com.google.protobuf.Struct;
+import com.google.protobuf.Value;
+import dev.leman.Schemas;
+import io.grpc.Status;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.Collectors;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/** A function that a {@link FunctionServer} serves: its parameters, and the type of its values. */
+public final class ServedFunction {
+  /** What computes a value for each row of a batch. */
+  @FunctionalInterface
+  public interface Compute {
+    /**
+     * Compute the values of a batch. It is called by several threads at once, for one client by one
+     * after the other, and interrupted when the client goes away.
+     *
+     * @param inputs the rows, valid until it returns
+     * @param values where the values go; a row that is not set is NULL
+     * @throws Exception what is wrong with the batch, see {@link FunctionException}
+     */
+    void compute(VectorSchemaRoot inputs, FieldVector values) throws Exception;
+  }
+
+  final String name;
+  final String version;
+  private final String description;
+  private final List<Field> inputs;
+  private final Field output;
+  private final Compute compute;
+
+  private ServedFunction(Builder built, Compute compute) {
+    name = built.name;
+    version = built.version == null ? Versions.of(compute) : built.version;
+    description = built.description;
+    inputs = List.copyOf(built.inputs);
+    output = built.output;
+    this.compute = compute;
+    require(!name.isEmpty() && !inputs.isEmpty(), "it needs a name and inputs");
+    require(output != null && output.getDictionary() == null, "it needs a plain output");
+    require(version.matches("[A-Za-z0-9_.-]{1,128}"), "a version is of A-Z, a-z, 0-9, _, . and -");
+  }
+
+  private void require(boolean holds, String what) {
+    if (!holds) {
+      throw new IllegalArgumentException("function \"" + name + "\": " + what);
+    }
+  }
+
+  /** Begin a function with its name. */
+  public static Builder named(String name) {
+    return new Builder(name);
+  }
+
+  /** What it says of itself. */
+  Struct described() {
+    return Struct.newBuilder()
+        .putFields("function", text(name))
+        .putFields("version", text(version))
+        .putFields("inputs", text(encoded(new Schema(inputs))))
+        .putFields("output", text(encoded(new Schema(List.of(output)))))
+        .putFields("description", text(description))
+        .build();
+  }
+
+  private static Value text(String text) {
+    return Value.newBuilder().setStringValue(text).build();
+  }
+
+  private static String encoded(Schema schema) {
+    return Base64.getEncoder().encodeToString(Schemas.write(schema).toByteArray());
+  }
+
+  /** The schema of its answers, which says whose they are. */
+  Schema answers() {
+    return new Schema(List.of(output), Map.of("leman.function", name, "leman.version", version));
+  }
+
+  /** Refuse batches of a schema: names are the caller's, order and types are the function's. */
+  void check(Schema schema) {
+    List<Field> sent = schema.getFields();
+    boolean fits = sent.size() == inputs.size();
+    for (int i = 0; fits && i < inputs.size(); i++) {
+      fits = sameType(inputs.get(i), sent.get(i));
+    }
+    if (!fits) {
+      throw Status.INVALID_ARGUMENT
+          .withDescription(
+              name + " takes (" + types(inputs) + "), and was sent (" + types(sent) + ")")
+          .asRuntimeException();
+    }
+  }
+
+  private static boolean sameType(Field one, Field other) {
+    List<Field> parts = one.getChildren();
+    boolean same =
+        one.getType().equals(other.getType())
+            && other.getDictionary() == null
+            && parts.size() == other.getChildren().size();
+    for (int i = 0; same && i < parts.size(); i++) {
+      Field part = other.getChildren().get(i);
+      same =
+          sameType(parts.get(i), part)
+              && (!(one.getType() instanceof ArrowType.Struct)
+                  || parts.get(i).getName().equals(part.getName()));
+    }
+    return same;
+  }
+
+  private static String types(List<Field> fields) {
+    return fields.stream()
+        .map(field -> (field.getDictionary() == null ? "" : "dictionary of ") + field.getType())
+        .collect(Collectors.joining(", "));
+  }
+
+  /** Compute the values of a batch, which the caller closes. */
+  FieldVector values(VectorSchemaRoot batch, BufferAllocator memory) throws Exception {
+    FieldVector values = output.createVector(memory);
+    try {
+      values.setInitialCapacity(batch.getRowCount());
+      values.allocateNew();
+      if (batch.getRowCount() > 0) {
+        compute.compute(batch, values);
+      }
+      values.setValueCount(batch.getRowCount());
+      return values;
+    } catch (Throwable failed) {
+      values.close();
+      throw failed;
+    }
+  }
+
+  /** What a function is made by. */
+  public static final class Builder {
+    private final String name;
+    private final List<Field> inputs = new ArrayList<>();
+    private String version;
+    private String description = "";
+    private Field output;
+
+    private Builder(String name) {
+      this.name = name;
+    }
+
+    /** Its next parameter. */
+    public Builder input(String name, ArrowType type) {
+      return input(new Field(name, FieldType.nullable(type), null));
+    }
+
+    /** Its next parameter, where that is nested or has metadata. */
+    public Builder input(Field field) {
+      inputs.add(field);
+      return this;
+    }
+
+    /** The type of its values. */
+    public Builder output(ArrowType type) {
+      return output(new Field("value", FieldType.nullable(type), null));
+    }
+
+    /** The type of its values, where that is nested or has metadata. */
+    public Builder output(Field field) {
+      output = new Field("value", field.getFieldType(), field.getChildren());
+      return this;
+    }
+
+    /**
+     * Its version, in place of that of its code: the digest of the jar, or of the class file, that
+     * has it. Leman takes values of another version for others.
+     */
+    public Builder version(String version) {
+      this.version = version;
+      return this;
+    }
+
+    /** What it computes, in words. */
+    public Builder description(String description) {
+      this.description = description;
+      return this;
+    }
+
+    /**
+     * The function.
+     *
+     * @throws IllegalArgumentException where something is missing, or is no version
+     */
+    public ServedFunction computedBy(Compute compute) {
+      return new ServedFunction(this, compute);
+    }
+  }
+}

@@ -1,0 +1,5 @@
+/**
+ * Functions that compute columns of Leman, served by a program in Java: {@link
+ * dev.leman.functions.FunctionServer}.
+ */
+package dev.leman.functions;

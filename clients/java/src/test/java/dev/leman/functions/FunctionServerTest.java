@@ -1,0 +1,264 @@
+package dev.leman.functions;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.google.protobuf.ByteString;
+import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
+import io.grpc.TlsChannelCredentials;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.Key;
+import java.security.KeyStore;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.arrow.flight.impl.Flight.Action;
+import org.apache.arrow.flight.impl.Flight.FlightData;
+import org.apache.arrow.flight.impl.Flight.Result;
+import org.apache.arrow.flight.impl.FlightServiceGrpc;
+import org.apache.arrow.vector.BigIntVector;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.DictionaryEncoding;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+@Timeout(60)
+class FunctionServerTest {
+  private static final Action DESCRIBE =
+      Action.newBuilder().setType("leman.function.v1.describe").build();
+
+  private static ServedFunction.Builder number(String name) {
+    return ServedFunction.named(name).input("n", Caller.INT64).output(Caller.INT64);
+  }
+
+  private static FunctionServer serving(ServedFunction.Compute compute) throws IOException {
+    ServedFunction function = number("f").version("1").computedBy(compute);
+    return FunctionServer.builder().port(0).add(function).start();
+  }
+
+  @Test
+  void withoutAVersionItIsThatOfTheClassFile() throws Exception {
+    ServedFunction own = number("own").description("ours").computedBy((batch, values) -> {});
+    ServedFunction same = number("same").computedBy((batch, values) -> values.setNull(0));
+    ServedFunction told = number("told").version("v-1.0_b").computedBy((batch, values) -> {});
+    FunctionServer.Builder builder = FunctionServer.builder().port(0).add(own).add(same).add(told);
+    try (FunctionServer server = builder.start();
+        Caller caller = new Caller(server)) {
+      List<String> described = new ArrayList<>();
+      for (Result result :
+          (Iterable<Result>)
+              () -> FlightServiceGrpc.newBlockingStub(caller.channel).doAction(DESCRIBE)) {
+        described.add(result.getBody().toStringUtf8());
+      }
+      assertEquals(3, described.size());
+      assertTrue(described.get(0).contains("\"description\":\"ours\""));
+      assertTrue(described.get(0).contains("\"version\":\"" + own.version + "\""));
+      assertTrue(own.version.matches("[0-9a-f]{12}"));
+      assertEquals(own.version, same.version);
+      assertTrue(described.get(2).contains("v-1.0_b"));
+    }
+  }
+
+  @Test
+  void aBatchThatFailsIsAnsweredWithTheTypeOfItsException() throws Exception {
+    ServedFunction.Compute fails =
+        (batch, values) -> {
+          long first = ((BigIntVector) batch.getVector(0)).get(0);
+          if (first == 1) {
+            throw new FunctionException("Odd", "é");
+          }
+          if (first == 2) {
+            throw new IllegalStateException();
+          }
+          if (first == 3) {
+            throw new AssertionError("three");
+          }
+        };
+    try (FunctionServer server = serving(fails);
+        Caller caller = new Caller(server).open("f")) {
+      for (long value = 1; value < 5; value++) {
+        caller.send(value, 0);
+      }
+      caller.send();
+      caller.end();
+      assertTrue(caller.failed().startsWith("{\"error\":{\"type\":\"Odd\",\"message\":\"é\","));
+      assertTrue(caller.failed().contains("\"type\":\"IllegalStateException\""));
+      String error = caller.failed();
+      assertTrue(error.contains("\"AssertionError\"") && error.contains("FunctionServerTest"));
+      assertEquals(Arrays.asList(null, null), caller.values(), "rows that are not set are NULL");
+      assertEquals(List.of(), caller.values());
+      assertEquals(Status.Code.OK, caller.ended());
+    }
+  }
+
+  @Test
+  void whoGoesAwayInterruptsTheFunction() throws Exception {
+    CountDownLatch began = new CountDownLatch(1);
+    CountDownLatch interrupted = new CountDownLatch(1);
+    ServedFunction.Compute waits =
+        (batch, values) -> {
+          began.countDown();
+          try {
+            new CountDownLatch(1).await();
+          } catch (InterruptedException gone) {
+            interrupted.countDown();
+            throw gone;
+          }
+        };
+    try (FunctionServer server = serving(waits);
+        Caller caller = new Caller(server).open("f");
+        Caller idle = new Caller(server).open("f")) {
+      caller.send(1);
+      began.await();
+      caller.cancel();
+      idle.cancel();
+      assertTrue(interrupted.await(20, TimeUnit.SECONDS));
+    }
+  }
+
+  @Test
+  void aStopAnswersTheBatchAndSendsClientsAway() throws Exception {
+    CountDownLatch began = new CountDownLatch(1);
+    CountDownLatch goOn = new CountDownLatch(1);
+    ServedFunction.Compute waits =
+        (batch, values) -> {
+          began.countDown();
+          goOn.await();
+          ((BigIntVector) values).set(0, 7);
+        };
+    try (FunctionServer server = serving(waits);
+        Caller busy = new Caller(server).open("f");
+        Caller idle = new Caller(server).open("f")) {
+      busy.send(1);
+      began.await();
+      CompletableFuture<Void> closed = CompletableFuture.runAsync(server::close);
+      assertEquals(Status.Code.UNAVAILABLE, idle.ended());
+      goOn.countDown();
+      assertEquals(List.of(7L), busy.values());
+      assertEquals(Status.Code.UNAVAILABLE, busy.ended());
+      closed.get(20, TimeUnit.SECONDS);
+    }
+  }
+
+  @Test
+  void aStopWaitsNoLongerThanItsGrace() throws Exception {
+    CountDownLatch began = new CountDownLatch(1);
+    ServedFunction function =
+        number("f")
+            .version("1")
+            .computedBy(
+                (batch, values) -> {
+                  began.countDown();
+                  new CountDownLatch(1).await();
+                });
+    FunctionServer.Builder builder =
+        FunctionServer.builder().port(0).add(function).grace(Duration.ofMillis(1));
+    try (FunctionServer server = builder.start();
+        Caller caller = new Caller(server).open("f")) {
+      caller.send(1);
+      began.await();
+      CompletableFuture.runAsync(server::close).get(20, TimeUnit.SECONDS);
+      server.awaitTermination();
+    }
+  }
+
+  @Test
+  void whatIsNoStreamOfBatchesIsRefused() throws Exception {
+    FlightData named = FlightData.newBuilder().setFlightDescriptor(Caller.command("f")).build();
+    FlightData garbage =
+        named.toBuilder().setDataHeader(ByteString.copyFromUtf8("no flatbuffer")).build();
+    try (FunctionServer server = serving((batch, values) -> {})) {
+      for (List<FlightData> messages :
+          List.of(
+              List.<FlightData>of(),
+              List.of(named),
+              List.of(garbage),
+              List.of(FlightData.getDefaultInstance()))) {
+        try (Caller caller = new Caller(server).open()) {
+          messages.forEach(caller::send);
+          caller.end();
+          assertEquals(Status.Code.INVALID_ARGUMENT, caller.ended(), messages.toString());
+        }
+      }
+    }
+  }
+
+  @Test
+  void faultsOfTheProgramAreToldAtOnce() {
+    Field encoded =
+        new Field(
+            "x",
+            new FieldType(true, new ArrowType.Utf8(), new DictionaryEncoding(1, false, null)),
+            null);
+    ServedFunction.Builder bare = ServedFunction.named("f").output(Caller.INT64);
+    for (ServedFunction.Builder wrong :
+        List.of(
+            bare,
+            number(""),
+            number("f").version("é"),
+            number("f").output(encoded),
+            ServedFunction.named("f").input("n", Caller.INT64))) {
+      assertThrows(IllegalArgumentException.class, () -> wrong.computedBy((batch, values) -> {}));
+    }
+    ServedFunction function = number("f").computedBy((batch, values) -> {});
+    FunctionServer.Builder server = FunctionServer.builder().add(function);
+    assertThrows(IllegalArgumentException.class, () -> server.add(function));
+    assertThrows(IllegalArgumentException.class, () -> server.token(""));
+    assertThrows(
+        IllegalArgumentException.class, () -> server.clientAuthority(Path.of("ca")).start());
+  }
+
+  @Test
+  void callersMayHaveToShowACertificate(@TempDir Path folder) throws Exception {
+    Path store = folder.resolve("keys.p12");
+    String command =
+        "keytool -genkeypair -keyalg EC -alias own -dname CN=own -ext san=ip:127.0.0.1"
+            + " -storetype PKCS12 -storepass secret -keystore ";
+    List<String> words = new ArrayList<>(List.of(command.strip().split(" ")));
+    words.set(0, Path.of(System.getProperty("java.home"), "bin", "keytool").toString());
+    words.add(store.toString());
+    assertEquals(0, new ProcessBuilder(words).redirectErrorStream(true).start().waitFor());
+    KeyStore keys = KeyStore.getInstance("PKCS12");
+    try (InputStream content = Files.newInputStream(store)) {
+      keys.load(content, "secret".toCharArray());
+    }
+    Key secret = keys.getKey("own", "secret".toCharArray());
+    Path key = pem(folder.resolve("key.pem"), "PRIVATE KEY", secret.getEncoded());
+    Path cert =
+        pem(folder.resolve("cert.pem"), "CERTIFICATE", keys.getCertificate("own").getEncoded());
+    FunctionServer.Builder builder =
+        FunctionServer.builder().port(0).tls(cert, key).clientAuthority(cert);
+    TlsChannelCredentials.Builder trusting =
+        TlsChannelCredentials.newBuilder().trustManager(cert.toFile());
+    try (FunctionServer server = builder.start();
+        Caller without = new Caller(server, trusting.build());
+        Caller with =
+            new Caller(server, trusting.keyManager(cert.toFile(), key.toFile()).build())) {
+      assertTrue(!FlightServiceGrpc.newBlockingStub(with.channel).doAction(DESCRIBE).hasNext());
+      StatusRuntimeException refused =
+          assertThrows(
+              StatusRuntimeException.class,
+              () -> FlightServiceGrpc.newBlockingStub(without.channel).doAction(DESCRIBE).next());
+      assertEquals(Status.Code.UNAVAILABLE, refused.getStatus().getCode());
+    }
+  }
+
+  private static Path pem(Path file, String kind, byte[] content) throws IOException {
+    String text = Base64.getMimeEncoder(64, new byte[] {'\n'}).encodeToString(content);
+    return Files.writeString(
+        file, "-----BEGIN " + kind + "-----\n" + text + "\n-----END " + kind + "-----\n");
+  }
+}

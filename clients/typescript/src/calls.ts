@@ -1,0 +1,303 @@
+import { randomUUID } from "node:crypto";
+import { once, setMaxListeners } from "node:events";
+
+import {
+  create,
+  type DescMessage,
+  type DescMethod,
+  type DescMethodClientStreaming,
+  type DescMethodServerStreaming,
+  type DescMethodUnary,
+  type MessageInitShape,
+  type MessageShape,
+} from "@bufbuild/protobuf";
+import { Metadata, type ClientWritableStream } from "@grpc/grpc-js";
+
+import type { Endpoints } from "./endpoints.js";
+import { fromCall, LemanError } from "./errors.js";
+import { SourceFailed, sourceOf, type AnyIterable } from "./iterables.js";
+import { defaultTimeout, methodName, policyOf, type RetryPolicy } from "./policy.js";
+import { Retrying } from "./retrying.js";
+import { Scope, type CallOptions } from "./scope.js";
+import type { Tokens } from "./tokens.js";
+import { ending, hasRequestId, isServiceError, timeLeft, wire } from "./wire.js";
+
+/** What a call carries. */
+interface Carried {
+  readonly metadata: Metadata;
+  readonly token: string | undefined;
+  readonly requestId: string;
+}
+
+/** Makes calls: with tokens, deadlines and retries. All that it raises is a LemanError, or of the caller's iterables. */
+export class Calls {
+  readonly #endpoints: Endpoints;
+  readonly #tokens: Tokens;
+  readonly #patience: number;
+  readonly #closing = new AbortController();
+
+  constructor(endpoints: Endpoints, tokens: Tokens, patience: number) {
+    this.#endpoints = endpoints;
+    this.#tokens = tokens;
+    this.#patience = patience;
+    setMaxListeners(0, this.#closing.signal);
+  }
+
+  /** End all calls, and close the connections. */
+  close(): void {
+    this.#closing.abort();
+    this.#endpoints.close();
+  }
+
+  /** Make a scope for calls: it ends with the options and with the client. */
+  scope(options: CallOptions | undefined, timeout?: number): Scope {
+    return new Scope(options, this.#closing.signal, timeout);
+  }
+
+  /** Make a decision-maker about attempts. `patience`: milliseconds, in place of the client's. */
+  retrying(policy: RetryPolicy | undefined, patience = this.#patience): Retrying {
+    return new Retrying(policy, this.#tokens, patience, () => {
+      this.#endpoints.next();
+    });
+  }
+
+  /** Make a call that answers once. It is sent again as its policy says, or as it has a request id. */
+  async unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options?: CallOptions & { patience?: number },
+  ): Promise<MessageShape<O>> {
+    const scope = this.scope(options, defaultTimeout(method));
+    const message = create(method.input, request);
+    const retrying = this.retrying(policyOf(method, hasRequestId(message)), options?.patience);
+    return this.#repeated(method, retrying, scope, (carried) => this.#unaryOnce(method, message, carried, scope));
+  }
+
+  /** Make a call that answers with a stream. It is made again only before its first answer. */
+  async *stream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O>,
+    request: MessageInitShape<I>,
+    scope: Scope,
+  ): AsyncGenerator<MessageShape<O>, void, undefined> {
+    const message = create(method.input, request);
+    const retrying = this.retrying(policyOf(method, false));
+    for (;;) {
+      const carried = await this.#carry(method, scope);
+      let begun = false;
+      try {
+        for await (const answer of this.#streamOnce(method, message, carried, scope)) {
+          begun = true;
+          yield answer;
+        }
+        return;
+      } catch (error) {
+        if (!(error instanceof LemanError) || begun || !(await retrying.again(error, carried.token, scope))) {
+          throw ending(error, scope);
+        }
+      }
+    }
+  }
+
+  /**
+   * Make a call that answers with a stream, and make it again where it was cut: `request` says from where on. `take` is
+   * told each answer first; true: it was the last one. A stream that says nothing for `silence` milliseconds is cut.
+   */
+  async *resumedStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O>,
+    request: () => MessageInitShape<I>,
+    take: (answer: MessageShape<O>) => boolean,
+    scope: Scope,
+    silence?: number,
+  ): AsyncGenerator<MessageShape<O>, void, undefined> {
+    const retrying = this.retrying(policyOf(method, false));
+    for (;;) {
+      const carried = await this.#carry(method, scope);
+      const message = create(method.input, request());
+      let failed: unknown = new LemanError({ code: "UNAVAILABLE", message: "the stream ended early" });
+      try {
+        for await (const answer of this.#streamOnce(method, message, carried, scope, silence)) {
+          retrying.reset();
+          const last = take(answer);
+          yield answer;
+          if (last) {
+            return;
+          }
+        }
+      } catch (error) {
+        failed = error;
+      }
+      if (!(failed instanceof LemanError) || !(await retrying.again(failed, carried.token, scope))) {
+        throw ending(failed, scope);
+      }
+    }
+  }
+
+  /** Make a call that is sent a stream; with a policy, `open` has to give the same each time. */
+  async clientStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodClientStreaming<I, O>,
+    open: () => AnyIterable<MessageInitShape<I>>,
+    options: CallOptions | undefined,
+    retrying: Retrying,
+  ): Promise<MessageShape<O>> {
+    const scope = this.scope(options, defaultTimeout(method));
+    return this.#repeated(method, retrying, scope, (carried) => this.#uploadOnce(method, open, carried, scope));
+  }
+
+  async #repeated<T>(
+    method: DescMethod,
+    retrying: Retrying,
+    scope: Scope,
+    attempt: (carried: Carried) => Promise<T>,
+  ): Promise<T> {
+    for (;;) {
+      const carried = await this.#carry(method, scope);
+      try {
+        return await attempt(carried);
+      } catch (error) {
+        if (error instanceof SourceFailed) {
+          throw error.cause;
+        }
+        if (!(error instanceof LemanError) || !(await retrying.again(error, carried.token, scope))) {
+          throw ending(error, scope);
+        }
+      }
+    }
+  }
+
+  async #carry(method: DescMethod, scope: Scope): Promise<Carried> {
+    const token = await this.#tokens.get();
+    const requestId = randomUUID().replaceAll("-", "");
+    const ended = scope.ended();
+    if (ended !== undefined) {
+      const { code, reason, message, cause } = ended;
+      throw new LemanError({ code, reason, message, cause, method: methodName(method) });
+    }
+    const metadata = new Metadata();
+    metadata.set("x-request-id", requestId);
+    if (token !== undefined) {
+      metadata.set("authorization", `Bearer ${token}`);
+    }
+    return { metadata, token, requestId };
+  }
+
+  #unaryOnce<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    message: MessageShape<I>,
+    carried: Carried,
+    scope: Scope,
+  ): Promise<MessageShape<O>> {
+    return new Promise((resolve, reject) => {
+      const call = this.#endpoints.connection.makeUnaryRequest(
+        ...wire(method),
+        message,
+        carried.metadata,
+        timeLeft(scope),
+        (error, answer) => {
+          release();
+          if (error !== null) {
+            reject(fromCall(error, methodName(method), carried.requestId));
+          } else {
+            resolve(answer as MessageShape<O>);
+          }
+        },
+      );
+      const release = scope.onAbort(() => {
+        call.cancel();
+      });
+    });
+  }
+
+  async *#streamOnce<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O>,
+    message: MessageShape<I>,
+    carried: Carried,
+    scope: Scope,
+    silence?: number,
+  ): AsyncGenerator<MessageShape<O>, void, undefined> {
+    const call = this.#endpoints.connection.makeServerStreamRequest(
+      ...wire(method),
+      message,
+      carried.metadata,
+      timeLeft(scope),
+    );
+    call.on("error", () => undefined); // what comes after nobody reads any more
+    const cancel = (): void => {
+      call.cancel();
+    };
+    const release = scope.onAbort(cancel);
+    const answers = call[Symbol.asyncIterator]();
+    const quiet = { tooLong: false };
+    try {
+      for (;;) {
+        const cut = (): void => {
+          quiet.tooLong = true;
+          cancel();
+        };
+        const timer = silence === undefined ? undefined : setTimeout(cut, silence);
+        try {
+          const { done, value } = (await answers.next()) as IteratorResult<MessageShape<O>, undefined>;
+          if (done === true) {
+            return;
+          }
+          clearTimeout(timer);
+          yield value;
+        } finally {
+          clearTimeout(timer);
+        }
+      }
+    } catch (error) {
+      if (quiet.tooLong) {
+        throw new LemanError({ code: "UNAVAILABLE", message: "the services said nothing for too long", cause: error });
+      }
+      throw isServiceError(error) ? fromCall(error, methodName(method), carried.requestId) : error;
+    } finally {
+      release();
+      cancel();
+    }
+  }
+
+  async #uploadOnce<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodClientStreaming<I, O>,
+    open: () => AnyIterable<MessageInitShape<I>>,
+    carried: Carried,
+    scope: Scope,
+  ): Promise<MessageShape<O>> {
+    const ended = new AbortController(); // once there is an answer nothing more is sent
+    let call!: ClientWritableStream<MessageShape<I>>;
+    const answered = new Promise<MessageShape<O>>((resolve, reject) => {
+      call = this.#endpoints.connection.makeClientStreamRequest(
+        ...wire(method),
+        carried.metadata,
+        timeLeft(scope),
+        (error, answer) => {
+          ended.abort();
+          if (error !== null) {
+            reject(fromCall(error, methodName(method), carried.requestId));
+          } else {
+            resolve(answer as MessageShape<O>);
+          }
+        },
+      );
+    });
+    call.on("error", () => undefined);
+    answered.catch(() => undefined); // it is awaited below, unless the source failed before
+    const release = scope.onAbort(() => {
+      call.cancel();
+    });
+    try {
+      for await (const request of sourceOf(open)) {
+        if (ended.signal.aborted) {
+          break;
+        }
+        if (!call.write(create(method.input, request))) {
+          await once(call, "drain", { signal: ended.signal }).catch(() => undefined);
+        }
+      }
+      call.end();
+      return await answered;
+    } finally {
+      release();
+      call.cancel();
+    }
+  }
+}

@@ -1,0 +1,27 @@
+import { randomUUID } from "node:crypto";
+
+import type { Calls } from "./calls.js";
+import type { CallOptions } from "./scope.js";
+import type { Stubs } from "./stubs.js";
+
+/** What the objects of one client share. */
+export interface Context {
+  readonly calls: Calls;
+  readonly stubs: Stubs;
+  /** Told what people should know: what a listing left out because it is damaged, for example. */
+  readonly warn: (text: string) => void;
+}
+
+/** What every call takes that changes something. */
+export interface MutationOptions extends CallOptions {
+  /**
+   * The id under which it is done once, however often it is sent: give one to send it again from another process.
+   * Undefined: the client makes one up, and sends the call again under it where the services were away.
+   */
+  requestId?: string | undefined;
+}
+
+/** Give the id of a mutation. */
+export function requestIdOf(options: MutationOptions | undefined): string {
+  return options?.requestId ?? randomUUID().replaceAll("-", "");
+}

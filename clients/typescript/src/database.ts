@@ -1,0 +1,255 @@
+import { createHash } from "node:crypto";
+
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { Schema } from "apache-arrow";
+
+import { encodeSchema, Rows, type RowSource } from "./arrow.js";
+import { requestIdOf, type Context, type MutationOptions } from "./context.js";
+import { LemanError } from "./errors.js";
+import {
+  definitionOf,
+  remoteDefinitionOf,
+  type FunctionDefinition,
+  type RemoteFunctionDefinition,
+} from "./functions.js";
+import {
+  CatalogService,
+  type GetUdfResponse,
+  type MaterializedViewSummary,
+  type UploadBundleRequestSchema,
+} from "./gen/leman/v1/catalog_pb.js";
+import { CommitService, type VerifyDatabaseResponse } from "./gen/leman/v1/commit_pb.js";
+import { JobOrder, type CancelJobsResponse, type Job as JobInfo } from "./gen/leman/v1/jobs_pb.js";
+import type { UdfDefinition } from "./gen/leman/v1/udf_pb.js";
+import { Job, jobFilter, type JobFilter, type ListJobsOptions } from "./jobs.js";
+import { listed } from "./paging.js";
+import { policyOf } from "./policy.js";
+import type { Query } from "./query.js";
+import type { CallOptions } from "./scope.js";
+import { Table } from "./table.js";
+import { toInt64, udfRef } from "./values.js";
+import { View } from "./view.js";
+
+/** How a table is made. */
+export interface CreateTableOptions extends MutationOptions {
+  /** Of the rows, where they come from an iterable that may be empty. */
+  schema?: Schema | undefined;
+  maxRowsPerFragment?: number | undefined;
+  /** Whether row ids survive updates and compaction; undefined: they do. */
+  stableRowIds?: boolean | undefined;
+}
+
+/** Options of what removes or renames: although others rest on it. */
+export interface ForceOptions extends MutationOptions {
+  force?: boolean | undefined;
+}
+
+/** How much of a listing is taken. */
+export interface ListOptions extends CallOptions {
+  /** At most so many; undefined: all. */
+  limit?: number | undefined;
+}
+
+const PIECE_BYTES = 512 << 10;
+const AN_HOUR = 3_600_000;
+
+/** A database: a folder, or prefix of an object store, of Lance tables. Holds no state: every answer is of now. */
+export class Database {
+  readonly #context: Context;
+
+  /** @internal */
+  constructor(
+    context: Context,
+    readonly name: string,
+  ) {
+    this.#context = context;
+  }
+
+  /** A table by its name. Nothing is called. */
+  table(name: string): Table {
+    return new Table(this.#context, this.name, name);
+  }
+
+  /** A view by its name. Nothing is called. */
+  view(name: string): View {
+    return new View(this.#context, this.name, name);
+  }
+
+  /** A job by its id, to watch, wait for or cancel. Nothing is called. */
+  job(id: string): Job {
+    return new Job(this.#context, this.name, id);
+  }
+
+  /**
+   * Make a table of rows, or with a schema alone one without rows. Where the rows cannot be added, the table goes again.
+   */
+  async createTable(name: string, rows: RowSource | Schema, options: CreateTableOptions = {}): Promise<Table> {
+    const table = this.table(name);
+    const source = rows instanceof Schema ? undefined : new Rows(rows, options.schema);
+    const schema = rows instanceof Schema ? rows : await (source as Rows).schema();
+    const request = {
+      table: table.ref,
+      columns: { case: "schema" as const, value: encodeSchema(schema) },
+      stableRowIds: options.stableRowIds ?? true,
+      requestId: requestIdOf(options),
+    };
+    await this.#context.stubs.tables.createTable(request, options);
+    if (source !== undefined) {
+      const requestId = `${request.requestId}-rows`;
+      await table.appendRows(source, schema, { ...options, requestId }).catch(async (error: unknown) => {
+        await this.dropTable(name, { force: true });
+        throw error;
+      });
+    }
+    return table;
+  }
+
+  /** Names of the tables, in their order. */
+  tables(options?: ListOptions): AsyncGenerator<string, void, undefined> {
+    const { catalog } = this.#context.stubs;
+    const call = (page: object) => catalog.listTables({ database: this.name, ...page }, options);
+    return listed(call, ({ tables }) => tables, options?.limit);
+  }
+
+  /** Remove a table with all its versions. `force`: although views rest on it, or jobs of it have not ended. */
+  async dropTable(name: string, options?: ForceOptions): Promise<void> {
+    const request = { table: this.#ref(name), force: options?.force ?? false, requestId: requestIdOf(options) };
+    await this.#context.stubs.tables.dropTable(request, options);
+  }
+
+  /** Give a table another name. */
+  async renameTable(name: string, newName: string, options?: ForceOptions): Promise<Table> {
+    const request = {
+      table: this.#ref(name),
+      newName,
+      force: options?.force ?? false,
+      requestId: requestIdOf(options),
+    };
+    await this.#context.stubs.tables.renameTable(request, options);
+    return this.table(newName);
+  }
+
+  /** Make a view of a query: `refresh` fills it. */
+  async createView(
+    name: string,
+    query: Query,
+    options?: MutationOptions & { maxRowsPerFragment?: number | undefined },
+  ): Promise<View> {
+    const rows = options?.maxRowsPerFragment;
+    const request = {
+      view: this.#ref(name),
+      query: query.message,
+      requestId: requestIdOf(options),
+      ...(rows !== undefined && { maxRowsPerFragment: toInt64("maxRowsPerFragment", rows) }),
+    };
+    this.#warn((await this.#context.stubs.catalog.createMaterializedView(request, options)).warnings);
+    return this.view(name);
+  }
+
+  /** The views, by name; `view(name).info()` has more of each. */
+  views(options?: ListOptions): AsyncGenerator<MaterializedViewSummary, void, undefined> {
+    const { catalog } = this.#context.stubs;
+    const call = (page: object) => catalog.listMaterializedViews({ database: this.name, ...page }, options);
+    return listed(call, ({ views, warnings }) => (this.#warn(warnings), views), options?.limit);
+  }
+
+  /** Remove a view. `force`: although views rest on it. */
+  async dropView(name: string, options?: ForceOptions): Promise<void> {
+    const request = { view: this.#ref(name), force: options?.force ?? false, requestId: requestIdOf(options) };
+    await this.#context.stubs.commits.dropView(request, options);
+  }
+
+  /** The registered functions, by name, then newest first. */
+  functions(options?: ListOptions): AsyncGenerator<UdfDefinition, void, undefined> {
+    const { catalog } = this.#context.stubs;
+    const call = (page: object) => catalog.listUdfs({ database: this.name, ...page }, options);
+    return listed(call, ({ definitions }) => definitions, options?.limit);
+  }
+
+  /** A registered function, `name@version`, or `name` for the newest. */
+  async function(name: string, options?: CallOptions): Promise<GetUdfResponse> {
+    return this.#context.stubs.catalog.getUdf({ database: this.name, udf: udfRef(name) }, options);
+  }
+
+  /** Register a function; gives false where the same one was there already. */
+  async registerFunction(wanted: FunctionDefinition, options?: CallOptions): Promise<boolean> {
+    const request = { database: this.name, definition: definitionOf(wanted) };
+    return (await this.#context.stubs.catalog.registerUdf(request, options)).created;
+  }
+
+  /**
+   * Register a function that servers compute, at least one of which has to answer now; gives it as it is stored, with what
+   * they say of it. Columns are computed by `name@version`. Other addresses may be registered under the same version.
+   */
+  async registerRemote(wanted: RemoteFunctionDefinition, options?: CallOptions): Promise<UdfDefinition> {
+    const request = { database: this.name, definition: remoteDefinitionOf(wanted) };
+    const { definition } = await this.#context.stubs.catalog.registerUdf(request, options);
+    if (definition === undefined) {
+      throw new LemanError({ code: "UNIMPLEMENTED", message: "these services are too old for functions of that kind" });
+    }
+    return definition;
+  }
+
+  /** Store a pickled function that was made elsewhere; gives the sha256 under which `RegisterUdf` finds it. */
+  async uploadBundle(data: Uint8Array, options?: CallOptions): Promise<string> {
+    const sha256 = createHash("sha256").update(data).digest("hex");
+    const header = { database: this.name, sha256, sizeBytes: BigInt(data.byteLength) };
+    const { calls } = this.#context;
+    const method = CatalogService.method.uploadBundle;
+    const open = (): ReturnType<typeof bundleMessages> => bundleMessages(header, data);
+    const untilDone = { signal: options?.signal, timeout: options?.timeout ?? AN_HOUR };
+    await calls.clientStream(method, open, untilDone, calls.retrying(policyOf(method, false)));
+    return sha256;
+  }
+
+  /** The jobs that a filter lets through, newest first. */
+  jobs(options: ListJobsOptions = {}): AsyncGenerator<JobInfo, void, undefined> {
+    const order = options.order === "oldest" ? JobOrder.OLDEST_FIRST : JobOrder.NEWEST_FIRST;
+    const request = { database: this.name, filter: jobFilter(options), order };
+    const { jobs } = this.#context.stubs;
+    const call = (page: object) => jobs.listJobs({ ...request, ...page }, options);
+    return listed(call, ({ jobs, warnings }) => (this.#warn(warnings), jobs), options.limit);
+  }
+
+  /** Ask all jobs to stop that a filter lets through and that have not ended. */
+  async cancelJobs(filter: JobFilter, options?: CallOptions): Promise<CancelJobsResponse> {
+    return this.#context.stubs.jobs.cancelJobs({ database: this.name, filter: jobFilter(filter) }, options);
+  }
+
+  /**
+   * Compare all that the database keeps with the digests of what was written: says what was looked at, part by part.
+   * Interrupted, it goes on where it was; `resumeToken`: of an answer of an earlier call.
+   */
+  async *verify(
+    options: CallOptions & { resumeToken?: string } = {},
+  ): AsyncGenerator<VerifyDatabaseResponse, void, undefined> {
+    let { resumeToken = "" } = options;
+    const request = () => ({ database: this.name, resumeToken });
+    const take = (answer: VerifyDatabaseResponse): boolean => {
+      resumeToken = answer.resumeToken;
+      return resumeToken === "";
+    };
+    const { calls } = this.#context;
+    yield* calls.resumedStream(CommitService.method.verifyDatabase, request, take, calls.scope(options));
+  }
+
+  #ref(table: string): { database: string; table: string } {
+    return { database: this.name, table };
+  }
+
+  #warn(warnings: readonly string[]): void {
+    for (const text of warnings) {
+      this.#context.warn(text);
+    }
+  }
+}
+
+function* bundleMessages(
+  header: { database: string; sha256: string; sizeBytes: bigint },
+  data: Uint8Array,
+): Generator<MessageInitShape<typeof UploadBundleRequestSchema>, void, undefined> {
+  yield { part: { case: "header", value: header } };
+  for (let at = 0; at < data.byteLength; at += PIECE_BYTES) {
+    yield { part: { case: "data", value: data.subarray(at, at + PIECE_BYTES) } };
+  }
+}

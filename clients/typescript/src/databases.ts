@@ -1,0 +1,68 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { requestIdOf, type Context, type MutationOptions } from "./context.js";
+import type { Database as DatabaseInfo, DatabaseSchema, ListDatabasesResponse } from "./gen/leman/v1/databases_pb.js";
+import { listed } from "./paging.js";
+import type { CallOptions } from "./scope.js";
+import { given } from "./values.js";
+
+/** What is said of a registered database. */
+export interface DatabaseAttributes {
+  description?: string | undefined;
+  /** All of them. */
+  labels?: Readonly<Record<string, string>> | undefined;
+  /** How many of its jobs run, and wait, at once. */
+  limits?: { maxRunningJobs?: number; maxWaitingJobs?: number } | undefined;
+}
+
+/** The databases that the services know by name. */
+export class Databases {
+  readonly #context: Context;
+
+  /** @internal */
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  /** All of them, by name. */
+  list(options?: CallOptions & { limit?: number | undefined }): AsyncGenerator<DatabaseInfo, void, undefined> {
+    const { databases } = this.#context.stubs;
+    const itemsOf = ({ databases, warnings }: ListDatabasesResponse): DatabaseInfo[] => {
+      warnings.forEach(this.#context.warn);
+      return databases;
+    };
+    return listed((page) => databases.listDatabases(page, options), itemsOf, options?.limit);
+  }
+
+  /** One of them. */
+  async get(name: string, options?: CallOptions): Promise<DatabaseInfo | undefined> {
+    return (await this.#context.stubs.databases.getDatabase({ name }, options)).database;
+  }
+
+  /** Give a database a name. `root`: its path or uri, as the services reach it. */
+  async register(
+    name: string,
+    root: string,
+    options: DatabaseAttributes & MutationOptions = {},
+  ): Promise<DatabaseInfo | undefined> {
+    const request = { database: { name, root, ...attributes(options) }, requestId: requestIdOf(options) };
+    return (await this.#context.stubs.databases.registerDatabase(request, options)).database;
+  }
+
+  /** Change what is said of a database; what is left out stays. */
+  async update(name: string, changes: DatabaseAttributes, options?: CallOptions): Promise<DatabaseInfo | undefined> {
+    const changed = attributes(changes);
+    const request = { database: { name, ...changed }, updateMask: { paths: Object.keys(changed) } };
+    return (await this.#context.stubs.databases.updateDatabase(request, options)).database;
+  }
+
+  /** Take the name from a database; all that is in it stays. `force`: although jobs of it have not ended. */
+  async unregister(name: string, options?: MutationOptions & { force?: boolean | undefined }): Promise<void> {
+    const request = { name, force: options?.force ?? false, requestId: requestIdOf(options) };
+    await this.#context.stubs.databases.unregisterDatabase(request, options);
+  }
+}
+
+function attributes({ description, labels, limits }: DatabaseAttributes): MessageInitShape<typeof DatabaseSchema> {
+  return given({ description, labels: labels && { ...labels }, limits: limits && { ...limits } });
+}

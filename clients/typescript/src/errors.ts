@@ -1,0 +1,148 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { anyUnpack } from "@bufbuild/protobuf/wkt";
+import type { ServiceError } from "@grpc/grpc-js";
+
+import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from "./gen/google/rpc/error_details_pb.js";
+import { StatusSchema, type Status } from "./gen/google/rpc/status_pb.js";
+import type { ErrorReason } from "./gen/leman/v1/errors_pb.js";
+import { milliseconds } from "./values.js";
+
+const CODES = [
+  "OK",
+  "CANCELLED",
+  "UNKNOWN",
+  "INVALID_ARGUMENT",
+  "DEADLINE_EXCEEDED",
+  "NOT_FOUND",
+  "ALREADY_EXISTS",
+  "PERMISSION_DENIED",
+  "RESOURCE_EXHAUSTED",
+  "FAILED_PRECONDITION",
+  "ABORTED",
+  "OUT_OF_RANGE",
+  "UNIMPLEMENTED",
+  "INTERNAL",
+  "UNAVAILABLE",
+  "DATA_LOSS",
+  "UNAUTHENTICATED",
+] as const;
+
+/** The name of a gRPC status code. */
+export type Code = Exclude<(typeof CODES)[number], "OK">;
+
+/**
+ * What went wrong, for programs: a name of `ErrorReason`, or one of the client's own: `CLOSED` (the client was closed),
+ * `JOB_FAILED` (a job failed and did not say why), `JOB_CANCELLED`, `TYPE_NOT_READABLE` (apache-arrow does not know a type
+ * of the rows). Later releases of the services may send names that this one does not know.
+ */
+export type Reason =
+  | Exclude<keyof typeof ErrorReason, "ERROR_REASON_UNSPECIFIED">
+  | "CLOSED"
+  | "JOB_FAILED"
+  | "JOB_CANCELLED"
+  | "TYPE_NOT_READABLE"
+  | (string & {});
+
+/** What is wrong with a field of a request. */
+export interface FieldViolation {
+  /** A path such as `spec.where`. */
+  readonly field: string;
+  readonly description: string;
+}
+
+/** What a {@link LemanError} is made of. */
+export interface LemanErrorInit {
+  code: Code;
+  message: string;
+  reason?: Reason | undefined;
+  fields?: readonly FieldViolation[];
+  metadata?: Readonly<Record<string, string>>;
+  retryDelay?: number | undefined;
+  method?: string | undefined;
+  requestId?: string | undefined;
+  jobId?: string | undefined;
+  cause?: unknown;
+}
+
+/** Every error of the services, and of the client where it has one of its own. */
+export class LemanError extends Error {
+  override readonly name = "LemanError";
+  /** The gRPC status code. */
+  readonly code: Code;
+  /** The stable word for programs; undefined: the error is gRPC's own, such as a connection that broke. */
+  readonly reason: Reason | undefined;
+  /** What is wrong with which field of the request. */
+  readonly fields: readonly FieldViolation[];
+  /** Facts, such as the name of the table. */
+  readonly metadata: Readonly<Record<string, string>>;
+  /** Milliseconds after which the call may be sent again; undefined: the services do not say. */
+  readonly retryDelay: number | undefined;
+  /** The call that failed, such as `leman.v1.JobService/GetJob`; undefined: it was none. */
+  readonly method: string | undefined;
+  /** What the logs of the services have the call under. */
+  readonly requestId: string | undefined;
+  /** The job that failed or was cancelled; undefined: a call failed. */
+  readonly jobId: string | undefined;
+
+  constructor(init: LemanErrorInit) {
+    super(init.message, init.cause === undefined ? undefined : { cause: init.cause });
+    this.code = init.code;
+    this.reason = init.reason;
+    this.fields = init.fields ?? [];
+    this.metadata = init.metadata ?? {};
+    this.retryDelay = init.retryDelay;
+    this.method = init.method;
+    this.requestId = init.requestId;
+    this.jobId = init.jobId;
+  }
+}
+
+/** Make the error for a request that cannot be right, found before it is sent. */
+export function invalid(field: string, message: string): LemanError {
+  return new LemanError({
+    code: "INVALID_ARGUMENT",
+    reason: "BAD_REQUEST",
+    message,
+    fields: [{ field, description: message }],
+  });
+}
+
+/** Make the error for what gRPC says of a failed call. */
+export function fromCall(error: ServiceError, method: string, requestId: string): LemanError {
+  const [packed] = error.metadata.get("grpc-status-details-bin");
+  const told = packed instanceof Uint8Array ? fromStatus(fromBinary(StatusSchema, packed)) : undefined;
+  return new LemanError({
+    message: error.details === "" ? error.message : error.details,
+    ...told,
+    code: codeName(error.code),
+    method,
+    requestId,
+    cause: error,
+  });
+}
+
+/** Read a google.rpc.Status. */
+export function fromStatus(status: Status): LemanErrorInit {
+  const init: LemanErrorInit = { code: codeName(status.code), message: status.message };
+  for (const detail of status.details) {
+    const info = anyUnpack(detail, ErrorInfoSchema);
+    if (info !== undefined) {
+      init.reason = info.reason === "" ? undefined : info.reason;
+      init.metadata = info.metadata;
+    }
+    const request = anyUnpack(detail, BadRequestSchema);
+    if (request !== undefined) {
+      init.fields = request.fieldViolations.map(({ field, description }) => ({ field, description }));
+    }
+    const retry = anyUnpack(detail, RetryInfoSchema);
+    if (retry !== undefined) {
+      init.retryDelay = milliseconds(retry.retryDelay);
+    }
+  }
+  return init;
+}
+
+function codeName(code: number): Code {
+  const name = CODES[code];
+  return name === undefined || name === "OK" ? "UNKNOWN" : name;
+}

@@ -1,0 +1,229 @@
+import type { MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+import { RecordBatchReader, Table, type RecordBatch, type Schema } from "apache-arrow";
+
+import { unreadable } from "./arrow.js";
+import type { Context } from "./context.js";
+import { LemanError } from "./errors.js";
+import { TableService, type ReadRowsRequestSchema, type ReadRowsResponseSchema } from "./gen/leman/v1/tables_pb.js";
+import { policyOf } from "./policy.js";
+import type { Retrying } from "./retrying.js";
+import type { CallOptions, Scope } from "./scope.js";
+import { toInt64 } from "./values.js";
+
+/** Which rows are read. */
+export interface ReadOptions extends CallOptions {
+  /** In the order wanted; a field of a struct by names with dots between. Undefined: all that queries show. */
+  columns?: readonly string[] | undefined;
+  /** SQL; only rows for which it is true. */
+  where?: string | undefined;
+  limit?: number | undefined;
+  /** So many of the first rows (of those for which `where` is true) are left out. */
+  offset?: number | undefined;
+  /** A version by its number, or by a tag; undefined: the latest. */
+  version?: number | bigint | string | undefined;
+  /** Rows in a batch at the most; undefined: 8,192. */
+  batchSize?: number | undefined;
+  /** Whether a last column `_rowid` says the row ids. */
+  withRowId?: boolean | undefined;
+  /** Whether a last column `_rowaddr` says where rows are. */
+  withRowAddress?: boolean | undefined;
+}
+
+type Answers = AsyncIterator<MessageShape<typeof ReadRowsResponseSchema>>;
+
+/** One call: its bytes, and the batches in them. */
+class Attempt {
+  /** What cut the call: apache-arrow takes a cut for the end. */
+  failed: LemanError | undefined;
+  version = 0n;
+  readonly #answers: Answers;
+  #batches: AsyncIterator<RecordBatch> | undefined;
+
+  constructor(answers: Answers) {
+    this.#answers = answers;
+  }
+
+  /** Wait for the schema; undefined: the call was cut before. */
+  async open(): Promise<Schema | undefined> {
+    return this.#unlessCut(async () => {
+      const reader = await RecordBatchReader.from(this.#bytes());
+      await reader.open();
+      this.#batches = reader[Symbol.asyncIterator]() as AsyncIterator<RecordBatch>;
+      return this.failed === undefined ? reader.schema : undefined;
+    });
+  }
+
+  /** Take the next batch; undefined: there is none, or the call was cut. */
+  async next(): Promise<RecordBatch | undefined> {
+    return this.#unlessCut(async () => {
+      const next = await this.#batches?.next();
+      return next === undefined || next.done === true ? undefined : next.value;
+    });
+  }
+
+  async end(): Promise<void> {
+    await this.#answers.return?.();
+  }
+
+  async #unlessCut<T>(read: () => Promise<T | undefined>): Promise<T | undefined> {
+    try {
+      return await read();
+    } catch (error) {
+      if (this.failed !== undefined) {
+        return undefined;
+      }
+      throw error instanceof LemanError ? error : unreadable(error);
+    }
+  }
+
+  async *#bytes(): AsyncGenerator<Uint8Array, void, undefined> {
+    try {
+      for (;;) {
+        const next = await this.#answers.next();
+        if (next.done === true) {
+          return;
+        }
+        this.version ||= next.value.version;
+        yield next.value.arrowIpc;
+      }
+    } catch (error) {
+      this.failed = error instanceof LemanError ? error : unreadable(error);
+    }
+  }
+}
+
+/**
+ * The rows of one version of a table or view, batch by batch: iterate over them once. They hold a few megabytes, however
+ * large the table is and however slowly they are read; interrupted, they go on where they were. Leaving the iteration ends
+ * the call; so does `close`.
+ */
+export class RowStream implements AsyncIterable<RecordBatch> {
+  readonly #context: Context;
+  readonly #request: MessageInitShape<typeof ReadRowsRequestSchema> & { offset: bigint };
+  readonly #scope: Scope;
+  readonly #retrying: Retrying;
+  #limit: bigint | undefined;
+  #attempt: Attempt | undefined;
+  #opening: Promise<{ schema: Schema; version: bigint }> | undefined;
+  #closed = false;
+
+  /** @internal */
+  constructor(context: Context, table: { database: string; table: string }, options: ReadOptions) {
+    this.#context = context;
+    this.#limit = options.limit === undefined ? undefined : toInt64("limit", options.limit);
+    this.#request = {
+      table,
+      columns: [...(options.columns ?? [])],
+      where: options.where ?? "",
+      offset: toInt64("offset", options.offset ?? 0),
+      at: versionOf(options.version),
+      batchSize: options.batchSize ?? 0,
+      withRowId: options.withRowId ?? false,
+      withRowAddress: options.withRowAddress ?? false,
+    };
+    this.#scope = context.calls.scope(options);
+    this.#retrying = context.calls.retrying(policyOf(TableService.method.readRows, false));
+  }
+
+  /** Wait for the schema of all batches. */
+  async schema(): Promise<Schema> {
+    return (await this.#opened()).schema;
+  }
+
+  /** Wait for the version of the table that is read. */
+  async version(): Promise<number> {
+    return Number((await this.#opened()).version);
+  }
+
+  /** Read what is left into a table. */
+  async toTable(): Promise<Table> {
+    const batches: RecordBatch[] = [];
+    for await (const batch of this) {
+      batches.push(batch);
+    }
+    return new Table(await this.schema(), batches);
+  }
+
+  /** End the call, whatever is still to come. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#attempt?.end();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<RecordBatch, void, undefined> {
+    try {
+      const { version } = await this.#opened();
+      while (!this.#closed) {
+        const batch = await this.#next();
+        if (batch === undefined) {
+          return;
+        }
+        if (batch.numRows === 0) {
+          continue;
+        }
+        this.#retrying.reset();
+        this.#request.offset += BigInt(batch.numRows);
+        this.#request.at = { case: "version", value: version };
+        this.#limit = this.#limit === undefined ? undefined : this.#limit - BigInt(batch.numRows);
+        yield batch;
+      }
+    } finally {
+      await this.close();
+    }
+  }
+
+  /** The next batch that has rows; undefined: there is none. */
+  async #next(): Promise<RecordBatch | undefined> {
+    while (this.#limit !== 0n && this.#attempt !== undefined) {
+      const batch = await this.#attempt.next();
+      if (batch !== undefined && batch.numRows > 0) {
+        return batch;
+      }
+      if (this.#attempt.failed !== undefined) {
+        await this.#pause(this.#attempt.failed);
+        await this.#open();
+      } else if (batch === undefined) {
+        return undefined;
+      }
+    }
+    return undefined;
+  }
+
+  #opened(): Promise<{ schema: Schema; version: bigint }> {
+    this.#opening ??= this.#open();
+    return this.#opening;
+  }
+
+  async #open(): Promise<{ schema: Schema; version: bigint }> {
+    for (;;) {
+      await this.#attempt?.end();
+      const request = this.#limit === undefined ? this.#request : { ...this.#request, limit: this.#limit };
+      const answers = this.#context.calls.stream(TableService.method.readRows, request, this.#scope);
+      const attempt = new Attempt(answers);
+      this.#attempt = attempt;
+      const schema = await attempt.open();
+      if (schema !== undefined) {
+        return { schema, version: attempt.version };
+      }
+      await this.#pause(attempt.failed ?? new LemanError({ code: "DATA_LOSS", message: "the answer has no rows" }));
+    }
+  }
+
+  /** After a cut: return when another call is worth it. */
+  async #pause(failed: LemanError): Promise<void> {
+    if (!(await this.#retrying.again(failed, undefined, this.#scope))) {
+      throw this.#scope.ended() ?? failed;
+    }
+  }
+}
+
+type At = { case: "version"; value: bigint } | { case: "tag"; value: string } | { case: undefined };
+
+function versionOf(version: number | bigint | string | undefined): At {
+  if (version === undefined) {
+    return { case: undefined };
+  }
+  return typeof version === "string"
+    ? { case: "tag", value: version }
+    : { case: "version", value: toInt64("version", version) };
+}

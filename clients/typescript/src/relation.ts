@@ -1,0 +1,122 @@
+import type { Schema, Table as ArrowTable } from "apache-arrow";
+
+import { decodeSchema } from "./arrow.js";
+import type { Context } from "./context.js";
+import type { DescribeTableResponse } from "./gen/leman/v1/catalog_pb.js";
+import type { CollectGarbageResponse, Commit } from "./gen/leman/v1/commit_pb.js";
+import type { IndexCoverage } from "./gen/leman/v1/planner_pb.js";
+import { listed } from "./paging.js";
+import { RowStream, type ReadOptions } from "./reading.js";
+import type { CallOptions } from "./scope.js";
+import { given, toDuration } from "./values.js";
+
+/** What a table or view is now. */
+export class TableDescription {
+  readonly #told: DescribeTableResponse;
+
+  /** @internal */
+  constructor(told: DescribeTableResponse) {
+    this.#told = told;
+  }
+
+  /** Uri of the Lance dataset. */
+  get uri(): string {
+    return this.#told.uri;
+  }
+
+  /** Its latest version. */
+  get version(): number {
+    return Number(this.#told.version);
+  }
+
+  /** Rows, without deleted ones. */
+  get rows(): number {
+    return Number(this.#told.rowCount);
+  }
+
+  get fragments(): number {
+    return this.#told.fragmentCount;
+  }
+
+  /** Names of all columns. */
+  get columns(): string[] {
+    return this.#told.jsonSchema?.fields.map((field) => field.name) ?? [];
+  }
+
+  /** Arrow schema of all columns. Throws TYPE_NOT_READABLE where apache-arrow does not know a type. */
+  get schema(): Schema {
+    return decodeSchema(this.#told.schema);
+  }
+
+  /** Columns that a function computes; each says which, and from what. */
+  get computed(): DescribeTableResponse["computedColumns"] {
+    return this.#told.computedColumns;
+  }
+
+  /** Whether row ids survive updates and compaction. */
+  get stableRowIds(): boolean {
+    return this.#told.stableRowIds;
+  }
+}
+
+/** What tables and views have in common. Holds no state: every answer is of now. */
+export abstract class Relation {
+  /** @internal */
+  protected readonly context: Context;
+
+  /** @internal */
+  constructor(
+    context: Context,
+    readonly database: string,
+    readonly name: string,
+  ) {
+    this.context = context;
+  }
+
+  /** Describe it: version, rows, schema, computed columns. */
+  async describe(options?: CallOptions): Promise<TableDescription> {
+    return new TableDescription(await this.context.stubs.catalog.describeTable({ table: this.ref }, options));
+  }
+
+  /** Read rows, batch by batch: `for await (const batch of table.read({ where: "n > 1" }))`. */
+  read(options: ReadOptions = {}): RowStream {
+    return new RowStream(this.context, this.ref, options);
+  }
+
+  /** Read rows into an Arrow table. */
+  async toArrow(options?: ReadOptions): Promise<ArrowTable> {
+    return this.read(options).toTable();
+  }
+
+  /** Leman's commits in its history, newest first. */
+  commits(options?: CallOptions & { limit?: number | undefined }): AsyncGenerator<Commit, void, undefined> {
+    const { commits } = this.context.stubs;
+    const call = (page: object) => commits.listCommits({ table: this.ref, ...page }, options);
+    return listed(call, (page) => page.commits, options?.limit);
+  }
+
+  /** Bring its indexes up to date, those on any of `columns` (undefined: all), and tell what they cover then. */
+  async optimizeIndices(options: CallOptions & { columns?: readonly string[] } = {}): Promise<IndexCoverage[]> {
+    const request = { table: this.ref, columns: [...(options.columns ?? [])] };
+    const answer = await this.context.stubs.commits.optimizeIndices(request, options);
+    return answer.indices;
+  }
+
+  /**
+   * Delete checkpoints, fragment records and staged files that nothing can need any more. `olderThan`: milliseconds; what
+   * was written later stays; undefined: 7 days. `dryRun`: only say what would go.
+   */
+  async collectGarbage(
+    options: CallOptions & { olderThan?: number; dryRun?: boolean; includeKept?: boolean; maxFiles?: number } = {},
+  ): Promise<CollectGarbageResponse> {
+    const { olderThan, dryRun = false, includeKept = false, maxFiles } = options;
+    const aged = olderThan === undefined ? undefined : toDuration(olderThan);
+    const request = { table: this.ref, dryRun, includeKept, ...given({ olderThan: aged, maxFiles }) };
+    return this.context.stubs.commits.collectGarbage(request, options);
+  }
+
+  /** How messages name it. */
+  get ref(): { database: string; table: string } {
+    return { database: this.database, table: this.name };
+  }
+}

@@ -1,0 +1,76 @@
+import type { LemanError } from "./errors.js";
+import type { RetryPolicy } from "./policy.js";
+import type { Scope } from "./scope.js";
+import type { Tokens } from "./tokens.js";
+
+/** Decides whether a call that failed is made again, and waits until then. */
+export class Retrying {
+  readonly #policy: RetryPolicy | undefined;
+  readonly #tokens: Tokens;
+  readonly #patience: number;
+  readonly #away: () => void;
+  #attempts = 1;
+  #backoff: number;
+  #since: number | undefined;
+  #renewed = false;
+
+  /** `patience`: milliseconds that services may be away; `away`: told when an endpoint cannot be reached. */
+  constructor(policy: RetryPolicy | undefined, tokens: Tokens, patience: number, away: () => void) {
+    this.#policy = policy;
+    this.#tokens = tokens;
+    this.#patience = patience;
+    this.#away = away;
+    this.#backoff = policy?.initialBackoff ?? 0;
+  }
+
+  /** Something went forward: what failed before does not count any more. */
+  reset(): void {
+    this.#attempts = 1;
+    this.#backoff = this.#policy?.initialBackoff ?? 0;
+    this.#since = undefined;
+    this.#renewed = false;
+  }
+
+  /** Return true when another attempt is worth it, after a pause where one is needed. */
+  async again(failed: LemanError, token: string | undefined, scope: Scope): Promise<boolean> {
+    if (scope.ended() !== undefined) {
+      return false;
+    }
+    if (failed.code === "UNAUTHENTICATED" && token !== undefined && !this.#renewed) {
+      this.#renewed = true;
+      return this.#tokens.renew(token);
+    }
+    if (this.#policy === undefined) {
+      return false;
+    }
+    if (isAway(failed)) {
+      if (failed.reason === undefined) {
+        this.#away();
+      }
+      return this.#pause(this.#policy, failed.retryDelay ?? 0, scope);
+    }
+    const listed = this.#policy.codes.has(failed.code) && this.#attempts < this.#policy.maxAttempts;
+    const asked = failed.reason === undefined || failed.retryDelay !== undefined; // others say what else to do
+    return listed && asked && this.#pause(this.#policy, failed.retryDelay ?? 0, scope);
+  }
+
+  async #pause(policy: RetryPolicy, atLeast: number, scope: Scope): Promise<boolean> {
+    this.#since ??= Date.now();
+    const pause = Math.max(atLeast, this.#backoff * (0.5 + Math.random() / 2));
+    if (Date.now() + pause > this.#since + this.#patience) {
+      return false;
+    }
+    this.#attempts += 1;
+    this.#backoff = Math.min(this.#backoff * policy.backoffMultiplier, policy.maxBackoff);
+    return scope.sleep(pause);
+  }
+}
+
+/** Tell whether a service is away, or went away under a call, which gRPC tells in words of its own. */
+function isAway(failed: LemanError): boolean {
+  if (failed.code === "UNAVAILABLE") {
+    return true;
+  }
+  const broken = /RST_STREAM|ECONNRESET|GOAWAY/.test(failed.message);
+  return failed.reason === undefined && broken && ["INTERNAL", "UNKNOWN", "CANCELLED"].includes(failed.code);
+}

@@ -1,0 +1,78 @@
+import { LemanError } from "./errors.js";
+
+/** What every call takes. */
+export interface CallOptions {
+  /** Ends the call. With `AbortSignal.timeout` the error is DEADLINE_EXCEEDED, otherwise CANCELLED. */
+  signal?: AbortSignal | undefined;
+  /** Milliseconds that it may take, all attempts included; after them the error is DEADLINE_EXCEEDED. */
+  timeout?: number | undefined;
+}
+
+/** When a call ends early: by its caller's signal, by time, or as the client is closed. */
+export class Scope {
+  readonly deadline: number | undefined;
+  readonly #signal: AbortSignal | undefined;
+  readonly #closing: AbortSignal;
+
+  constructor(options: CallOptions | undefined, closing: AbortSignal, defaultTimeout?: number) {
+    const timeout = options?.timeout ?? defaultTimeout;
+    this.deadline = timeout === undefined ? undefined : Date.now() + timeout;
+    this.#signal = options?.signal;
+    this.#closing = closing;
+  }
+
+  /** Give the error that the scope ended with; undefined: it has not ended. */
+  ended(): LemanError | undefined {
+    if (this.#closing.aborted) {
+      return new LemanError({ code: "CANCELLED", reason: "CLOSED", message: "the client was closed" });
+    }
+    if (this.#signal?.aborted === true) {
+      const reason: unknown = this.#signal.reason;
+      const late = reason instanceof DOMException && reason.name === "TimeoutError";
+      return new LemanError({
+        code: late ? "DEADLINE_EXCEEDED" : "CANCELLED",
+        message: late ? "the call took longer than its signal allowed" : "the call was cancelled by its caller",
+        cause: reason,
+      });
+    }
+    if (this.deadline !== undefined && Date.now() >= this.deadline) {
+      return new LemanError({ code: "DEADLINE_EXCEEDED", message: "no answer in the time that was allowed" });
+    }
+    return undefined;
+  }
+
+  /** Call a function when the signal ends the scope; returns what takes that back. Time is not looked at. */
+  onAbort(callback: () => void): () => void {
+    const signals = [this.#signal, this.#closing].filter((signal) => signal !== undefined);
+    for (const signal of signals) {
+      signal.addEventListener("abort", callback, { once: true });
+    }
+    if (signals.some((signal) => signal.aborted)) {
+      callback();
+    }
+    return () => {
+      for (const signal of signals) {
+        signal.removeEventListener("abort", callback);
+      }
+    };
+  }
+
+  /** Wait; false: the scope ended meanwhile, or would have: then it does not wait. */
+  async sleep(millis: number): Promise<boolean> {
+    if (this.ended() !== undefined || (this.deadline !== undefined && Date.now() + millis > this.deadline)) {
+      return false;
+    }
+    await new Promise<void>((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        release();
+        resolve();
+      };
+      const timer = setTimeout(done, millis);
+      const release = this.onAbort(() => {
+        setImmediate(done);
+      });
+    });
+    return this.ended() === undefined;
+  }
+}

@@ -1,0 +1,97 @@
+import type {
+  DescMessage,
+  DescMethod,
+  DescMethodClientStreaming,
+  DescMethodServerStreaming,
+  DescMethodUnary,
+  DescService,
+  MessageInitShape,
+  MessageShape,
+} from "@bufbuild/protobuf";
+
+import type { Calls } from "./calls.js";
+import { requestIdOf } from "./context.js";
+import { CatalogService } from "./gen/leman/v1/catalog_pb.js";
+import { CommitService } from "./gen/leman/v1/commit_pb.js";
+import { DatabaseService } from "./gen/leman/v1/databases_pb.js";
+import { InfoService } from "./gen/leman/v1/info_pb.js";
+import { JobService } from "./gen/leman/v1/jobs_pb.js";
+import { PlannerService } from "./gen/leman/v1/planner_pb.js";
+import { TableService } from "./gen/leman/v1/tables_pb.js";
+import { policyOf } from "./policy.js";
+import type { CallOptions } from "./scope.js";
+
+/** The calls of a service, as the protos have them. */
+export type Stub<S extends DescService> = {
+  [K in keyof S["method"]]: S["method"][K] extends DescMethodUnary<infer I, infer O>
+    ? (request: MessageInitShape<I>, options?: CallOptions) => Promise<MessageShape<O>>
+    : S["method"][K] extends DescMethodServerStreaming<infer I, infer O>
+      ? (request: MessageInitShape<I>, options?: CallOptions) => AsyncGenerator<MessageShape<O>, void, undefined>
+      : S["method"][K] extends DescMethodClientStreaming<infer I, infer O>
+        ? (
+            requests: Iterable<MessageInitShape<I>> | AsyncIterable<MessageInitShape<I>>,
+            options?: CallOptions,
+          ) => Promise<MessageShape<O>>
+        : never;
+};
+
+/** A stub for each service. */
+export interface Stubs {
+  readonly catalog: Stub<typeof CatalogService>;
+  readonly commits: Stub<typeof CommitService>;
+  readonly databases: Stub<typeof DatabaseService>;
+  readonly info: Stub<typeof InfoService>;
+  readonly jobs: Stub<typeof JobService>;
+  readonly planner: Stub<typeof PlannerService>;
+  readonly tables: Stub<typeof TableService>;
+}
+
+/** Make a stub for each service. */
+export function stubs(calls: Calls): Stubs {
+  return {
+    catalog: stub(CatalogService, calls),
+    commits: stub(CommitService, calls),
+    databases: stub(DatabaseService, calls),
+    info: stub(InfoService, calls),
+    jobs: stub(JobService, calls),
+    planner: stub(PlannerService, calls),
+    tables: stub(TableService, calls),
+  };
+}
+
+function stub<S extends DescService>(service: S, calls: Calls): Stub<S> {
+  const made: Record<string, unknown> = {};
+  for (const method of service.methods) {
+    made[method.localName] = invoker(method, calls);
+  }
+  return made as Stub<S>;
+}
+
+type Init = MessageInitShape<DescMessage>;
+
+/** Give a mutation that says no id one, so that it is done once although it is sent again. */
+function identified(schema: DescMessage, request: Init): Init {
+  const { requestId } = request as { requestId?: string };
+  return schema.field.requestId === undefined || (requestId ?? "") !== ""
+    ? request
+    : { ...request, requestId: requestIdOf(undefined) };
+}
+
+function invoker(method: DescMethod, calls: Calls): unknown {
+  switch (method.methodKind) {
+    case "unary":
+      return (request: Init, options?: CallOptions) =>
+        calls.unary(method as DescMethodUnary, identified(method.input, request), options);
+    case "server_streaming":
+      return (request: Init, options?: CallOptions) =>
+        calls.stream(method as DescMethodServerStreaming, request, calls.scope(options));
+    case "client_streaming":
+      return (requests: Iterable<Init> | AsyncIterable<Init>, options?: CallOptions) => {
+        const policy = Array.isArray(requests) ? policyOf(method, false) : undefined; // others give what they have once
+        const retrying = calls.retrying(policy);
+        return calls.clientStream(method as DescMethodClientStreaming, () => requests, options, retrying);
+      };
+    case "bidi_streaming":
+      throw new Error(`${method.name} streams both ways, which no call of the API does`);
+  }
+}

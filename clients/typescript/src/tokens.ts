@@ -1,0 +1,91 @@
+import { readFile } from "node:fs/promises";
+
+import { LemanError } from "./errors.js";
+
+/** A token that says when it ends. */
+export interface Token {
+  /** What follows `Bearer `. */
+  value: string;
+  /** When to ask the source for another one, at the latest; undefined: once the services refuse this one. */
+  expiresAt?: Date | undefined;
+}
+
+/**
+ * Gives tokens. It is asked once at a time: before the first call, shortly before a token expires, and when the services
+ * refused one (UNAUTHENTICATED); that call is then sent once more.
+ */
+export type TokenSource = () => string | Token | Promise<string | Token>;
+
+const MARGIN = 10_000;
+
+/** Read tokens from a file, without the white space around them; the file is read again each second at the most. */
+export function tokenFile(path: string): TokenSource {
+  return async () => ({
+    value: (await readFile(path, "utf8")).trim(),
+    expiresAt: new Date(Date.now() + MARGIN + 1000),
+  });
+}
+
+/** Keeps the token of a source. */
+export class Tokens {
+  readonly #source: TokenSource | undefined;
+  #current: Token | undefined;
+  #asking: Promise<Token> | undefined;
+
+  constructor(given: string | TokenSource | undefined) {
+    this.#source = typeof given === "function" ? given : undefined;
+    this.#current = typeof given === "string" && given !== "" ? { value: given } : undefined;
+  }
+
+  /** Give the token to show now; undefined: none. */
+  async get(): Promise<string | undefined> {
+    const { expiresAt } = this.#current ?? {};
+    const holds = this.#current !== undefined && (expiresAt === undefined || expiresAt.getTime() > Date.now());
+    const fresh = holds && (expiresAt === undefined || expiresAt.getTime() - MARGIN > Date.now());
+    if (fresh || this.#source === undefined) {
+      return this.#current?.value;
+    }
+    try {
+      return (await this.#ask(this.#source)).value;
+    } catch (error) {
+      if (holds) {
+        return this.#current?.value;
+      }
+      throw error;
+    }
+  }
+
+  /** Ask for another token than the one that was refused; false: there is no source. */
+  async renew(refused: string): Promise<boolean> {
+    if (this.#source === undefined) {
+      return false;
+    }
+    if (this.#current === undefined || this.#current.value === refused) {
+      await this.#ask(this.#source);
+    }
+    return true;
+  }
+
+  async #ask(source: TokenSource): Promise<Token> {
+    this.#asking ??= this.#asked(source).finally(() => {
+      this.#asking = undefined;
+    });
+    return this.#asking;
+  }
+
+  async #asked(source: TokenSource): Promise<Token> {
+    let found: string | Token;
+    try {
+      found = await source();
+    } catch (cause) {
+      const message = `the source of tokens failed: ${cause instanceof Error ? cause.message : String(cause)}`;
+      throw new LemanError({ code: "UNAUTHENTICATED", message, cause });
+    }
+    const token = typeof found === "string" ? { value: found } : found;
+    if (token.value === "") {
+      throw new LemanError({ code: "UNAUTHENTICATED", message: "the source of tokens gave an empty one" });
+    }
+    this.#current = token;
+    return token;
+  }
+}

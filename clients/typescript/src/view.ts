@@ -1,0 +1,87 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { requestIdOf, type MutationOptions } from "./context.js";
+import { LemanError } from "./errors.js";
+import type { MaterializedView } from "./gen/leman/v1/catalog_pb.js";
+import { RefreshSpec_Policy, type ExplainRefreshResponse, type RefreshSpecSchema } from "./gen/leman/v1/planner_pb.js";
+import { Job, type JobOptions } from "./jobs.js";
+import { Query, viewFunction, type ViewFunctionSource } from "./query.js";
+import { Relation } from "./relation.js";
+import type { CallOptions } from "./scope.js";
+import { given, toInt64 } from "./values.js";
+
+/** How a view is refreshed. */
+export interface RefreshOptions {
+  /** Bring it to this version of its source, forward or back; undefined: the latest. */
+  sourceVersion?: number | bigint | undefined;
+  /** Rows in each new fragment. */
+  maxRowsPerFragment?: number | undefined;
+  /** `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the latter. */
+  policy?: "auto" | "incremental" | "full" | undefined;
+  /** Worker processes at the most. */
+  concurrency?: number | undefined;
+  /** Bring its indexes up to date afterwards. */
+  optimizeIndices?: boolean | undefined;
+}
+
+/** A materialized view of a database. Holds no state: every answer is of now. Rows without values are not shown. */
+export class View extends Relation {
+  /** Get its query, source, recorded source version and counts. */
+  async info(options?: CallOptions): Promise<MaterializedView> {
+    const answer = await this.context.stubs.catalog.getMaterializedView({ view: this.ref }, options);
+    if (answer.view === undefined) {
+      throw new LemanError({ code: "INTERNAL", message: `the services told nothing of view ${this.name}` });
+    }
+    return answer.view;
+  }
+
+  /** Bring the view to a version of its source, as a job: returns when that has begun. */
+  async refresh(options: RefreshOptions & JobOptions = {}): Promise<Job> {
+    const answer = await this.context.stubs.jobs.createJob(
+      {
+        request: { case: "refresh", value: this.#spec(options) },
+        requestId: requestIdOf(options),
+        labels: { ...options.labels },
+        priority: options.priority ?? 0,
+      },
+      options,
+    );
+    return new Job(this.context, this.database, answer.job?.jobId ?? "");
+  }
+
+  /** Tell what a refresh would do, and why; changes nothing. */
+  async plan(options: RefreshOptions & CallOptions = {}): Promise<ExplainRefreshResponse> {
+    return this.context.stubs.planner.explainRefresh({ spec: this.#spec(options) }, options);
+  }
+
+  /** Give function columns other functions; the next refresh computes these columns for every row. */
+  async alterColumns(
+    columns: Readonly<Record<string, ViewFunctionSource>>,
+    options?: MutationOptions,
+  ): Promise<MaterializedView | undefined> {
+    const functions = Object.entries(columns).map(([name, source]) => viewFunction(name, source));
+    const updateMask = { paths: ["functions"] };
+    const request = { view: this.ref, functions, updateMask, requestId: requestIdOf(options) };
+    return (await this.context.stubs.catalog.alterMaterializedView(request, options)).view;
+  }
+
+  /** Begin a query of which another view can be made. */
+  query(): Query {
+    return new Query(this.ref);
+  }
+
+  #spec(options: RefreshOptions): MessageInitShape<typeof RefreshSpecSchema> {
+    const { sourceVersion, maxRowsPerFragment, concurrency } = options;
+    const policy = (options.policy ?? "auto").toUpperCase() as "AUTO" | "INCREMENTAL" | "FULL";
+    return {
+      view: this.ref,
+      policy: RefreshSpec_Policy[policy],
+      optimizeIndices: options.optimizeIndices ?? false,
+      ...given({ concurrency }),
+      ...(sourceVersion !== undefined && { srcVersion: toInt64("sourceVersion", sourceVersion) }),
+      ...(maxRowsPerFragment !== undefined && {
+        maxRowsPerFragment: toInt64("maxRowsPerFragment", maxRowsPerFragment),
+      }),
+    };
+  }
+}

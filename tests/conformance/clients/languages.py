@@ -1,0 +1,120 @@
+"""The runners: which there are, what they need, and a run of one."""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tests.conftest import ROOT
+
+#: No case takes so long; a runner that says nothing of one for so long hangs.
+_SILENCE_SECONDS = 240.0
+#: For so long a runner that hangs may write where it does.
+_STACK_SECONDS = 3.0
+_TAIL = 12_000
+
+
+@dataclass(frozen=True)
+class Language:
+    """A client, and how its runner is started."""
+
+    name: str
+    folder: Path
+    needs: tuple[str, ...]
+    prepare: tuple[tuple[str, ...], ...]
+    run: tuple[str, ...]
+
+    def missing(self) -> list[str]:
+        """Programs of its toolchain that this machine does not have."""
+        return [program for program in self.needs if shutil.which(program) is None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended: `passed`, `failed`, `skipped`."""
+
+    outcome: str
+    detail: str
+
+
+def find() -> list[Language]:
+    """All of them, by name."""
+    found = []
+    for path in sorted((ROOT / "clients").glob("*/conformance/runner.json")):
+        told = json.loads(path.read_text())
+        folder = path.parent.parent
+        prepare = tuple(tuple(command) for command in told.get("prepare", ()))
+        found.append(Language(folder.name, folder, tuple(told["needs"]), prepare, tuple(told["run"])))
+    return found
+
+
+def run(language: Language, control: str, cases: Iterable[str], folder: Path) -> dict[str, Outcome]:
+    """Have a runner do cases; one at which it hangs or ends failed, and another runner does those after it."""
+    out = folder / f"{language.name}-built"
+    out.mkdir(exist_ok=True)
+    known = {"out": str(out), "root": str(ROOT), "python": sys.executable}
+    for command in language.prepare:
+        _prepare([part.format(**known) for part in command], language)
+    left = list(cases)
+    outcomes: dict[str, Outcome] = {}
+    while left:
+        file = folder / f"{language.name}.json"
+        file.write_text(json.dumps({"control": control, "cases": left}))
+        command = [*(part.format(**known) for part in language.run), str(file)]
+        told, errors = _told_by(command, language)
+        outcomes |= told
+        left = [name for name in left if name not in outcomes]
+        if left:
+            outcomes[left.pop(0)] = Outcome("failed", f"the runner said nothing of it: {errors}")
+    return outcomes
+
+
+def _told_by(command: list[str], language: Language) -> tuple[dict[str, Outcome], str]:
+    """What a runner said until it ended, or was ended as it hung; and why it did, with the end of its errors."""
+    outcomes: dict[str, Outcome] = {}
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command, cwd=language.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        )
+        assert process.stdout is not None
+        lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        reader = threading.Thread(target=_read, args=(process.stdout, lines))
+        reader.start()
+        hung = False
+        try:
+            while line := lines.get(timeout=_SILENCE_SECONDS):
+                told = json.loads(line)
+                outcomes[told["case"]] = Outcome(told["outcome"], told.get("detail", ""))
+        except queue.Empty:
+            hung = True
+            process.send_signal(signal.SIGQUIT)  # Go, the JVM and the Python runner tell where their threads are
+            threading.Event().wait(_STACK_SECONDS)
+            process.kill()
+        process.wait()
+        reader.join()
+        process.stdout.close()
+        errors.seek(0)
+        tail = errors.read().decode(errors="replace")[-_TAIL:]
+    why = f"silent for {_SILENCE_SECONDS:.0f} s" if hung else f"it ended with {process.returncode}"
+    return outcomes, f"{why}\n{tail}"
+
+
+def _read(pipe: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
+    for line in pipe:
+        lines.put(line)
+    lines.put(b"")
+
+
+def _prepare(command: list[str], language: Language) -> None:
+    ended = subprocess.run(command, cwd=language.folder, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert ended.returncode == 0, f"{' '.join(command)}:\n{ended.stdout.decode()}{ended.stderr.decode()}"
