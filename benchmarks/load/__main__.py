@@ -24,6 +24,7 @@ from pathlib import Path
 from benchmarks.common import Document, Options, machine, rounded, say, scratch
 from benchmarks.leman_side import Caller, running
 from benchmarks.load import crowds
+from benchmarks.load.cores import keep_apart
 from benchmarks.load.generator import Generator
 from benchmarks.load.history import fill
 from benchmarks.load.rpcs import measure
@@ -44,6 +45,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="of each step (default: 3)")
     parser.add_argument("--minutes", type=float, help="of the soak (default: 10)")
     parser.add_argument("--rpc", nargs="*", default=[], metavar="NAME", help="of the RPCs only these")
+    parser.add_argument("--apart", action="store_true", help="services and callers have cores of their own")
     parser.add_argument("--plots", type=Path, help="folder that gets plots; needs requirements/bench.txt")
     parser.add_argument("--json", type=Path, help="file that gets the document, beside the parts that it has")
     parser.add_argument("--lake", type=Path, help="database to fill and keep, or that an earlier run has filled")
@@ -64,6 +66,8 @@ def main() -> None:
         lake = given.lake.absolute() if given.lake is not None else folder / "lake"
         failed_job = fill(lake, given.jobs, given.errors)
         with running(lake) as caller:
+            if given.apart:
+                keep_apart(caller.processes().values())
             system = System(caller, failed_job)
             parts = _parts(given, caller, system)
             for name in given.only:
@@ -71,7 +75,8 @@ def main() -> None:
                 with Sampler(caller.processes()) as sampler:
                     found = parts[name]()
                 ended = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-                document[name] = {**found, "memory": sampler.document(), "ended": ended, "load": machine()["load"]}
+                document[name] = {**found, "memory": sampler.document(), "ended": ended}
+                document[name] |= {"apart": given.apart, "load": machine()["load"]}
                 _keep(document, given)
     document["targets"] = judged(document)
     document["machine"] = machine()

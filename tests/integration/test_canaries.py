@@ -19,6 +19,7 @@ from jwt.algorithms import ECAlgorithm
 
 import leman
 from leman import errors
+from leman.functions import FunctionServer
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc, jobs_pb2, jobs_pb2_grpc
 from tests.conftest import start_system, stop_system
 from tests.redis_process import RedisProcess
@@ -30,9 +31,10 @@ REDIS_PASSWORD = "canary-of-redis"
 STORAGE_KEY = "canary-of-the-storage-key"
 STORAGE_SECRET = "canary-of-the-storage-in-spark"
 URL_PASSWORD = "canary-in-a-url"
+FUNCTION_TOKEN = "canary-of-the-function-server"
 ISSUER, AUDIENCE = "https://login.example/", "leman"
 #: Files of which the use is that a secret is in them, for their owner alone.
-SECRET_FILES = {"service.json", "tokens.toml"}
+SECRET_FILES = {"service.json", "tokens.toml", "functions.toml"}
 
 
 class Issuer:
@@ -61,6 +63,23 @@ def sometimes(x: int) -> int:
     if x == 1:
         raise ValueError("a row that fails")
     return x
+
+
+@leman.udf(version="1")
+def halved(x: int) -> float:
+    return x / 2
+
+
+def use_function_servers(table: leman.Table, db: leman.Database, with_token: int, with_another: int) -> list[str]:
+    """Has a server compute a column to which the token is sent, and one refuse that does not know it."""
+    db.register_remote("halved", addresses=[f"grpc://127.0.0.1:{with_token}"])
+    table.add_columns({"h": ("halved@1", ["x"])})
+    table.backfill("h", progress=False)
+    assert table.to_arrow(["h"])["h"].to_pylist() == [n / 2 for n in range(10)]
+    with pytest.raises(errors.FailedPrecondition) as caught:
+        db.register_remote("halved", addresses=[f"grpc://127.0.0.1:{with_another}"])
+    assert caught.value.reason == "FUNCTION_ACCESS_DENIED"
+    return [repr(caught.value)]
 
 
 def try_everything(service: dict[str, object], issuer: Issuer) -> list[str]:
@@ -112,13 +131,20 @@ def test_no_secret_is_in_a_log_a_file_an_error_or_a_command_line(tmp_path):
     issuer = Issuer(keys)
     tokens = keys / "tokens.toml"
     tokens.write_text(f'[[token]]\nname = "nightly"\nroles = ["runner"]\ntoken = "{FILE_TOKEN}"\n')
-    with RedisProcess(tmp_path) as store:
+    functions = keys / "functions.toml"
+    functions.write_text(f'[[server]]\naddress = "grpc://127.0.0.1:*"\ntoken = "{FUNCTION_TOKEN}"\n')
+    with (
+        RedisProcess(tmp_path) as store,
+        FunctionServer([halved], port=0, token=FUNCTION_TOKEN) as server,
+        FunctionServer([halved], port=0, token="another") as stranger,
+    ):
         with redis.Redis.from_url(store.url) as client:
             client.config_set("requirepass", REDIS_PASSWORD)
         system = start_system(
             database,
             LEMAN_SERVER__TOKEN=ONE_TOKEN,
             LEMAN_SERVER__TOKENS_FILE=str(tokens),
+            LEMAN_UDF__REMOTE_CREDENTIALS=str(functions),
             LEMAN_JWT__ISSUER=ISSUER,
             LEMAN_JWT__AUDIENCE=AUDIENCE,
             LEMAN_JWT__JWKS=str(issuer.path),
@@ -137,6 +163,7 @@ def test_no_secret_is_in_a_log_a_file_an_error_or_a_command_line(tmp_path):
                 with pytest.raises(errors.InvalidArgument) as caught:
                     table.backfill("z", where=f"x = '{WRONG_TOKEN[:0]}' AND", progress=False)
                 said = [repr(caught.value), *try_everything(service, issuer)]
+                said += use_function_servers(table, db, server.port, stranger.port)
             with leman.connect(database, endpoint=str(service["planner"]), token=FILE_TOKEN) as db:
                 with pytest.raises(errors.PermissionDenied) as refused:
                     db.open_table("t").add_columns({"w": sometimes})
@@ -156,6 +183,6 @@ def test_no_secret_is_in_a_log_a_file_an_error_or_a_command_line(tmp_path):
         for name, value in globals().items()
         if isinstance(value, str) and value.startswith("canary")
     }
-    assert len(secrets) == 7
+    assert len(secrets) == 8
     secrets |= {"a JWT": issuer.token().split(".")[0].encode() + b".", "a private key": issuer.pem.encode()}
     assert [(name, where) for name, secret in secrets.items() for where, text in seen.items() if secret in text] == []

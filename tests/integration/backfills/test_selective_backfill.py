@@ -81,7 +81,7 @@ def test_others_keep_their_values_and_are_not_evaluated(table, kind):
     assert values(table, "y") == {x: 3 * x if x in asked else 2 * x for x in range(ROWS)}
 
 
-def test_a_selective_backfill_is_resumed(table, kind):
+def test_a_selective_backfill_is_resumed(db, table, kind):
     kind.broken.touch()
     where = "x % 3 = 0"
     asked = [x for x in range(ROWS) if x % 3 == 0]
@@ -93,6 +93,9 @@ def test_a_selective_backfill_is_resumed(table, kind):
     kind.broken.unlink()
     table.backfill("y", where=where, progress=False)
     assert kind.seen() == asked, "each once"
+    both = [job.progress for job in db.jobs("t")]
+    assert sum(progress.rows_committed for progress in both) == len(asked), "and not those that were left out"
+    assert sum(progress.rows_skipped for progress in both) == ROWS - len(asked)
     assert values(table, "y") == {x: 2 * x if x in asked else None for x in range(ROWS)}
 
 

@@ -29,6 +29,8 @@ class Outcome:
     domain: str = ""
     message: str = ""
     facts: dict[str, str] = field(default_factory=dict)
+    #: The field that is wrong, as its BadRequest has it.
+    wrong: str = ""
 
 
 class GrpcCaller:
@@ -91,18 +93,21 @@ class HttpCaller:
 
 
 def _outcome_of(error: Any) -> Outcome:
-    status, info = status_pb2.Status(), error_details_pb2.ErrorInfo()
+    status, info, bad = status_pb2.Status(), error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     status.ParseFromString(dict(error.trailing_metadata() or ()).get(_DETAILS, b""))
     for detail in status.details:
-        if detail.Is(info.DESCRIPTOR):
-            detail.Unpack(info)
-    return Outcome(error.code().name, info.reason, info.domain, error.details() or "", dict(info.metadata))
+        for known in (info, bad):
+            if detail.Is(known.DESCRIPTOR):
+                detail.Unpack(known)
+    wrong = "".join(violation.field for violation in bad.field_violations)
+    return Outcome(error.code().name, info.reason, info.domain, error.details() or "", dict(info.metadata), wrong)
 
 
 def _outcome_of_json(error: dict[str, Any]) -> Outcome:
-    infos = [detail["debug"] for detail in error.get("details", ()) if detail["type"] == "google.rpc.ErrorInfo"]
-    info = infos[0] if infos else {}
+    details = {detail["type"]: detail["debug"] for detail in error.get("details", ())}
+    info = details.get("google.rpc.ErrorInfo", {})
+    violations = details.get("google.rpc.BadRequest", {}).get("fieldViolations", ())
+    wrong = "".join(violation.get("field", "") for violation in violations)
     code = _CONNECT_CODES.get(error["code"], error["code"].upper())
-    return Outcome(
-        code, info.get("reason", ""), info.get("domain", ""), error.get("message", ""), info.get("metadata", {})
-    )
+    facts = info.get("metadata", {})
+    return Outcome(code, info.get("reason", ""), info.get("domain", ""), error.get("message", ""), facts, wrong)

@@ -26,6 +26,8 @@ class Case:
 
     name: str
     body: bytes
+    #: The path of the field that is wrong; empty: none alone.
+    field: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -49,11 +51,12 @@ def bad_messages(method: MethodDescriptor, right: Callable[[], Message]) -> Iter
         name = ".".join(field.name for field in path)
         missing = right()
         _holder(missing, path).ClearField(path[-1].name)
-        yield Case(f"{name}: missing", missing.SerializeToString())
+        yield Case(f"{name}: missing", missing.SerializeToString(), name)
         for label, value in values_of(path[-1]):
             request = right()
             _put(_holder(request, path), path[-1], value)
-            yield Case(f"{name}: {label}", request.SerializeToString().replace(NOT_UTF8.encode(), NOT_UTF8_BYTES))
+            body = request.SerializeToString().replace(NOT_UTF8.encode(), NOT_UTF8_BYTES)
+            yield Case(f"{name}: {label}", body, name)
     whole = right().SerializeToString()
     yield from (
         Case("empty", b""),
@@ -70,11 +73,11 @@ def bad_messages(method: MethodDescriptor, right: Callable[[], Message]) -> Iter
 def bad_json(method: MethodDescriptor, right: Callable[[], Message]) -> Iterator[Case]:
     """Requests of which one field has another kind of JSON, and bodies that are none."""
     for path in paths(method.input_type):
-        name = ".".join(field.json_name for field in path)
+        name = ".".join(field.name for field in path)
         for label, value in JSON_VALUES.items():
             request = json_format.MessageToDict(right())
             _put_json(request, path, value)
-            yield Case(f"{name}: {label}", json.dumps(request).encode())
+            yield Case(f"{name}: {label}", json.dumps(request).encode(), name)
     whole = json_format.MessageToJson(right()).encode()
     yield from (
         Case("nothing", b""),

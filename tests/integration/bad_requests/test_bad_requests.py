@@ -25,7 +25,7 @@ from leman import Databases
 from leman.v1 import catalog_pb2, commit_pb2, errors_pb2, tables_pb2
 from tests.conftest import System, start_system, stop_system
 from tests.integration.bad_requests.callers import GrpcCaller, HttpCaller, Outcome
-from tests.integration.bad_requests.requests import Case, RightRequests, bad_json, bad_messages
+from tests.integration.bad_requests.requests import Case, RightRequests, bad_json, bad_messages, paths
 
 METHODS = {
     f"{service.name}.{method.name}": method for service in public_services().values() for method in service.methods
@@ -246,12 +246,38 @@ def flaw_of(outcome: Outcome) -> str:
     return ""
 
 
+#: Errors about a message that cannot be read, so that no field of it is known.
+UNREADABLE = {"BAD_MESSAGE", "BAD_ENVELOPE"}
+
+
+def wrong_field(outcome: Outcome, case: Case, method: MethodDescriptor) -> str:
+    """What is wrong with the field that a refusal names: it is a path in the request, to what is wrong there."""
+    if outcome.code != "INVALID_ARGUMENT" or outcome.reason in UNREADABLE:
+        return ""
+    known = {".".join(field.name for field in path) for path in paths(method.input_type)}
+    if outcome.wrong not in known:
+        return "a field that the request does not have"
+    if not case.field or outcome.wrong.startswith(f"{case.field}."):
+        return ""
+    around = case.field.rpartition(".")[0]  # it may be a message that the case has made, of which more is missing
+    if around and outcome.wrong.startswith(f"{around}."):
+        return ""
+    beside = outcome.wrong.rpartition(".")[0]  # which of two fields is wrong that contradict each other, nobody knows
+    top = case.field.partition(".")[0]
+    if (
+        method.input_type.fields_by_name[top].containing_oneof is not None
+    ):  # it may have taken the place of all that was right
+        beside = beside and top
+    return "" if f"{case.field}.".startswith(beside and f"{beside}.") else "another field than the one that is wrong"
+
+
 def _flaws(name: str, cases: Iterator[Case], ask: Callable[[bytes], Outcome], target: Target) -> list[str]:
     found = []
     for case in cases:
         outcome = ask(case.body)
-        if flaw := flaw_of(outcome):
-            found.append(f"{case}: {flaw}: {outcome.code} {outcome.reason} {outcome.message[:300]}")
+        if flaw := flaw_of(outcome) or wrong_field(outcome, case, METHODS[name]):
+            said = f"{outcome.code} {outcome.reason} ({outcome.wrong}) {outcome.message[:300]}"
+            found.append(f"{case}: {flaw}: {said}")
         if outcome.code == "OK":
             target.renew(name)
     return found

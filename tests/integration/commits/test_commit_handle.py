@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io import committed_files, table_handle
 from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from commit_coordinator.lance_io.committed_files import Committed
 from commit_coordinator.lance_io.installable_files import StagedFiles
@@ -33,6 +33,21 @@ from tests.integration.commits.commit_helpers import (
 def prepared(planner, fragment_id):
     replacement = planner.replacement(fragment_id)
     return fragment_id, StagedFiles(planner.table.uri).prepare(replacement.staged, planner.output)
+
+
+def test_what_is_kept_of_a_table_does_not_grow_with_its_versions(tmp_path, monkeypatch):
+    """Lance keeps the manifest of each version that a dataset was at: 0.5 MB where there are 200 columns."""
+    bound = 256 << 10
+    monkeypatch.setattr(table_handle, "_CACHE_BYTES", bound)
+    uri = str(tmp_path / "wide.lance")
+    lance.write_dataset(pa.table({f"c{n}": pa.array([n]) for n in range(300)}), uri)
+    handle, unbound = TableHandle(uri), lance.dataset(uri)
+    for _ in range(20):
+        handle.latest()
+        handle.commit(lance.LanceOperation.Append([]), {})
+        unbound.checkout_latest()
+    assert unbound.session().size_bytes() > 2 * bound
+    assert handle.kept_bytes <= bound
 
 
 # ------------------------------------------------------------------- dropped and created again

@@ -287,11 +287,11 @@ def no_operation(request):
         (lambda r: r.ClearField("uri"), "MISSING_FIELD", "uri"),
         (lambda r: r.ClearField("request_id"), "MISSING_FIELD", "request_id"),
         (lambda r: r.ClearField("incarnation"), "MISSING_FIELD", "incarnation"),
-        (no_operation, "MISSING_FIELD", "operation"),
+        (no_operation, "MISSING_FIELD", ""),
         (no_fragment, "MISSING_FIELD", "replace_column.fragments"),
         (fragment_twice, "FRAGMENT_TWICE", "replace_column.fragments"),
         (external_file, "BAD_FILE_NAME", "replace_column.fragments.file.file"),
-        (no_schema, "BAD_SCHEMA", "output.schema"),
+        (no_schema, "BAD_SCHEMA", "replace_column.output.schema"),
         (
             lambda r: r.add_null_columns.CopyFrom(submission_pb2.AddNullColumns()),
             "BAD_SCHEMA",

@@ -169,7 +169,7 @@ def test_a_flipped_bit_of_an_installed_file_is_found_wherever_it_is(world, share
     assert (finding.subject, finding.flaw) == (Subject.COLUMN_FILE, Flaw.DAMAGED)
     assert (finding.path, finding.table, finding.columns) == (f"t.lance/data/{path.name}", "t", ("c",))
     assert (finding.fragment_id, finding.rows) == (0, ROWS)
-    assert "alter_columns" in finding.message
+    assert "AlterColumns" in finding.message
     assert "computed from it since it was damaged stays" in finding.message
 
 

@@ -313,7 +313,7 @@ def _environment(process: psutil.Process) -> str:
 def default_logging():
     """The supervisor, run in this process, sets logging up for itself."""
     yield
-    logging.basicConfig(handlers=[], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[], force=True)
     structlog.reset_defaults()
 
 

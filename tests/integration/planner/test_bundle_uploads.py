@@ -102,6 +102,22 @@ def test_a_bundle_larger_than_a_message_is_stored_and_registered(tmp_path):
     assert len(stored(tmp_path)) == 2
 
 
+def test_answers_before_all_is_sent_come_to_a_client_that_still_writes(tmp_path):
+    """gRPC's Python client says "Internal error from Core" where the call ends while it writes."""
+
+    async def work():
+        outcomes = set()
+        async with planner() as stub:
+            await stub.UploadBundle(iter([header(tmp_path), *pieces()]))
+            for _ in range(30):
+                known = await stub.UploadBundle(iter([header(tmp_path), *pieces()]))
+                _, refused = await error_of(stub.UploadBundle(iter([header("relative"), *pieces()])))
+                outcomes.add((known.created, refused.reason))
+        return outcomes
+
+    assert asyncio.run(work()) == {(False, "BAD_DATABASE")}
+
+
 def test_a_damaged_bundle_is_replaced(tmp_path):
     async def work():
         async with planner() as stub:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -237,6 +238,12 @@ def test_a_repetition_after_the_coordinator_forgot_the_first_is_answered_alike(t
     first = served(register_and_add)
     assert served(register_and_add) == first
     assert lance.dataset(f"{table}/t.lance").version == first
+    for _ in range(4):
+        written = lance.write_dataset(rows(ROWS), f"{table}/t.lance", mode="append")
+    assert served(register_and_add) == first, "and not the latest version"
+    assert lance.dataset(f"{table}/t.lance").version == written.version == first + 4
+    written.cleanup_old_versions(timedelta())
+    assert served(register_and_add) == written.version, "the oldest one that is left"
 
 
 @pytest.mark.parametrize("first", ["add", "alter"])
@@ -272,6 +279,8 @@ def test_a_request_id_with_another_body_is_refused_also_after_a_restart(tmp_path
 
     made = served(begin)
     assert served(go_on) == made == lake.open().version
+    lake.open().update_config({"something": "else"})
+    assert served(go_on) == made < lake.open().version
 
 
 def test_columns_altered_again_by_the_same_request_are_answered_like_the_first_time(tmp_path):
@@ -300,6 +309,7 @@ def test_columns_altered_again_by_the_same_request_are_answered_like_the_first_t
         ({"udf": udf_pb2.UdfRef(name="g", version="1")}, "NOT_FOUND", "UDF_NOT_FOUND", "No function g@1"),
         ({"name": "id"}, "ALREADY_EXISTS", "COLUMN_EXISTS", "choose another name"),
         ({"name": "a.b"}, "INVALID_ARGUMENT", "BAD_COLUMN_NAME", "no '.'"),
+        ({"udf": None}, "INVALID_ARGUMENT", "BAD_UDF", "name a function, or give a SQL expression"),
     ],
 )
 def test_what_cannot_be_added_says_why_and_changes_nothing(table, column, code, reason, said):

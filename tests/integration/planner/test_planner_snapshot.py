@@ -285,7 +285,7 @@ def test_an_older_version_of_inputs_that_moved_on_is_read(filled):
         (
             FailedPrecondition,
             "COLUMN_NOT_DEFINED",
-            "Column d is not defined in this table: .*add_columns",
+            "Column d is not defined in this table: .*CatalogService.AddColumns first",
             {"column": "d"},
         ),
         (FailedPrecondition, "COLUMN_NOT_DEFINED", "Column x is not defined in this table", {"column": "x"}),

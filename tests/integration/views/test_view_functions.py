@@ -64,7 +64,7 @@ def test_a_refresh_is_not_retried_and_keeps_no_values(db, call_log):
     with pytest.raises(FailedPrecondition) as refused:
         db.retry_job(future.job_id)
     assert refused.value.reason == "NOT_A_BACKFILL"
-    for way in ("changed in the source", "alter_columns", 'policy="full"'):
+    for way in ("changed in the source", "alter_columns", "POLICY_FULL"):
         assert way in str(refused.value)
     with pytest.raises(TypeError):
         view.alter_columns({"y": call_log.double(version="2")}, keep_values=True)

@@ -163,7 +163,7 @@ def test_external_writes_are_refused_until_a_full_refresh(db):
     view = db.create_materialized_view("v", table.search(None).select(["x"]))
     view.refresh(progress=False)
     view.to_lance().delete("x = 3")
-    with pytest.raises(leman.errors.FailedPrecondition, match="policy='full'") as caught:
+    with pytest.raises(leman.errors.FailedPrecondition, match="POLICY_FULL") as caught:
         view.refresh(progress=False)
     assert caught.value.reason == "EXTERNAL_WRITES"
     view.refresh(policy="full", progress=False)

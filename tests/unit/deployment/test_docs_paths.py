@@ -14,7 +14,7 @@ PACKAGES = ("core", "embedded", "planner", "executor", "commit_coordinator")
 FOLDERS = (*PACKAGES, "benchmarks", "clients", "docs", "examples", "protos", "requirements", "scripts", "tests")
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "clients/python/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "clients/*/*.md")
     for path in ROOT.glob(pattern)
 )
 FILES = frozenset(path for folder in FOLDERS for path in (ROOT / folder).rglob("*")) | frozenset(ROOT.iterdir())

@@ -9,7 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from core.errors import Unavailable
+from core.errors import ResourceExhausted, Unavailable
+from core.rpc.status import error_from_rpc
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.core.rpc_helpers import running
 
@@ -30,6 +31,29 @@ def test_reads_are_sent_again_and_what_makes_something_is_not():
                     await jobs.CreateJob(jobs_pb2.CreateJobRequest(), timeout=20)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [
+        (ResourceExhausted("MESSAGE_TOO_LARGE", "it is too large", retry_after_seconds=0.0), 1),
+        (ResourceExhausted("TOO_MANY_CALLS", "come again", retry_after_seconds=0.001), 5),
+        (Unavailable("STORE_UNAVAILABLE", "the store is away", retry_after_seconds=0.001), 5),
+    ],
+)
+def test_services_say_whether_it_helps_to_send_a_call_again(error, calls):
+    async def scenario() -> tuple[int, str | None]:
+        async with running() as (up, service):
+            service.error = error
+            options = [("grpc.service_config", CONFIG.read_text())]
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{up.port}", options=options) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await jobs_pb2_grpc.JobServiceStub(channel).GetJob(
+                        jobs_pb2.GetJobRequest(job_id="error"), timeout=20
+                    )
+                return len(service.seen), error_from_rpc(caught.value).reason
+
+    assert asyncio.run(scenario()) == (calls, error.reason)
 
 
 def test_what_needs_a_request_id_to_be_done_once_is_not_among_them():
