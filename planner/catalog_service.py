@@ -62,7 +62,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             described = await self._pool.run(self._registrations.described, remote)
         udf = convert.udf_from_proto(request.definition, described)
         created = await self._pool.run(self._registrations.put, request.database, udf, request.bundle)
-        return catalog_pb2.RegisterUdfResponse(created=created, definition=convert.udf_to_proto(udf))
+        return catalog_pb2.RegisterUdfResponse(created=created, definition=convert.udf_to_proto(udf, with_source=True))
 
     async def UploadBundle(
         self, requests: AsyncIterator[catalog_pb2.UploadBundleRequest], _context: Context
@@ -78,7 +78,9 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             return udf, registry.needs_bundle(udf)
 
         udf, needs_bundle = await self._pool.run(get)
-        return catalog_pb2.GetUdfResponse(definition=convert.udf_to_proto(udf), needs_bundle=needs_bundle)
+        return catalog_pb2.GetUdfResponse(
+            definition=convert.udf_to_proto(udf, with_source=True), needs_bundle=needs_bundle
+        )
 
     async def ListUdfs(self, request: catalog_pb2.ListUdfsRequest, _context: Context) -> catalog_pb2.ListUdfsResponse:
         page = paging.read_page(request.page_size, request.page_token, f"ListUdfs {request.database}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -160,6 +160,8 @@ class UdfDefinition:
     blob: bool = False
     resources: Resources = Resources()
     remote: RemoteFunction | None = None
+    #: The text that the code was made from, for people: it decides nothing.
+    source: str = field(default="", compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

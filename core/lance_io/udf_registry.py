@@ -78,7 +78,7 @@ class UdfRegistry:
 
         Its options (`batch_size`, timeout, checkpoint bounds, error policy, resources), and where a remote function is
         served, may be set anew: they change how it is run, not what it computes. A bundle takes the place of one that
-        workers cannot load, and a definition that of a damaged one.
+        workers cannot load, and a definition that of a damaged one. The first source that comes under a version stays.
 
         `bundle` may be empty where its digest is stored.
 
@@ -102,8 +102,7 @@ class UdfRegistry:
             raise _exists(udf)
         self._put_bundle(udf, bundle)
         if found is not None:
-            if found != udf:
-                self._write(path, codec.encode(udf, time.time()))
+            self._renew(path, found, udf)
             return False
         if self._create(path, codec.encode(udf, time.time())):
             return True
@@ -195,6 +194,13 @@ class UdfRegistry:
         if known != udf and udf.bundle_sha256 and self.needs_bundle(found):
             known = _with_bundle_of(udf, known)
         return known == udf
+
+    def _renew(self, path: str, found: UdfDefinition, udf: UdfDefinition) -> None:
+        """Write what may be set anew; a source alone does not make the function the one registered last."""
+        if found != udf:
+            self._write(path, codec.encode(replace(udf, source=found.source or udf.source), time.time()))
+        elif udf.source and not found.source:
+            self._write(path, codec.encode(udf, self._read(path).registered_at))
 
     def _has_bundle(self, udf: UdfDefinition) -> bool:
         return self.bundles.has(udf.bundle_sha256, udf.bundle_size)

@@ -47,7 +47,7 @@ _KIND_FROM = {number: kind for kind, number in _KIND_TO.items()}
 _ACTION_FROM = {number: action for action, number in _ACTION_TO.items()}
 
 
-def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
+def udf_to_proto(udf: UdfDefinition, *, with_source: bool = False) -> udf_pb2.UdfDefinition:
     output = pa.schema([_output_field(udf)])
     message = udf_pb2.UdfDefinition(
         name=udf.name,
@@ -62,6 +62,7 @@ def udf_to_proto(udf: UdfDefinition) -> udf_pb2.UdfDefinition:
         batch_size=given(udf.batch_size),
         call_timeout=duration_to_proto(udf.timeout_seconds) if udf.timeout_seconds else None,
         resources=resources_to_proto(udf.resources),
+        source=udf.source if with_source else "",
     )
     inputs = _input_schema(udf)
     if inputs is not None:
@@ -122,6 +123,7 @@ def _from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         blob=blobs.is_blob(output),
         resources=resources_from_proto(message.resources),
         remote=remote_from_proto(message),
+        source=message.source,
     )
 
 

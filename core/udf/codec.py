@@ -41,7 +41,9 @@ def encode(udf: UdfDefinition, registered_at: float) -> bytes:
         rule["action"] = rule["action"].value
     if udf.remote is None:
         del body["remote"]  # releases that know no remote functions read all others
-    return sealed_documents.seal({"format": FORMAT, "registered_at": registered_at, "definition": body})
+    source = body.pop("source")  # beside the definition, where earlier releases look over it
+    document = {"format": FORMAT, "registered_at": registered_at, "definition": body}
+    return sealed_documents.seal({**document, "source": source} if source else document)
 
 
 def decode(data: bytes, where: str) -> tuple[UdfDefinition, float]:
@@ -52,7 +54,8 @@ def decode(data: bytes, where: str) -> tuple[UdfDefinition, float]:
     """
     try:
         document = sealed_documents.unseal(data)
-        return _definition(document["definition"]), float(document["registered_at"])
+        udf = _definition(document["definition"])
+        return dataclasses.replace(udf, source=str(document.get("source", ""))), float(document["registered_at"])
     except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, OSError) as error:
         raise damaged(where, str(error)) from None
 

@@ -15,6 +15,8 @@ from core.udf.remote_addresses import parse_address
 MAX_NAME = 128
 #: Servers that one remote function may have.
 MAX_ADDRESSES = 64
+#: Bytes of a function's source.
+MAX_SOURCE = 64 << 10
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 #: A module and a name in it, which may be one of a class there; nothing of Python's own, such as `__loader__`.
@@ -111,6 +113,8 @@ def _check_sizes(udf: UdfDefinition) -> None:
         raise _bad(udf, "needs sizes of 0 (not asked) or more rows", "checkpoint")
     if 0 < bounds.max_checkpoint_size < bounds.min_checkpoint_size:
         raise _bad(udf, "has a min_checkpoint_size above its max_checkpoint_size", "checkpoint")
+    if len(udf.source.encode()) > MAX_SOURCE:
+        raise _bad(udf, f"has a source of more than {MAX_SOURCE:,} bytes: send its beginning, or none", "source")
 
 
 def _check_policy(udf: UdfDefinition) -> None:

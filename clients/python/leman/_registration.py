@@ -46,7 +46,7 @@ class Registration:
         _check_same(wanted, stored)
         if found.needs_bundle:
             return self._upload(udf, wanted)
-        if _options(wanted) != _options(stored):
+        if _options(wanted) != _options(stored) or (wanted.source and not stored.source):
             stored = self._set_options(wanted, stored)
         if udf.has_explicit_version and udf.bundle()[0].sha256 != stored.python_bundle.sha256:
             warnings.warn(
@@ -69,6 +69,7 @@ class Registration:
                 checkpoint=wanted.checkpoint,
                 error_policy=wanted.error_policy,
                 resources=given(wanted, "resources"),
+                source=stored.source or wanted.source,
             )
         )
         self._services.catalog.RegisterUdf(

@@ -117,7 +117,8 @@ class IndexCoverage:
 @dataclass(frozen=True, slots=True)
 class UdfInfo:
     """A registered function. `kind`: `scalar`, `array`, `record_batch`, `sql`, which has a `sql_expression`, or
-    `remote`, whose servers have the `addresses`. `options`: those of `leman.udf` that were given."""
+    `remote`, whose servers have the `addresses`. `options`: those of `leman.udf` that were given. `source`: its text, which
+    `Database.udf` tells, and listings leave out."""
 
     name: str
     version: str
@@ -128,6 +129,7 @@ class UdfInfo:
     sql_expression: str = ""
     options: dict[str, object] = field(default_factory=dict)
     addresses: tuple[str, ...] = ()
+    source: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from leman._bundle import make_bundle
 from leman._signature import Signature, blob_type, read_signature
+from leman._source_text import constant, own_text
 from leman._types import BLOB_KEY, accepts, values_type
 from leman._udf_options import UdfOptions
-from leman._version_digest import derive_version
+from leman._version_digest import derive_version, source_text
 from leman._wire_values import duration
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import TypeMismatch, UdfDefinitionError
@@ -85,13 +86,29 @@ class UDF:
 
         Raises VersionRequired where it cannot be derived.
         """
-        if self._explicit_version:
-            return self._explicit_version
+        return self._explicit_version or derive_version(*self._identity)
+
+    @property
+    def source(self) -> str:
+        """Its text, with that of your own helpers and the constants that it reads, where the version is derived from
+        these: what is shown when the function of a column has changed."""
+        text = own_text(self._target) if self._explicit_version else source_text(*self._identity)
+        return text if self._bound is None else f"{self._called()}\n\n{text}"
+
+    @property
+    def _identity(self) -> tuple[Any, ...]:
+        """What the version is derived from."""
         s = self._signature
         interface: tuple[Any, ...] = (self.kind, s.input_columns, s.input_types, s.output_type)
         if self.blob:  # others keep the version that they had before there were blobs
             interface = (*interface, "blob")
-        return derive_version(interface, self._target, self._bound)
+        return interface, self._target, self._bound
+
+    def _called(self) -> str:
+        """The call that builds the object of a class."""
+        args, kwargs = self._bound or ((), {})
+        listed = [constant(value) for value in args] + [f"{key}={constant(value)}" for key, value in kwargs.items()]
+        return f"{self._target.__name__}({', '.join(listed)})"
 
     @property
     def has_explicit_version(self) -> bool:
@@ -160,6 +177,7 @@ class UDF:
             batch_size=o.batch_size,
             call_timeout=duration(o.timeout),
             resources=o.resources(),
+            source=self.source,
         )
 
     def bundle(self) -> tuple[udf_pb2.PythonBundle, bytes]:

@@ -8,6 +8,7 @@ give the same version in any session and on any machine; bytes of a pickle play 
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import dataclasses
 import dis
@@ -32,6 +33,7 @@ from typing import Any
 from leman import _source
 from leman._digests import of_parts, of_tree, plain
 from leman._modules import is_installed
+from leman._source_text import SourceText
 from leman.errors import VersionRequired
 
 VERSION_LENGTH = 16
@@ -54,6 +56,17 @@ def derive_version(*parts: Any) -> str:
     return _Walker().digest(parts).hex()[:VERSION_LENGTH]
 
 
+def source_text(*parts: Any) -> str:
+    """The text of all that `derive_version` looks at, for people: functions, and constants that they read.
+
+    Of what it cannot read, and of what comes after that, it says nothing.
+    """
+    walker = _Walker()
+    with contextlib.suppress(VersionRequired):
+        walker.digest(parts)
+    return str(walker.text)
+
+
 class _Walker:
     """Digests values one inside the other.
 
@@ -61,9 +74,10 @@ class _Walker:
     follow from the order of the walk, which is the same everywhere.
     """
 
-    def __init__(self, active: dict[int, int] | None = None, path: list[str] | None = None) -> None:
-        self.active = active if active is not None else {}
-        self.path = path if path is not None else []
+    def __init__(self, within: _Walker | None = None) -> None:
+        self.active: dict[int, int] = within.active if within is not None else {}
+        self.path: list[str] = within.path if within is not None else []
+        self.text: SourceText = within.text if within is not None else SourceText()
         self.done: dict[int, tuple[Any, bytes]] = {}  # with the object: ids are unique only while it lives
 
     def digest(self, value: Any) -> bytes:
@@ -126,7 +140,7 @@ class _Walker:
 
     def _apart(self, item: Any) -> bytes:
         """The digest of an item that comes in no order: what was met before it must not matter."""
-        return _Walker(self.active, self.path).digest(item)
+        return _Walker(self).digest(item)
 
     def _module(self, value: ModuleType) -> bytes:
         if is_installed(value.__name__):
@@ -146,6 +160,7 @@ class _Walker:
         parts.append(self.digest(type(value)))
         for attribute, item in sorted(vars(value).items()):
             if attribute not in _NOT_CODE and not isinstance(item, MemberDescriptorType) and not _generated(item):
+                self.text.value(f"{value.__qualname__}.{attribute}", item)
                 parts.append(of_parts(attribute.encode(), self._at(f"{value.__qualname__}.{attribute}", item)))
         if dataclasses.is_dataclass(value):
             parts += [self._dataclass_field(field) for field in dataclasses.fields(value)]
@@ -163,9 +178,11 @@ class _Walker:
             return self._installed(home, value)
         self.path.append(f"{value.__qualname__}()")
         node = self._node(value)
+        self.text.function(value, node)
         parts = [of_tree(_source.normal_form(node))]
         parts.append(self._at("a default", [value.__defaults__, value.__kwdefaults__]))
         for name, used in self._used(value, node):
+            self.text.value(name, used)
             parts.append(of_parts(name.encode(), self._at(name, used)))
         self.path.pop()
         return of_parts(b"function", *parts)

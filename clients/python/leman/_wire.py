@@ -164,6 +164,7 @@ def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:
         sql_expression=message.sql_expression,
         options=_udf_options(message),
         addresses=tuple(message.remote_function.addresses),
+        source=message.source,
     )
 
 

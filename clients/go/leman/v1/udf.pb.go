@@ -248,8 +248,12 @@ type UdfDefinition struct {
 	JsonInputSchema *JsonArrowSchema `protobuf:"bytes,16,opt,name=json_input_schema,json=jsonInputSchema,proto3" json:"json_input_schema,omitempty"`
 	// `output_schema` in a form that needs no Arrow; in a request as for `json_input_schema`.
 	JsonOutputSchema *JsonArrowSchema `protobuf:"bytes,17,opt,name=json_output_schema,json=jsonOutputSchema,proto3" json:"json_output_schema,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The text that the code was made from, for people who want to see what changed between two versions (see
+	// ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+	// a version that has none may get one later. ListUdfs leaves it out.
+	Source        string `protobuf:"bytes,19,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UdfDefinition) Reset() {
@@ -421,6 +425,13 @@ func (x *UdfDefinition) GetJsonOutputSchema() *JsonArrowSchema {
 		return x.JsonOutputSchema
 	}
 	return nil
+}
+
+func (x *UdfDefinition) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
 }
 
 type isUdfDefinition_Code interface {
@@ -886,7 +897,7 @@ const file_leman_v1_udf_proto_rawDesc = "" +
 	"\x12leman/v1/udf.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14leman/v1/types.proto\"6\n" +
 	"\x06UdfRef\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\"\xee\a\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\"\x86\b\n" +
 	"\rUdfDefinition\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x120\n" +
@@ -911,7 +922,8 @@ const file_leman_v1_udf_proto_rawDesc = "" +
 	"\fcall_timeout\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\vcallTimeout\x121\n" +
 	"\tresources\x18\x0f \x01(\v2\x13.leman.v1.ResourcesR\tresources\x12E\n" +
 	"\x11json_input_schema\x18\x10 \x01(\v2\x19.leman.v1.JsonArrowSchemaR\x0fjsonInputSchema\x12G\n" +
-	"\x12json_output_schema\x18\x11 \x01(\v2\x19.leman.v1.JsonArrowSchemaR\x10jsonOutputSchema\"s\n" +
+	"\x12json_output_schema\x18\x11 \x01(\v2\x19.leman.v1.JsonArrowSchemaR\x10jsonOutputSchema\x12\x16\n" +
+	"\x06source\x18\x13 \x01(\tR\x06source\"s\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vKIND_SCALAR\x10\x01\x12\x0e\n" +

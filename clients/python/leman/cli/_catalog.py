@@ -173,3 +173,5 @@ def udfs_show(
     }
     print_line(f"{found.name}@{found.version}\n")
     print_table(("", ""), list(facts.items()))
+    if found.source:
+        print_line(f"\n{found.source}")

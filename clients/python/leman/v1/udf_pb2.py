@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from leman.v1 import types_pb2 as leman_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12leman/v1/udf.proto\x12\x08leman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14leman/v1/types.proto\"\'\n\x06UdfRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x8e\x06\n\rUdfDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12*\n\x04kind\x18\x03 \x01(\x0e\x32\x1c.leman.v1.UdfDefinition.Kind\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x14\n\x0cinput_schema\x18\x05 \x01(\x0c\x12\x15\n\routput_schema\x18\x06 \x01(\x0c\x12/\n\rpython_bundle\x18\x07 \x01(\x0b\x32\x16.leman.v1.PythonBundleH\x00\x12\x14\n\nentrypoint\x18\x08 \x01(\tH\x00\x12\x18\n\x0esql_expression\x18\t \x01(\tH\x00\x12\x33\n\x0fremote_function\x18\x12 \x01(\x0b\x32\x18.leman.v1.RemoteFunctionH\x00\x12\x10\n\x08stateful\x18\n \x01(\x08\x12.\n\ncheckpoint\x18\x0b \x01(\x0b\x32\x1a.leman.v1.CheckpointBounds\x12+\n\x0c\x65rror_policy\x18\x0c \x01(\x0b\x32\x15.leman.v1.ErrorPolicy\x12\x17\n\nbatch_size\x18\r \x01(\x03H\x01\x88\x01\x01\x12/\n\x0c\x63\x61ll_timeout\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\tresources\x18\x0f \x01(\x0b\x32\x13.leman.v1.Resources\x12\x34\n\x11json_input_schema\x18\x10 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema\x12\x35\n\x12json_output_schema\x18\x11 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema\"s\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_SCALAR\x10\x01\x12\x0e\n\nKIND_ARRAY\x10\x02\x12\x15\n\x11KIND_RECORD_BATCH\x10\x03\x12\x0c\n\x08KIND_SQL\x10\x04\x12\x0f\n\x0bKIND_REMOTE\x10\x05\x42\x06\n\x04\x63odeB\r\n\x0b_batch_size\"\x7f\n\tResources\x12\x15\n\x08num_cpus\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x15\n\x08num_gpus\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x0b\n\t_num_cpusB\x0b\n\t_num_gpusB\x0f\n\r_memory_bytes\"5\n\x0eRemoteFunction\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\"J\n\x0cPythonBundle\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x16\n\x0epython_version\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\"\xb8\x01\n\x10\x43heckpointBounds\x12\x1c\n\x0f\x63heckpoint_size\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12 \n\x13min_checkpoint_size\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12 \n\x13max_checkpoint_size\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x12\n\x10_checkpoint_sizeB\x16\n\x14_min_checkpoint_sizeB\x16\n\x14_max_checkpoint_size\"\xa7\x01\n\x0b\x45rrorPolicy\x12\"\n\x05rules\x18\x01 \x03(\x0b\x32\x13.leman.v1.ErrorRule\x12\x17\n\nmax_errors\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1f\n\x12max_error_fraction\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x0cstore_errors\x18\x04 \x01(\x08\x42\r\n\x0b_max_errorsB\x15\n\x13_max_error_fraction\"\xcf\x02\n\tErrorRule\x12*\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x1a.leman.v1.ErrorRule.Action\x12\x17\n\x0f\x65xception_types\x18\x02 \x03(\t\x12\x17\n\x0fmessage_pattern\x18\x03 \x01(\t\x12\x19\n\x0cmax_attempts\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x32\n\x0finitial_backoff\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bmax_backoff\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"T\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43TION_FAIL\x10\x01\x12\x0f\n\x0b\x41\x43TION_SKIP\x10\x02\x12\x10\n\x0c\x41\x43TION_RETRY\x10\x03\x42\x0f\n\r_max_attemptsBa\n\x0c\x64\x65v.leman.v1B\x08UdfProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12leman/v1/udf.proto\x12\x08leman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x14leman/v1/types.proto\"\'\n\x06UdfRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x9e\x06\n\rUdfDefinition\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12*\n\x04kind\x18\x03 \x01(\x0e\x32\x1c.leman.v1.UdfDefinition.Kind\x12\x15\n\rinput_columns\x18\x04 \x03(\t\x12\x14\n\x0cinput_schema\x18\x05 \x01(\x0c\x12\x15\n\routput_schema\x18\x06 \x01(\x0c\x12/\n\rpython_bundle\x18\x07 \x01(\x0b\x32\x16.leman.v1.PythonBundleH\x00\x12\x14\n\nentrypoint\x18\x08 \x01(\tH\x00\x12\x18\n\x0esql_expression\x18\t \x01(\tH\x00\x12\x33\n\x0fremote_function\x18\x12 \x01(\x0b\x32\x18.leman.v1.RemoteFunctionH\x00\x12\x10\n\x08stateful\x18\n \x01(\x08\x12.\n\ncheckpoint\x18\x0b \x01(\x0b\x32\x1a.leman.v1.CheckpointBounds\x12+\n\x0c\x65rror_policy\x18\x0c \x01(\x0b\x32\x15.leman.v1.ErrorPolicy\x12\x17\n\nbatch_size\x18\r \x01(\x03H\x01\x88\x01\x01\x12/\n\x0c\x63\x61ll_timeout\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\tresources\x18\x0f \x01(\x0b\x32\x13.leman.v1.Resources\x12\x34\n\x11json_input_schema\x18\x10 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema\x12\x35\n\x12json_output_schema\x18\x11 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchema\x12\x0e\n\x06source\x18\x13 \x01(\t\"s\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0f\n\x0bKIND_SCALAR\x10\x01\x12\x0e\n\nKIND_ARRAY\x10\x02\x12\x15\n\x11KIND_RECORD_BATCH\x10\x03\x12\x0c\n\x08KIND_SQL\x10\x04\x12\x0f\n\x0bKIND_REMOTE\x10\x05\x42\x06\n\x04\x63odeB\r\n\x0b_batch_size\"\x7f\n\tResources\x12\x15\n\x08num_cpus\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x15\n\x08num_gpus\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x19\n\x0cmemory_bytes\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x0b\n\t_num_cpusB\x0b\n\t_num_gpusB\x0f\n\r_memory_bytes\"5\n\x0eRemoteFunction\x12\x11\n\taddresses\x18\x01 \x03(\t\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\"J\n\x0cPythonBundle\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x16\n\x0epython_version\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x03\"\xb8\x01\n\x10\x43heckpointBounds\x12\x1c\n\x0f\x63heckpoint_size\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12 \n\x13min_checkpoint_size\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12 \n\x13max_checkpoint_size\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x12\n\x10_checkpoint_sizeB\x16\n\x14_min_checkpoint_sizeB\x16\n\x14_max_checkpoint_size\"\xa7\x01\n\x0b\x45rrorPolicy\x12\"\n\x05rules\x18\x01 \x03(\x0b\x32\x13.leman.v1.ErrorRule\x12\x17\n\nmax_errors\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x1f\n\x12max_error_fraction\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x0cstore_errors\x18\x04 \x01(\x08\x42\r\n\x0b_max_errorsB\x15\n\x13_max_error_fraction\"\xcf\x02\n\tErrorRule\x12*\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x1a.leman.v1.ErrorRule.Action\x12\x17\n\x0f\x65xception_types\x18\x02 \x03(\t\x12\x17\n\x0fmessage_pattern\x18\x03 \x01(\t\x12\x19\n\x0cmax_attempts\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x32\n\x0finitial_backoff\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\x0bmax_backoff\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"T\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43TION_FAIL\x10\x01\x12\x0f\n\x0b\x41\x43TION_SKIP\x10\x02\x12\x10\n\x0c\x41\x43TION_RETRY\x10\x03\x42\x0f\n\r_max_attemptsBa\n\x0c\x64\x65v.leman.v1B\x08UdfProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,21 +37,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UDFREF']._serialized_start=86
   _globals['_UDFREF']._serialized_end=125
   _globals['_UDFDEFINITION']._serialized_start=128
-  _globals['_UDFDEFINITION']._serialized_end=910
-  _globals['_UDFDEFINITION_KIND']._serialized_start=772
-  _globals['_UDFDEFINITION_KIND']._serialized_end=887
-  _globals['_RESOURCES']._serialized_start=912
-  _globals['_RESOURCES']._serialized_end=1039
-  _globals['_REMOTEFUNCTION']._serialized_start=1041
-  _globals['_REMOTEFUNCTION']._serialized_end=1094
-  _globals['_PYTHONBUNDLE']._serialized_start=1096
-  _globals['_PYTHONBUNDLE']._serialized_end=1170
-  _globals['_CHECKPOINTBOUNDS']._serialized_start=1173
-  _globals['_CHECKPOINTBOUNDS']._serialized_end=1357
-  _globals['_ERRORPOLICY']._serialized_start=1360
-  _globals['_ERRORPOLICY']._serialized_end=1527
-  _globals['_ERRORRULE']._serialized_start=1530
-  _globals['_ERRORRULE']._serialized_end=1865
-  _globals['_ERRORRULE_ACTION']._serialized_start=1764
-  _globals['_ERRORRULE_ACTION']._serialized_end=1848
+  _globals['_UDFDEFINITION']._serialized_end=926
+  _globals['_UDFDEFINITION_KIND']._serialized_start=788
+  _globals['_UDFDEFINITION_KIND']._serialized_end=903
+  _globals['_RESOURCES']._serialized_start=928
+  _globals['_RESOURCES']._serialized_end=1055
+  _globals['_REMOTEFUNCTION']._serialized_start=1057
+  _globals['_REMOTEFUNCTION']._serialized_end=1110
+  _globals['_PYTHONBUNDLE']._serialized_start=1112
+  _globals['_PYTHONBUNDLE']._serialized_end=1186
+  _globals['_CHECKPOINTBOUNDS']._serialized_start=1189
+  _globals['_CHECKPOINTBOUNDS']._serialized_end=1373
+  _globals['_ERRORPOLICY']._serialized_start=1376
+  _globals['_ERRORPOLICY']._serialized_end=1543
+  _globals['_ERRORRULE']._serialized_start=1546
+  _globals['_ERRORRULE']._serialized_end=1881
+  _globals['_ERRORRULE_ACTION']._serialized_start=1780
+  _globals['_ERRORRULE_ACTION']._serialized_end=1864
 # @@protoc_insertion_point(module_scope)

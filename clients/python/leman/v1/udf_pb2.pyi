@@ -111,6 +111,7 @@ class UdfDefinition(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     JSON_INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     JSON_OUTPUT_SCHEMA_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name people know it by; letters, digits, `_`, `.` and `-`, at most 128."""
     version: _builtins.str
@@ -138,6 +139,11 @@ class UdfDefinition(_message.Message):
     """True when the code is a class that is built once a worker process and then called."""
     batch_size: _builtins.int
     """The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses."""
+    source: _builtins.str
+    """The text that the code was made from, for people who want to see what changed between two versions (see
+    ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+    a version that has none may get one later. ListUdfs leaves it out.
+    """
     @_builtins.property
     def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The columns that it reads, in the order of its parameters, as named by its author. A column may map them to others."""
@@ -199,10 +205,11 @@ class UdfDefinition(_message.Message):
         resources: Global___Resources | None = ...,
         json_input_schema: _types_pb2.JsonArrowSchema | None = ...,
         json_output_schema: _types_pb2.JsonArrowSchema | None = ...,
+        source: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "python_bundle", b"python_bundle", "remote_function", b"remote_function", "resources", b"resources", "sql_expression", b"sql_expression"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "remote_function", b"remote_function", "resources", b"resources", "sql_expression", b"sql_expression", "stateful", b"stateful", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size", "batch_size", b"batch_size", "call_timeout", b"call_timeout", "checkpoint", b"checkpoint", "code", b"code", "entrypoint", b"entrypoint", "error_policy", b"error_policy", "input_columns", b"input_columns", "input_schema", b"input_schema", "json_input_schema", b"json_input_schema", "json_output_schema", b"json_output_schema", "kind", b"kind", "name", b"name", "output_schema", b"output_schema", "python_bundle", b"python_bundle", "remote_function", b"remote_function", "resources", b"resources", "source", b"source", "sql_expression", b"sql_expression", "stateful", b"stateful", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__batch_size: _TypeAlias = _typing.Literal["batch_size"]  # noqa: Y015
     _WhichOneofArgType__batch_size: _TypeAlias = _typing.Literal["_batch_size", b"_batch_size"]  # noqa: Y015

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import math
 import threading
 
@@ -105,6 +106,33 @@ def test_refused_resources_and_blobs(registry, field, change):
     with pytest.raises(InvalidArgument) as caught:
         registry.put(dataclasses.replace(INSTALLED, **change))
     assert caught.value.field == f"definition.{field}"
+
+
+def test_the_first_source_under_a_version_stays_and_one_that_comes_late_changes_no_order(registry, monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr("core.lance_io.udf_registry.time.time", lambda: next(clock))
+    newer = dataclasses.replace(INSTALLED, version="2")
+    registry.put(INSTALLED)
+    registry.put(newer)
+    assert registry.put(dataclasses.replace(INSTALLED, source="def f(x): ...")) is False
+    assert registry.get("f", "1").source == "def f(x): ..."
+    assert registry.get("f").version == "2"
+    registry.put(dataclasses.replace(INSTALLED, source="another", batch_size=3))
+    assert (registry.get("f", "1").source, registry.get("f", "1").batch_size) == ("def f(x): ...", 3)
+
+
+def test_a_source_lies_where_earlier_releases_look_over_it():
+    plain, told = (
+        json.loads(codec.encode(udf, 1.0)) for udf in (INSTALLED, dataclasses.replace(INSTALLED, source="s"))
+    )
+    assert told["definition"] == plain["definition"]
+    assert (told["source"], "source" in plain) == ("s", False)
+
+
+def test_a_source_that_is_too_long_is_refused(registry):
+    with pytest.raises(InvalidArgument, match="65,536 bytes") as caught:
+        registry.put(dataclasses.replace(INSTALLED, source="é" * 40_000))
+    assert caught.value.reason == "BAD_UDF"
 
 
 def test_other_content_under_the_same_name_and_version_is_refused(registry):

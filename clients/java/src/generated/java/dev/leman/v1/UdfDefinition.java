@@ -32,6 +32,7 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.LazyStringArrayList.emptyList();
     inputSchema_ = com.google.protobuf.ByteString.EMPTY;
     outputSchema_ = com.google.protobuf.ByteString.EMPTY;
+    source_ = "";
   }
 
   @java.lang.Override
@@ -1000,6 +1001,57 @@ private static final long serialVersionUID = 0L;
     return jsonOutputSchema_ == null ? dev.leman.v1.JsonArrowSchema.getDefaultInstance() : jsonOutputSchema_;
   }
 
+  public static final int SOURCE_FIELD_NUMBER = 19;
+  @SuppressWarnings("serial")
+  private volatile java.lang.Object source_ = "";
+  /**
+   * <pre>
+   * The text that the code was made from, for people who want to see what changed between two versions (see
+   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+   * a version that has none may get one later. ListUdfs leaves it out.
+   * </pre>
+   *
+   * <code>string source = 19;</code>
+   * @return The source.
+   */
+  @java.lang.Override
+  public java.lang.String getSource() {
+    java.lang.Object ref = source_;
+    if (ref instanceof java.lang.String) {
+      return (java.lang.String) ref;
+    } else {
+      com.google.protobuf.ByteString bs = 
+          (com.google.protobuf.ByteString) ref;
+      java.lang.String s = bs.toStringUtf8();
+      source_ = s;
+      return s;
+    }
+  }
+  /**
+   * <pre>
+   * The text that the code was made from, for people who want to see what changed between two versions (see
+   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+   * a version that has none may get one later. ListUdfs leaves it out.
+   * </pre>
+   *
+   * <code>string source = 19;</code>
+   * @return The bytes for source.
+   */
+  @java.lang.Override
+  public com.google.protobuf.ByteString
+      getSourceBytes() {
+    java.lang.Object ref = source_;
+    if (ref instanceof java.lang.String) {
+      com.google.protobuf.ByteString b = 
+          com.google.protobuf.ByteString.copyFromUtf8(
+              (java.lang.String) ref);
+      source_ = b;
+      return b;
+    } else {
+      return (com.google.protobuf.ByteString) ref;
+    }
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -1067,6 +1119,9 @@ private static final long serialVersionUID = 0L;
     }
     if (codeCase_ == 18) {
       output.writeMessage(18, (dev.leman.v1.RemoteFunction) code_);
+    }
+    if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(source_)) {
+      com.google.protobuf.GeneratedMessageV3.writeString(output, 19, source_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -1149,6 +1204,9 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeMessageSize(18, (dev.leman.v1.RemoteFunction) code_);
     }
+    if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(source_)) {
+      size += com.google.protobuf.GeneratedMessageV3.computeStringSize(19, source_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -1212,6 +1270,8 @@ private static final long serialVersionUID = 0L;
       if (!getJsonOutputSchema()
           .equals(other.getJsonOutputSchema())) return false;
     }
+    if (!getSource()
+        .equals(other.getSource())) return false;
     if (!getCodeCase().equals(other.getCodeCase())) return false;
     switch (codeCase_) {
       case 7:
@@ -1290,6 +1350,8 @@ private static final long serialVersionUID = 0L;
       hash = (37 * hash) + JSON_OUTPUT_SCHEMA_FIELD_NUMBER;
       hash = (53 * hash) + getJsonOutputSchema().hashCode();
     }
+    hash = (37 * hash) + SOURCE_FIELD_NUMBER;
+    hash = (53 * hash) + getSource().hashCode();
     switch (codeCase_) {
       case 7:
         hash = (37 * hash) + PYTHON_BUNDLE_FIELD_NUMBER;
@@ -1505,6 +1567,7 @@ private static final long serialVersionUID = 0L;
         jsonOutputSchemaBuilder_.dispose();
         jsonOutputSchemaBuilder_ = null;
       }
+      source_ = "";
       codeCase_ = 0;
       code_ = null;
       return this;
@@ -1603,6 +1666,9 @@ private static final long serialVersionUID = 0L;
             ? jsonOutputSchema_
             : jsonOutputSchemaBuilder_.build();
         to_bitField0_ |= 0x00000040;
+      }
+      if (((from_bitField0_ & 0x00040000) != 0)) {
+        result.source_ = source_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -1716,6 +1782,11 @@ private static final long serialVersionUID = 0L;
       }
       if (other.hasJsonOutputSchema()) {
         mergeJsonOutputSchema(other.getJsonOutputSchema());
+      }
+      if (!other.getSource().isEmpty()) {
+        source_ = other.source_;
+        bitField0_ |= 0x00040000;
+        onChanged();
       }
       switch (other.getCodeCase()) {
         case PYTHON_BUNDLE: {
@@ -1877,6 +1948,11 @@ private static final long serialVersionUID = 0L;
               codeCase_ = 18;
               break;
             } // case 146
+            case 154: {
+              source_ = input.readStringRequireUtf8();
+              bitField0_ |= 0x00040000;
+              break;
+            } // case 154
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -4072,6 +4148,108 @@ private static final long serialVersionUID = 0L;
         jsonOutputSchema_ = null;
       }
       return jsonOutputSchemaBuilder_;
+    }
+
+    private java.lang.Object source_ = "";
+    /**
+     * <pre>
+     * The text that the code was made from, for people who want to see what changed between two versions (see
+     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+     * a version that has none may get one later. ListUdfs leaves it out.
+     * </pre>
+     *
+     * <code>string source = 19;</code>
+     * @return The source.
+     */
+    public java.lang.String getSource() {
+      java.lang.Object ref = source_;
+      if (!(ref instanceof java.lang.String)) {
+        com.google.protobuf.ByteString bs =
+            (com.google.protobuf.ByteString) ref;
+        java.lang.String s = bs.toStringUtf8();
+        source_ = s;
+        return s;
+      } else {
+        return (java.lang.String) ref;
+      }
+    }
+    /**
+     * <pre>
+     * The text that the code was made from, for people who want to see what changed between two versions (see
+     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+     * a version that has none may get one later. ListUdfs leaves it out.
+     * </pre>
+     *
+     * <code>string source = 19;</code>
+     * @return The bytes for source.
+     */
+    public com.google.protobuf.ByteString
+        getSourceBytes() {
+      java.lang.Object ref = source_;
+      if (ref instanceof String) {
+        com.google.protobuf.ByteString b = 
+            com.google.protobuf.ByteString.copyFromUtf8(
+                (java.lang.String) ref);
+        source_ = b;
+        return b;
+      } else {
+        return (com.google.protobuf.ByteString) ref;
+      }
+    }
+    /**
+     * <pre>
+     * The text that the code was made from, for people who want to see what changed between two versions (see
+     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+     * a version that has none may get one later. ListUdfs leaves it out.
+     * </pre>
+     *
+     * <code>string source = 19;</code>
+     * @param value The source to set.
+     * @return This builder for chaining.
+     */
+    public Builder setSource(
+        java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      source_ = value;
+      bitField0_ |= 0x00040000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * The text that the code was made from, for people who want to see what changed between two versions (see
+     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+     * a version that has none may get one later. ListUdfs leaves it out.
+     * </pre>
+     *
+     * <code>string source = 19;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearSource() {
+      source_ = getDefaultInstance().getSource();
+      bitField0_ = (bitField0_ & ~0x00040000);
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * The text that the code was made from, for people who want to see what changed between two versions (see
+     * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+     * a version that has none may get one later. ListUdfs leaves it out.
+     * </pre>
+     *
+     * <code>string source = 19;</code>
+     * @param value The bytes for source to set.
+     * @return This builder for chaining.
+     */
+    public Builder setSourceBytes(
+        com.google.protobuf.ByteString value) {
+      if (value == null) { throw new NullPointerException(); }
+      checkByteStringIsUtf8(value);
+      source_ = value;
+      bitField0_ |= 0x00040000;
+      onChanged();
+      return this;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

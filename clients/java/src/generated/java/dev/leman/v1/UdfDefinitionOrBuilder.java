@@ -447,5 +447,29 @@ public interface UdfDefinitionOrBuilder extends
    */
   dev.leman.v1.JsonArrowSchemaOrBuilder getJsonOutputSchemaOrBuilder();
 
+  /**
+   * <pre>
+   * The text that the code was made from, for people who want to see what changed between two versions (see
+   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+   * a version that has none may get one later. ListUdfs leaves it out.
+   * </pre>
+   *
+   * <code>string source = 19;</code>
+   * @return The source.
+   */
+  java.lang.String getSource();
+  /**
+   * <pre>
+   * The text that the code was made from, for people who want to see what changed between two versions (see
+   * ColumnOutcome.diff): at most 64 KiB. Nothing is computed with it. The first one that comes under a version stays, and
+   * a version that has none may get one later. ListUdfs leaves it out.
+   * </pre>
+   *
+   * <code>string source = 19;</code>
+   * @return The bytes for source.
+   */
+  com.google.protobuf.ByteString
+      getSourceBytes();
+
   dev.leman.v1.UdfDefinition.CodeCase getCodeCase();
 }

@@ -67,7 +67,7 @@ public final class UdfProto {
       "\n\022leman/v1/udf.proto\022\010leman.v1\032\036google/p" +
       "rotobuf/duration.proto\032\024leman/v1/types.p" +
       "roto\"\'\n\006UdfRef\022\014\n\004name\030\001 \001(\t\022\017\n\007version\030" +
-      "\002 \001(\t\"\216\006\n\rUdfDefinition\022\014\n\004name\030\001 \001(\t\022\017\n" +
+      "\002 \001(\t\"\236\006\n\rUdfDefinition\022\014\n\004name\030\001 \001(\t\022\017\n" +
       "\007version\030\002 \001(\t\022*\n\004kind\030\003 \001(\0162\034.leman.v1." +
       "UdfDefinition.Kind\022\025\n\rinput_columns\030\004 \003(" +
       "\t\022\024\n\014input_schema\030\005 \001(\014\022\025\n\routput_schema" +
@@ -83,37 +83,37 @@ public final class UdfProto {
       "2\023.leman.v1.Resources\0224\n\021json_input_sche" +
       "ma\030\020 \001(\0132\031.leman.v1.JsonArrowSchema\0225\n\022j" +
       "son_output_schema\030\021 \001(\0132\031.leman.v1.JsonA" +
-      "rrowSchema\"s\n\004Kind\022\024\n\020KIND_UNSPECIFIED\020\000" +
-      "\022\017\n\013KIND_SCALAR\020\001\022\016\n\nKIND_ARRAY\020\002\022\025\n\021KIN" +
-      "D_RECORD_BATCH\020\003\022\014\n\010KIND_SQL\020\004\022\017\n\013KIND_R" +
-      "EMOTE\020\005B\006\n\004codeB\r\n\013_batch_size\"\177\n\tResour" +
-      "ces\022\025\n\010num_cpus\030\001 \001(\005H\000\210\001\001\022\025\n\010num_gpus\030\002" +
-      " \001(\001H\001\210\001\001\022\031\n\014memory_bytes\030\003 \001(\003H\002\210\001\001B\013\n\t" +
-      "_num_cpusB\013\n\t_num_gpusB\017\n\r_memory_bytes\"" +
-      "5\n\016RemoteFunction\022\021\n\taddresses\030\001 \003(\t\022\020\n\010" +
-      "function\030\002 \001(\t\"J\n\014PythonBundle\022\016\n\006sha256" +
-      "\030\001 \001(\t\022\026\n\016python_version\030\002 \001(\t\022\022\n\nsize_b" +
-      "ytes\030\003 \001(\003\"\270\001\n\020CheckpointBounds\022\034\n\017check" +
-      "point_size\030\001 \001(\003H\000\210\001\001\022 \n\023min_checkpoint_" +
-      "size\030\002 \001(\003H\001\210\001\001\022 \n\023max_checkpoint_size\030\003" +
-      " \001(\003H\002\210\001\001B\022\n\020_checkpoint_sizeB\026\n\024_min_ch" +
-      "eckpoint_sizeB\026\n\024_max_checkpoint_size\"\247\001" +
-      "\n\013ErrorPolicy\022\"\n\005rules\030\001 \003(\0132\023.leman.v1." +
-      "ErrorRule\022\027\n\nmax_errors\030\002 \001(\003H\000\210\001\001\022\037\n\022ma" +
-      "x_error_fraction\030\003 \001(\001H\001\210\001\001\022\024\n\014store_err" +
-      "ors\030\004 \001(\010B\r\n\013_max_errorsB\025\n\023_max_error_f" +
-      "raction\"\317\002\n\tErrorRule\022*\n\006action\030\001 \001(\0162\032." +
-      "leman.v1.ErrorRule.Action\022\027\n\017exception_t" +
-      "ypes\030\002 \003(\t\022\027\n\017message_pattern\030\003 \001(\t\022\031\n\014m" +
-      "ax_attempts\030\004 \001(\005H\000\210\001\001\0222\n\017initial_backof" +
-      "f\030\005 \001(\0132\031.google.protobuf.Duration\022.\n\013ma" +
-      "x_backoff\030\006 \001(\0132\031.google.protobuf.Durati" +
-      "on\"T\n\006Action\022\026\n\022ACTION_UNSPECIFIED\020\000\022\017\n\013" +
-      "ACTION_FAIL\020\001\022\017\n\013ACTION_SKIP\020\002\022\020\n\014ACTION" +
-      "_RETRY\020\003B\017\n\r_max_attemptsBa\n\014dev.leman.v" +
-      "1B\010UdfProtoP\001Z\035leman.dev/go/leman/v1;lem" +
-      "anv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman" +
-      "::V1b\006proto3"
+      "rrowSchema\022\016\n\006source\030\023 \001(\t\"s\n\004Kind\022\024\n\020KI" +
+      "ND_UNSPECIFIED\020\000\022\017\n\013KIND_SCALAR\020\001\022\016\n\nKIN" +
+      "D_ARRAY\020\002\022\025\n\021KIND_RECORD_BATCH\020\003\022\014\n\010KIND" +
+      "_SQL\020\004\022\017\n\013KIND_REMOTE\020\005B\006\n\004codeB\r\n\013_batc" +
+      "h_size\"\177\n\tResources\022\025\n\010num_cpus\030\001 \001(\005H\000\210" +
+      "\001\001\022\025\n\010num_gpus\030\002 \001(\001H\001\210\001\001\022\031\n\014memory_byte" +
+      "s\030\003 \001(\003H\002\210\001\001B\013\n\t_num_cpusB\013\n\t_num_gpusB\017" +
+      "\n\r_memory_bytes\"5\n\016RemoteFunction\022\021\n\tadd" +
+      "resses\030\001 \003(\t\022\020\n\010function\030\002 \001(\t\"J\n\014Python" +
+      "Bundle\022\016\n\006sha256\030\001 \001(\t\022\026\n\016python_version" +
+      "\030\002 \001(\t\022\022\n\nsize_bytes\030\003 \001(\003\"\270\001\n\020Checkpoin" +
+      "tBounds\022\034\n\017checkpoint_size\030\001 \001(\003H\000\210\001\001\022 \n" +
+      "\023min_checkpoint_size\030\002 \001(\003H\001\210\001\001\022 \n\023max_c" +
+      "heckpoint_size\030\003 \001(\003H\002\210\001\001B\022\n\020_checkpoint" +
+      "_sizeB\026\n\024_min_checkpoint_sizeB\026\n\024_max_ch" +
+      "eckpoint_size\"\247\001\n\013ErrorPolicy\022\"\n\005rules\030\001" +
+      " \003(\0132\023.leman.v1.ErrorRule\022\027\n\nmax_errors\030" +
+      "\002 \001(\003H\000\210\001\001\022\037\n\022max_error_fraction\030\003 \001(\001H\001" +
+      "\210\001\001\022\024\n\014store_errors\030\004 \001(\010B\r\n\013_max_errors" +
+      "B\025\n\023_max_error_fraction\"\317\002\n\tErrorRule\022*\n" +
+      "\006action\030\001 \001(\0162\032.leman.v1.ErrorRule.Actio" +
+      "n\022\027\n\017exception_types\030\002 \003(\t\022\027\n\017message_pa" +
+      "ttern\030\003 \001(\t\022\031\n\014max_attempts\030\004 \001(\005H\000\210\001\001\0222" +
+      "\n\017initial_backoff\030\005 \001(\0132\031.google.protobu" +
+      "f.Duration\022.\n\013max_backoff\030\006 \001(\0132\031.google" +
+      ".protobuf.Duration\"T\n\006Action\022\026\n\022ACTION_U" +
+      "NSPECIFIED\020\000\022\017\n\013ACTION_FAIL\020\001\022\017\n\013ACTION_" +
+      "SKIP\020\002\022\020\n\014ACTION_RETRY\020\003B\017\n\r_max_attempt" +
+      "sBa\n\014dev.leman.v1B\010UdfProtoP\001Z\035leman.dev" +
+      "/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010" +
+      "Leman\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -132,7 +132,7 @@ public final class UdfProto {
     internal_static_leman_v1_UdfDefinition_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_UdfDefinition_descriptor,
-        new java.lang.String[] { "Name", "Version", "Kind", "InputColumns", "InputSchema", "OutputSchema", "PythonBundle", "Entrypoint", "SqlExpression", "RemoteFunction", "Stateful", "Checkpoint", "ErrorPolicy", "BatchSize", "CallTimeout", "Resources", "JsonInputSchema", "JsonOutputSchema", "Code", });
+        new java.lang.String[] { "Name", "Version", "Kind", "InputColumns", "InputSchema", "OutputSchema", "PythonBundle", "Entrypoint", "SqlExpression", "RemoteFunction", "Stateful", "Checkpoint", "ErrorPolicy", "BatchSize", "CallTimeout", "Resources", "JsonInputSchema", "JsonOutputSchema", "Source", "Code", });
     internal_static_leman_v1_Resources_descriptor =
       getDescriptor().getMessageTypes().get(2);
     internal_static_leman_v1_Resources_fieldAccessorTable = new

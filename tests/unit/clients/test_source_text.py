@@ -1,0 +1,72 @@
+"""What a function's source is, for people: registered with it, and shown where it changed."""
+
+from __future__ import annotations
+
+import leman
+
+SCALE = 3
+API_KEY = "sk-very-secret"
+WORDS = {"b", "a"}
+
+
+def helper(x: int) -> int:
+    # a comment stays
+    return x * SCALE + len(API_KEY) + len(WORDS)
+
+
+@leman.udf
+def score(x: int) -> int:
+    return helper(x)
+
+
+@leman.udf(version="7")
+def pinned(x: int) -> int:
+    return helper(x)
+
+
+@leman.udf
+class Times:
+    factor = 2
+
+    def __init__(self, by: int = 1, key: str = "") -> None:
+        self.by = by
+        self.key = key
+
+    def __call__(self, x: int) -> int:
+        return x * self.by * self.factor
+
+
+def test_it_has_the_function_its_helpers_and_the_numbers_that_they_read() -> None:
+    text = score.source
+    assert text.startswith("API_KEY = <str ")
+    assert "SCALE = 3" in text
+    assert "@leman.udf\ndef score(x: int) -> int:\n    return helper(x)" in text
+    assert "    # a comment stays\n    return x * SCALE" in text
+    assert text.index("def score") < text.index("def helper")
+    assert score.describe().source == text
+
+
+def test_texts_that_may_be_secret_are_not_in_it_and_their_changes_are_seen(monkeypatch) -> None:
+    before = score.source
+    assert "secret" not in before
+    monkeypatch.setitem(globals(), "API_KEY", "sk-other-secret")
+    assert score.source != before
+    assert "secret" not in Times(3, key="sk-very-secret").source
+
+
+def test_a_class_says_what_it_is_built_with() -> None:
+    text = Times(3, key="k").source
+    assert text.startswith("Times(3, key=<str ")
+    assert "Times.factor = 2" in text
+    assert "def __call__(self, x: int) -> int:" in text
+    assert Times(3).source != Times(4).source
+
+
+def test_of_a_version_that_was_given_only_the_function_itself_is_looked_at() -> None:
+    assert pinned.source == '@leman.udf(version="7")\ndef pinned(x: int) -> int:\n    return helper(x)'
+
+
+def test_where_there_is_no_source_there_is_no_text() -> None:
+    namespace: dict[str, object] = {"leman": leman}
+    exec("@leman.udf(version='1')\ndef typed(x: int) -> int:\n    return x", namespace)
+    assert namespace["typed"].source == ""  # type: ignore[attr-defined]
