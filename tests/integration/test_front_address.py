@@ -109,14 +109,14 @@ def test_each_service_answers_as_the_one_that_serves_it(system, channels, asked,
 def test_the_sdk_works_through_one_address_alone(system, tmp_path, monkeypatch):
     """As where a firewall lets callers through to one service: the addresses that it names lead nowhere."""
     service = system.service
-    ask = leman._channel.ask
+    ask = leman._contact.ask
 
     def behind_a_firewall(address, endpoints, *, timeout):
         info = ask(address, endpoints, timeout=timeout)
         info.planner_address = info.executor_address = info.commit_coordinator_address = "127.0.0.1:9"
         return info
 
-    monkeypatch.setattr("leman._channel.ask", behind_a_firewall)
+    monkeypatch.setattr("leman._contact.ask", behind_a_firewall)
     for name in SERVICES:
         path = Path(tmp_path / name)
         with leman.connect(path, endpoint=str(service[name]), token=str(service["token"])) as db:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ipaddress
 import os
 import threading
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -24,8 +23,6 @@ from leman.v1 import (
     catalog_pb2_grpc,
     commit_pb2_grpc,
     databases_pb2_grpc,
-    info_pb2,
-    info_pb2_grpc,
     jobs_pb2_grpc,
     planner_pb2_grpc,
     tables_pb2_grpc,
@@ -33,11 +30,8 @@ from leman.v1 import (
 
 PATIENCE = 60.0
 """Seconds that a call waits for a service that is being restarted."""
-FIRST_CONTACT = 10.0
-"""Seconds in which an endpoint given by the user must answer for the first time."""
 
 _MAX_MESSAGE = 64 << 20
-_TRY_SECONDS = 1.0  # in which a named address must answer to be called instead of the endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +52,14 @@ class Endpoints:
 
 class Locator(Protocol):
     """Knows where the services are."""
+
+    def check(self, *, reads: bool) -> None:
+        """Asked before each call. Raises where it is not to be made; `reads`: it changes nothing."""
+        ...
+
+    def locate_first(self) -> Endpoints:
+        """Where they are, once they answer."""
+        ...
 
     def locate(self) -> Endpoints:
         """Where they are now. Asked again when one of them does not answer; must not wait for that one."""
@@ -81,6 +83,7 @@ class Services:
         self._endpoints: Endpoints | None = None
         self._channels: dict[str, grpc.Channel] = {}
         self._lock = threading.Lock()
+        self._finding = threading.Lock()
         self._closed = False
         planner, catalog = self._stub_channel("planner", 300.0), self._stub_channel("planner", 60.0)
         coordinator = self._stub_channel("commit_coordinator", 600.0)
@@ -141,10 +144,19 @@ class Services:
             return repeatable and delay > 0 and patience.may_stand_in_line()
         return code is grpc.StatusCode.UNAVAILABLE
 
-    def channel(self, service: str) -> grpc.Channel:
-        """The channel to a service as it is known, opened when first needed. Raises InvalidArgument (CLOSED)."""
+    def begin(self) -> None:
+        """Find the services, where that was not done yet."""
+        with self._finding:
+            if self._endpoints is None and not self._closed:
+                self._endpoints = self._locator.locate_first()
+
+    def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
+        """The channel to a service as it is known, opened when first needed; `reads`: for a call that changes nothing.
+        Raises InvalidArgument (CLOSED), and what the locator raises."""
+        if not self._closed:
+            self._locator.check(reads=reads)
         if self._endpoints is None:
-            self.look_again()
+            self.begin()
         with self._lock:
             if self._closed or self._endpoints is None:
                 raise _closed_error()
@@ -172,76 +184,6 @@ class Services:
 
 def _closed_error() -> InvalidArgument:
     return InvalidArgument("the connection is closed: call leman.connect() again", reason="CLOSED")
-
-
-class Remote:
-    """Locator for `endpoint`, the address of any one service.
-
-    That one answers for all of them, and names the others: those that answer from here are called themselves, which is
-    shorter.
-    """
-
-    def __init__(self, endpoint: str, token: Token, tls_ca: str, tls_cert: str = "", tls_key: str = "") -> None:
-        host, colon, port = endpoint.rpartition(":")
-        if not colon or not host or not port.isdigit():
-            raise InvalidArgument(f"endpoint={endpoint!r} is not host:port, such as 'leman.internal:7443'")
-        self._endpoint = endpoint
-        if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
-            raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
-        self._token = token
-        self._given = Endpoints("", "", "", token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
-        self._known: Endpoints | None = None
-
-    def locate(self) -> Endpoints:
-        """Ask the endpoint, and try what it names; when it does not answer, what it said before still holds."""
-        seconds = 1.0 if self._known else FIRST_CONTACT
-        info = ask(self._endpoint, self._given, timeout=seconds)
-        if self._known is None and _is_refused(info) and self._token.renew():
-            info = ask(self._endpoint, self._given, timeout=seconds)
-        if isinstance(info, grpc.RpcError):
-            if self._known is None:
-                raise _status.from_rpc(info, service="endpoint", address=self._endpoint) from None
-            return self._known
-        found = {
-            "planner": info.planner_address,
-            "executor": info.executor_address,
-            "commit_coordinator": info.commit_coordinator_address,
-        }
-        if info.service in found:
-            found[info.service] = self._endpoint  # the way we came works, whatever it calls itself
-        answering = {self._endpoint, *self._answering({*found.values()} - {self._endpoint, ""})}
-        shortest = {name: place if place in answering else self._endpoint for name, place in found.items()}
-        self._known = replace(self._given, **shortest)
-        return self._known
-
-    def _answering(self, addresses: set[str]) -> list[str]:
-        """Give those of the addresses that answer from here at once; they are asked side by side."""
-        with contextlib.ExitStack() as channels:
-            asked = {}
-            for address in addresses:
-                stub = info_pb2_grpc.InfoServiceStub(channels.enter_context(open_channel(address, self._given)))
-                carried = metadata(self._given.token)
-                asked[address] = stub.GetInfo.future(info_pb2.GetInfoRequest(), timeout=_TRY_SECONDS, metadata=carried)
-            return [address for address, answer in asked.items() if answer.exception() is None]
-
-
-def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetInfoResponse | grpc.RpcError:
-    """GetInfo of the service at `address`, waiting for it up to `timeout` seconds; or the error."""
-    with open_channel(address, endpoints) as channel:
-        stub = info_pb2_grpc.InfoServiceStub(channel)
-        patience = Patience(timeout)
-        while True:
-            try:
-                return stub.GetInfo(info_pb2.GetInfoRequest(), timeout=timeout, metadata=metadata(endpoints.token))
-            except grpc.RpcError as error:
-                failure = error
-            unavailable = failure.code() is grpc.StatusCode.UNAVAILABLE
-            if not unavailable or not patience.pause():
-                return failure
-
-
-def _is_refused(info: info_pb2.GetInfoResponse | grpc.RpcError) -> bool:
-    return isinstance(info, grpc.RpcError) and info.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def metadata(token: str | Token) -> Metadata:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from leman import local
-from leman._channel import Remote, Services
+from leman import _local_database, local
+from leman._channel import Services
+from leman._contact import Remote
 from leman._database import Database
 from leman._databases import Databases, find
 from leman._embedded import Embedded
@@ -30,8 +31,10 @@ def connect(
 ) -> Database:
     """Open a database, which is created with its first table.
 
-    Without `endpoint` it is a local folder, and its own services run on this machine: they are found, or
-    started and waited for (about ten seconds); they outlive this process and end by themselves when idle.
+    Without `endpoint` it is a local folder, and its own services run on this machine. They are found, or started and
+    waited for (some seconds), by the first call that needs them; they outlive this process and end by themselves when
+    idle. Nothing is started or made for a call that only reads where there is no database: it raises NotFound whose
+    `reason` is DATABASE_NOT_FOUND, and `table_names` gives none.
     With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that
     they can reach. That address is enough: a service answers for the others, and these are called themselves where they
     answer from here. `token`: what they ask for, or a function that gives it: called once, and again whenever its token
@@ -63,10 +66,8 @@ def connect(
             raise InvalidArgument(f"{uri} is not a local folder: give endpoint='host:port' of running services")
         if any(given is not None for given in (token, tls_ca, tls_cert, tls_key)):
             raise InvalidArgument("token and tls_… are for endpoint=: local services need none of them")
-        make_folder(uri)
-        embedded = Embedded(uri)
-        embedded.locate_answering()
-        return Database(uri, Services(embedded, direct=by_itself))
+        _local_database.check_possible(uri)
+        return Database(uri, Services(Embedded(uri), direct=by_itself))
     services = _remote(endpoint, token, tls_ca, tls_cert, tls_key, direct=by_itself)
     return Database(uri if database is None else find(services, database).root, services)
 
@@ -98,13 +99,5 @@ def _remote(
 ) -> Services:
     remote = Remote(endpoint, Token(token), tls_ca or "", tls_cert or "", tls_key or "")
     services = Services(remote, direct=direct)
-    services.look_again()
+    services.begin()
     return services
-
-
-def make_folder(path: str) -> None:
-    """The folder of a local database. Raises InvalidArgument where there can be none."""
-    try:
-        os.makedirs(path, exist_ok=True)  # noqa: PTH103 - a database is called by a str, as on the wire
-    except OSError as error:
-        raise InvalidArgument(f"{path} cannot be a database: {error.strerror}") from None

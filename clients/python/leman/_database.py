@@ -29,7 +29,7 @@ from leman._view_model import VIEW_KEY, ViewSummary
 from leman._view_wire import view_summary
 from leman._wire_values import ref
 from leman.error_handling import ErrorHandlingConfig
-from leman.errors import InvalidArgument, NotSupported
+from leman.errors import InvalidArgument, NotFound, NotSupported, TableNotFound
 from leman.v1 import catalog_pb2, commit_pb2, tables_pb2, udf_pb2
 
 
@@ -152,7 +152,14 @@ class Database(DatabaseJobs):
     def open_table(self, name: str) -> Table | Any:
         """A table; a `View` where it is one, which a type checker lets pass as a table. Raises TableNotFound."""
         table = self._table(check_name(name, "table"))
-        metadata = table.describe().schema.metadata or {}
+        try:
+            metadata = table.describe().schema.metadata or {}
+        except NotFound as error:
+            if error.reason != "DATABASE_NOT_FOUND":
+                raise
+            raise TableNotFound(
+                f"there is no table {name!r}: {error}", reason=error.reason, facts=error.facts
+            ) from None
         return self._view(name) if VIEW_KEY in metadata else table
 
     @boundary
@@ -211,13 +218,18 @@ class Database(DatabaseJobs):
 
     @boundary
     def table_names(self) -> list[str]:
-        """The tables, by name."""
+        """The tables, by name; none of a local database that nobody has made yet."""
         requests = pages(
             lambda token, size: self._services.catalog.ListTables(
                 catalog_pb2.ListTablesRequest(database=self.uri, page_size=size, page_token=token),
             )
         )
-        return [name for page in requests for name in page.tables]
+        try:
+            return [name for page in requests for name in page.tables]
+        except NotFound as error:
+            if error.reason != "DATABASE_NOT_FOUND":
+                raise
+            return []
 
     @boundary
     def views(self) -> list[ViewSummary]:

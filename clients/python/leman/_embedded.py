@@ -14,8 +14,9 @@ from typing import Any
 
 import grpc
 
-from leman import local
-from leman._channel import Endpoints, ask
+from leman import _local_database, local
+from leman._channel import Endpoints
+from leman._contact import ask
 from leman.errors import StartFailed
 
 START_DEADLINE = 120.0
@@ -39,12 +40,17 @@ class Embedded:
         self._database = database
         self._deadline = deadline
 
+    def check(self, *, reads: bool) -> None:
+        """Raises NotFound (DATABASE_NOT_FOUND) for a call that reads where there is no database."""
+        if reads:
+            _local_database.check_there(self._database)
+
     def locate(self) -> Endpoints:
         """The running services, started first where there are none. Raises StartFailed."""
         found = self._running()
         return found if found is not None else self._start()
 
-    def locate_answering(self) -> Endpoints:
+    def locate_first(self) -> Endpoints:
         """The running services, once the planner answers; a system that has died is not waited for but started anew.
 
         Raises StartFailed.

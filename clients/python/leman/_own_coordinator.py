@@ -24,6 +24,12 @@ _GOODBYE_SECONDS = 10.0
 class _Here:
     endpoints: Endpoints
 
+    def check(self, *, reads: bool) -> None:
+        """Every call may be made."""
+
+    def locate_first(self) -> Endpoints:
+        return self.endpoints
+
     def locate(self) -> Endpoints:
         return self.endpoints
 

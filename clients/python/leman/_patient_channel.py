@@ -13,19 +13,30 @@ from leman._patience import Patience
 Metadata = tuple[tuple[str, str], ...]
 
 
+_LEVEL = descriptor_pb2.MethodOptions.IdempotencyLevel
+
+
 def is_repeatable(path: str) -> bool:
     """Whether a method, `/package.Service/Method`, changes nothing, or the same when it is called twice: those that the
     published retry policy names."""
+    return is_read(path) or _level(path) == _LEVEL.Value("IDEMPOTENT")
+
+
+def is_read(path: str) -> bool:
+    """Whether a method changes nothing."""
+    return _level(path) == _LEVEL.Value("NO_SIDE_EFFECTS")
+
+
+def _level(path: str) -> int:
     method = descriptor_pool.Default().FindMethodByName(path.lstrip("/").replace("/", "."))
-    level = descriptor_pb2.MethodOptions.IdempotencyLevel
-    return method.GetOptions().idempotency_level in (level.Value("NO_SIDE_EFFECTS"), level.Value("IDEMPOTENT"))
+    return int(method.GetOptions().idempotency_level)
 
 
 class Connections(Protocol):
     """What a patient channel asks of whoever knows where the services are."""
 
-    def channel(self, service: str) -> grpc.Channel:
-        """Give the channel to a service as it is known now."""
+    def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
+        """Give the channel to a service as it is known now; `reads`: for a call that changes nothing."""
         ...
 
     def metadata(self) -> Metadata:
@@ -58,12 +69,13 @@ class PatientChannel:
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
         """Make a method of a stub."""
 
-        repeatable = is_repeatable(method)
+        repeatable, reads = is_repeatable(method), is_read(method)
 
         def call(request: Any, timeout: float | None = None) -> Any:
             patience = self._connections.patient()
             while True:
-                send = self._connections.channel(self._service).unary_unary(method, *codecs, **options)
+                channel = self._connections.channel(self._service, reads=reads)
+                send = channel.unary_unary(method, *codecs, **options)
                 try:
                     return send(request, timeout=timeout or self._timeout, metadata=self._connections.metadata())
                 except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
@@ -83,9 +95,11 @@ class PatientChannel:
 
     def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
         """Make a method of a stub that answers with a stream."""
+        reads = is_read(method)
 
         def call(request: Any, timeout: float | None = None) -> Any:
-            opened = self._connections.channel(self._service).unary_stream(method, *codecs, **options)
+            channel = self._connections.channel(self._service, reads=reads)
+            opened = channel.unary_stream(method, *codecs, **options)
             return opened(request, timeout=timeout, metadata=self._connections.metadata())
 
         return call

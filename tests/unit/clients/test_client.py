@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _channel, errors
+from leman import _contact, errors
 from leman.v1 import catalog_pb2, jobs_pb2, udf_pb2
 from tests.unit.clients.fake_services import FakeLeman, make_job, status
 
@@ -74,7 +74,7 @@ def test_wrong_token_is_a_permission_error(tmp_path):
 
 
 def test_endpoint_that_nobody_serves(tmp_path, monkeypatch):
-    monkeypatch.setattr(_channel, "FIRST_CONTACT", 0.2)
+    monkeypatch.setattr(_contact, "FIRST_CONTACT", 0.2)
     with pytest.raises(errors.Unavailable, match=r"cannot reach .* at 127\.0\.0\.1:1") as caught:
         leman.connect(tmp_path, "127.0.0.1:1")
     assert isinstance(caught.value, ConnectionError)
@@ -135,14 +135,14 @@ def test_other_calls_survive_when_the_services_have_moved(fake, tmp_path):
 def test_named_addresses_are_called_where_they_answer_and_the_endpoint_for_the_others(fake, tmp_path, monkeypatch):
     elsewhere = FakeLeman()
     elsewhere.start()
-    ask = _channel.ask
+    ask = _contact.ask
 
     def told(address, endpoints, *, timeout):
         info = ask(address, endpoints, timeout=timeout)
         info.executor_address, info.commit_coordinator_address = elsewhere.address, "127.0.0.1:1"
         return info
 
-    monkeypatch.setattr(_channel, "ask", told)
+    monkeypatch.setattr(_contact, "ask", told)
     with leman.connect(tmp_path, fake.address) as database:
         found = database._services._endpoints
         assert (found.planner, found.executor) == (fake.address, elsewhere.address)

@@ -62,7 +62,19 @@ def services(tmp_path, monkeypatch):
 
 @pytest.fixture
 def database(tmp_path):
-    return tmp_path / "my lake"
+    return made(tmp_path / "my lake")
+
+
+def made(path):
+    """A folder that is a database."""
+    (path / "docs.lance").mkdir(parents=True)
+    return path
+
+
+def call(database):
+    """A call that needs the services."""
+    with leman.connect(database) as db:
+        assert db.table_names() == ["docs"]
 
 
 def starts(database):
@@ -71,9 +83,8 @@ def starts(database):
 
 def test_starts_once_and_is_found_again(fake, services, database):
     services(SUPERVISOR, address=fake.address)
-    with leman.connect(database) as db:
-        assert db.table_names() == ["docs"]
-    leman.connect(database).close()
+    call(database)
+    call(database)
     ((pid, session, folder),) = starts(database)
     assert pid == session  # detached: a Ctrl-C here does not reach it
     assert folder == str(database / "_leman")
@@ -81,10 +92,10 @@ def test_starts_once_and_is_found_again(fake, services, database):
 
 def test_file_of_a_dead_supervisor_is_no_service(fake, services, database):
     services(SUPERVISOR, address=fake.address)
-    leman.connect(database).close()
+    call(database)
     os.kill(int(starts(database)[0][0]), signal.SIGKILL)
     _embedded._children[int(starts(database)[0][0])].wait()
-    leman.connect(database).close()
+    call(database)
     assert len(starts(database)) == 2
 
 
@@ -96,7 +107,7 @@ def test_pid_that_now_is_another_program_is_no_service(fake, services, database)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         content = dict.fromkeys(("planner", "executor", "commit_coordinator"), "127.0.0.1:1")
         (database / "_leman" / "service.json").write_text(json.dumps({"pid": stranger.pid, **content}))
-        leman.connect(database).close()
+        call(database)
         stranger.communicate(b"\n")
     assert len(starts(database)) == 1
 
@@ -104,12 +115,12 @@ def test_pid_that_now_is_another_program_is_no_service(fake, services, database)
 def test_pid_that_now_is_another_databases_supervisor_is_no_service(fake, services, database, tmp_path):
     """Its lock is free, whatever runs under its process id."""
     services(SUPERVISOR, address=fake.address)
-    other = tmp_path / "other"
-    leman.connect(other).close()
+    other = made(tmp_path / "other")
+    call(other)
     (database / "_leman").mkdir(parents=True)
     (database / "_leman" / "supervisor.lock").touch()
     (database / "_leman" / "service.json").write_text((other / "_leman" / "service.json").read_text())
-    leman.connect(database).close()
+    call(database)
     assert len(starts(database)) == 1
 
 
@@ -129,7 +140,7 @@ def test_a_system_that_dies_while_it_is_asked_is_started_anew(fake, services, da
 
         killer = threading.Thread(target=kill)
         killer.start()
-        leman.connect(database).close()
+        call(database)
         killer.join()
     assert len(starts(database)) == 2
 
@@ -144,7 +155,7 @@ def test_a_stopped_supervisor_that_does_not_answer_is_named(services, database):
         os.kill(pid, signal.SIGSTOP)
         os.waitpid(pid, os.WUNTRACED)
         with pytest.raises(StartFailed, match=f"process {pid} is stopped .*kill -9 {pid}"):
-            leman.connect(database)
+            call(database)
 
 
 def test_local_calls_take_no_proxy(fake, services, database, monkeypatch):
@@ -177,7 +188,7 @@ def test_calls_go_on_when_the_whole_system_was_started_anew(fake, services, data
 def test_failed_start_shows_the_end_of_the_log(services, database):
     services("import sys; print('old noise'); print('no Java was found'); sys.exit(7)")
     with pytest.raises(StartFailed, match="exit code 7") as caught:
-        leman.connect(database)
+        call(database)
     assert "no Java was found" in str(caught.value)
     assert "supervisor.log" in str(caught.value)
 
@@ -185,19 +196,18 @@ def test_failed_start_shows_the_end_of_the_log(services, database):
 def test_only_this_starts_log_is_shown(services, database):
     services("import sys; print('first'); sys.exit(7)")
     with pytest.raises(StartFailed):
-        leman.connect(database)
+        call(database)
     services("import sys; print('second'); sys.exit(8)")
     with pytest.raises(StartFailed) as caught:
-        leman.connect(database)
+        call(database)
     assert "first" not in str(caught.value)
 
 
 def test_a_folder_that_cannot_be_written(services, database):
     services("")
-    database.mkdir()
     (database / "_leman").touch()
     with pytest.raises(StartFailed, match="_leman, which cannot be written: "):
-        leman.connect(database)
+        call(database)
 
 
 @pytest.mark.parametrize("path", ["", None, 5, b"lake", "a\0b"])
@@ -212,7 +222,7 @@ def test_services_that_are_not_installed(services, database, tmp_path):
     (tmp_path / "installed" / "embedded").mkdir()
     (tmp_path / "installed" / "embedded" / "__init__.py").touch()
     with pytest.raises(StartFailed, match="install leman-services") as caught:
-        leman.connect(database)
+        call(database)
     assert caught.value.reason == "SERVICES_NOT_INSTALLED"
 
 
@@ -244,7 +254,7 @@ def test_damaged_service_file_is_none(fake, services, database, text):
     services(SUPERVISOR, address=fake.address)
     (database / "_leman").mkdir(parents=True)
     (database / "_leman" / "service.json").write_text(text)
-    leman.connect(database).close()
+    call(database)
     assert len(starts(database)) == 1
 
 
@@ -252,7 +262,7 @@ def test_damaged_service_file_is_none(fake, services, database, text):
 def unmended(fake, services, database, monkeypatch):
     """A system that runs, and does not write its file again; those that come later give way."""
     services(SUPERVISOR, address=fake.address)
-    leman.connect(database).close()
+    call(database)
     services(
         """
         import pathlib, sys
@@ -269,7 +279,7 @@ def test_a_damaged_file_of_a_system_that_runs_is_named_with_its_process(unmended
     ((pid, *_),) = starts(unmended.parent)
     (unmended / "service.json").write_text(text)
     with pytest.raises(StartFailed, match=f"process {pid}.*service.json.*kill {pid}"):
-        leman.connect(unmended.parent)
+        call(unmended.parent)
     assert (unmended / "later").read_text() == "x", "one supervisor was started and no more"
 
 
@@ -278,7 +288,7 @@ def test_a_token_that_was_damaged_is_told(unmended):
     said = (unmended / "service.json").read_text()
     (unmended / "service.json").write_text(said.replace('"token": "t"', '"token": "x"'))
     with pytest.raises(StartFailed, match=f"process {pid}.*service.json.*token that is refused.*kill {pid}"):
-        leman.connect(unmended.parent)
+        call(unmended.parent)
 
 
 @pytest.mark.parametrize("change", [("{", ""), ('"token": "t"', '"token": "x"')])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leman._future import JobFuture, check_ended, follow
 from leman._job_model import Job, JobState
 from leman.cli._options import (
     ColumnArgument,
@@ -25,6 +24,9 @@ from leman.cli._options import (
 from leman.cli._output import note, print_json, print_line
 from leman.errors import JobCancelled, JobFailed
 from leman.progress import make_display
+
+if TYPE_CHECKING:
+    from leman._future import JobFuture
 
 EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELLED: 1}
 
@@ -124,11 +126,15 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
 
 def follow_job(future: JobFuture, name: str, *, quiet: bool, cancel: bool = True) -> Job:
     """Show a job on standard error until its end; `cancel`: whether Ctrl-C cancels it."""
+    from leman._future import follow  # noqa: PLC0415 - slow to import
+
     return follow(future, make_display(False if quiet else None, name), cancel=cancel)
 
 
 def end(job: Job, *, as_json: bool) -> None:
     """Tell how a job stands as the exit code, and with `as_json` as a document. Raises JobFailed, JobCancelled."""
+    from leman._future import check_ended  # noqa: PLC0415 - slow to import
+
     if as_json:
         print_json(job)
     try:

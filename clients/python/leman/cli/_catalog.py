@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leman._table_model import RowStates
 from leman._view_model import ViewInfo
 from leman.cli._options import (
     DatabaseArgument,
@@ -20,6 +19,9 @@ from leman.cli._options import (
 from leman.cli._output import plain, print_json, print_line, print_table
 from leman.cli._views import print_view
 from leman.errors import NotSupported
+
+if TYPE_CHECKING:
+    from leman._table_model import RowStates
 
 tables = typer.Typer(help="Lists and shows tables.", no_args_is_help=True)
 udfs = typer.Typer(help="Lists and shows registered functions.", no_args_is_help=True)

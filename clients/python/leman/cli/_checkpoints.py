@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leman._garbage import CheckpointCollection, StoredFile
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
@@ -18,6 +17,9 @@ from leman.cli._options import (
     open_database,
 )
 from leman.cli._output import note, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from leman._garbage import CheckpointCollection, StoredFile
 
 checkpoints = typer.Typer(help="Lists checkpoints and removes those that nothing needs.", no_args_is_help=True)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leman._databases import DatabaseInfo, DatabaseLimits
 from leman.cli._options import JsonOption, LabelOption, TlsOption, TokenOption, connect_registry, labels_of
 from leman.cli._output import note, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from leman._databases import DatabaseInfo
 
 _HEADINGS = ("database", "root", "labels", "jobs at once", "jobs waiting", "description")
 
@@ -67,6 +69,8 @@ def databases_register(  # noqa: PLR0913 - a command's options, all by name
     as_json: JsonOption = False,
 ) -> None:
     """Give a database a name."""
+    from leman._databases import DatabaseLimits  # noqa: PLC0415 - slow to import
+
     labels, limits = labels_of(label), DatabaseLimits(max_running_jobs, max_waiting_jobs)
     with connect_registry(endpoint, token, tls_ca) as registered:
         found = registered.register(name, root, description=description or "", labels=labels, limits=limits)
@@ -87,6 +91,8 @@ def databases_update(  # noqa: PLR0913 - a command's options, all by name
     as_json: JsonOption = False,
 ) -> None:
     """Change the description of a database, its labels or its limits: all labels or limits that it is to have."""
+    from leman._databases import DatabaseLimits  # noqa: PLC0415 - slow to import
+
     labels = labels_of(label) if label is not None else None
     limited = max_running_jobs is not None or max_waiting_jobs is not None
     limits = DatabaseLimits(max_running_jobs, max_waiting_jobs) if limited else None

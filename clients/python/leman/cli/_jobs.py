@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leman._future import JobFuture
 from leman._job_model import Job, JobState
 from leman.cli._backfill import end, follow_job
 from leman.cli._errors import group_errors, print_groups
@@ -25,6 +24,9 @@ from leman.cli._options import (
 )
 from leman.cli._output import note, print_json, print_line, print_table
 from leman.progress import duration, result_line, state_line
+
+if TYPE_CHECKING:
+    from leman._future import JobFuture
 
 #: What is said in the place of a result.
 _UNFINISHED = {JobState.PENDING: "waits for its turn", JobState.PAUSED: "paused: `leman jobs resume` has it go on"}

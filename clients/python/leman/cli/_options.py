@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leman._connect import connect, databases
-from leman._database import Database
-from leman._databases import Databases
-from leman._embedded import Embedded
+from leman._local_database import check_there
 from leman._names import database_uri
-from leman._table import Table
 from leman.cli._output import note
 from leman.errors import FailedPrecondition, InvalidArgument
+
+if TYPE_CHECKING:
+    from leman._database import Database
+    from leman._databases import Databases
+    from leman._table import Table
 
 DatabaseArgument = Annotated[
     str,
@@ -58,6 +59,8 @@ def labels_of(given: list[str] | None) -> dict[str, str]:
 
 def plain_table(database: Database, name: str) -> Table:
     """Open what is a table and no view. Raises FailedPrecondition (IS_A_VIEW)."""
+    from leman._table import Table  # noqa: PLC0415 - slow to import
+
     opened = database.open_table(name)
     if isinstance(opened, Table):
         return opened
@@ -69,6 +72,8 @@ def connect_remote(db: str, endpoint: str, token: str | None, tls_ca: str | None
 
     Whoever has one has it for all services: so it is no option of each command.
     """
+    from leman._connect import connect  # noqa: PLC0415 - slow to import
+
     cert, key = os.environ.get("LEMAN_TLS_CERT"), os.environ.get("LEMAN_TLS_KEY")
     if db.startswith("@"):
         return connect(endpoint, database=db[1:], token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
@@ -77,17 +82,27 @@ def connect_remote(db: str, endpoint: str, token: str | None, tls_ca: str | None
 
 def connect_registry(endpoint: str, token: str | None, tls_ca: str | None) -> Databases:
     """The registered databases of the services at an endpoint; certificates as for `connect_remote`."""
+    from leman._connect import databases  # noqa: PLC0415 - slow to import
+
     cert, key = os.environ.get("LEMAN_TLS_CERT"), os.environ.get("LEMAN_TLS_KEY")
     return databases(endpoint, token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
 
 
 def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str | None) -> Database:
-    """The database that the options name. Local services are started where there are none."""
+    """The database that the options name. Local services are started where there are none and the database is there.
+
+    Raises NotFound (DATABASE_NOT_FOUND) where there is none.
+    """
     if endpoint is not None:
         return connect_remote(db, endpoint, token, tls_ca)
     if db.startswith("@"):
         raise InvalidArgument(f"{db} is a registered database: say --endpoint host:port of the services that know it")
     uri = database_uri(db)
+    if "://" not in uri:
+        check_there(uri)
+    from leman._connect import connect  # noqa: PLC0415 - slow to import
+    from leman._embedded import Embedded  # noqa: PLC0415
+
     if "://" not in uri and not Embedded(uri).is_running() and sys.stderr.isatty():
         note("starting the services of this database; that takes about ten seconds")
     return connect(db)

@@ -9,11 +9,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
-
 from leman.errors import StartFailed
 
 
@@ -47,6 +42,10 @@ def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> i
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Rows in columns; only the headings where there are none. Nothing is cut off when the output is piped."""
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     cells = [["" if value is None else str(value) for value in row] for row in rows]
     for index, heading in enumerate(headings):
@@ -67,10 +66,11 @@ def plain(value: Any) -> Any:
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, pa.Schema):
+    pa = sys.modules.get("pyarrow")  # without it nothing here is Arrow's
+    if pa is not None and isinstance(value, pa.Schema):
         return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in value]
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, datetime.datetime):
         return value.isoformat()
-    return str(value) if isinstance(value, pa.DataType) else value
+    return str(value) if pa is not None and isinstance(value, pa.DataType) else value

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from leman._connect import make_folder
+from leman._local_database import check_possible
 from leman._names import database_uri
 from leman.cli._options import JsonOption
 from leman.errors import InvalidArgument, MissingDependency, NotFound
@@ -33,7 +33,7 @@ def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the d
     if "://" in uri:
         raise InvalidArgument("leman up serves a local folder")
     _services_package()
-    make_folder(uri)
+    check_possible(uri)
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-P", "-m", "embedded", "--database", uri, "--foreground"])
 

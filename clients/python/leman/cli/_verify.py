@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,13 +13,13 @@ from rich.console import Console
 from leman._channel import Services
 from leman._connect import connect
 from leman._embedded import Embedded
+from leman._local_database import check_there
 from leman._names import database_uri
 from leman._own_coordinator import own_coordinator
 from leman._verify import Verification
 from leman._verify import verify as verify_database
 from leman.cli._options import DatabaseArgument, EndpointOption, JsonOption, TlsOption, TokenOption, connect_remote
 from leman.cli._output import note, print_json, print_line, print_table
-from leman.errors import InvalidArgument
 
 _INTERRUPTED = 130
 _WITH_FINDINGS = 3
@@ -63,8 +62,7 @@ def _services(db: str, endpoint: str | None, token: str | None, tls_ca: str | No
     """Services that are there; else a coordinator of our own, as starting those of the database would write to it."""
     uri = database_uri(db)
     if endpoint is None and "://" not in uri:
-        if not Path(uri).is_dir():
-            raise InvalidArgument(f"there is no database at {uri}")
+        check_there(uri)
         if not Embedded(uri).is_running():
             with own_coordinator() as services:
                 yield services, uri

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from leman._database import Database
-from leman._future import JobFuture, check_ended
 from leman._names import database_uri
-from leman._query import FunctionColumn
-from leman._table import Table
-from leman._view import ViewFunctionColumn
-from leman._view_model import RefreshPolicy, ViewInfo, ViewSummary
 from leman.cli._backfill import IndexesOption, end, follow_job
 from leman.cli._options import (
     DatabaseArgument,
@@ -29,6 +23,14 @@ from leman.cli._options import (
 )
 from leman.cli._output import note, print_json, print_line, print_table
 from leman.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from leman._database import Database
+    from leman._future import JobFuture
+    from leman._query import FunctionColumn
+    from leman._table import Table
+    from leman._view import ViewFunctionColumn
+    from leman._view_model import RefreshPolicy, ViewInfo, ViewSummary
 
 views = typer.Typer(help="Makes, lists, shows and drops materialized views.", no_args_is_help=True)
 
@@ -240,12 +242,16 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
 
 
 def _wait(future: JobFuture, name: str, *, quiet: bool) -> None:
+    from leman._future import check_ended  # noqa: PLC0415 - slow to import
+
     check_ended(follow_job(future, name, quiet=quiet))
 
 
 def _source(database: Database, table: str, source_db: str | None) -> Table:
     if source_db is None:
         return database.open_table(table)
+    from leman._database import Database  # noqa: PLC0415 - slow to import
+
     return Database(database_uri(source_db), database._services).open_table(table)
 
 
@@ -257,6 +263,8 @@ def _selected(columns: list[str]) -> dict[str, str] | list[str]:
 
 
 def _function(text: str) -> FunctionColumn:
+    from leman._query import FunctionColumn  # noqa: PLC0415 - slow to import
+
     name, equals, rest = text.partition("=")
     function, bracket, inputs = rest.partition("(")
     if not name or not equals or not function or (bracket and not inputs.endswith(")")):

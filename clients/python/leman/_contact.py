@@ -1,0 +1,111 @@
+"""Services at an endpoint that the user names: asked who they are, and where the others are."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+
+import grpc
+
+from leman import _status
+from leman._channel import Endpoints, metadata, open_channel
+from leman._patience import Patience
+from leman._token import Token
+from leman.errors import InvalidArgument, LemanError, Unavailable
+from leman.v1 import info_pb2, info_pb2_grpc
+
+FIRST_CONTACT = 2.0
+"""Seconds in which an endpoint given by the user must answer for the first time."""
+
+_TRY_SECONDS = 1.0  # in which a named address must answer to be called instead of the endpoint
+
+
+class Remote:
+    """Locator for `endpoint`, the address of any one service.
+
+    That one answers for all of them, and names the others: those that answer from here are called themselves, which is
+    shorter.
+    """
+
+    def __init__(self, endpoint: str, token: Token, tls_ca: str, tls_cert: str = "", tls_key: str = "") -> None:
+        host, colon, port = endpoint.rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise InvalidArgument(f"endpoint={endpoint!r} is not host:port, such as 'leman.internal:7443'")
+        self._endpoint = endpoint
+        if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
+            raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
+        self._token = token
+        self._given = Endpoints("", "", "", token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
+        self._known: Endpoints | None = None
+
+    def check(self, *, reads: bool) -> None:
+        """Every call may be made."""
+
+    def locate_first(self) -> Endpoints:
+        """As `locate`."""
+        return self.locate()
+
+    def locate(self) -> Endpoints:
+        """Ask the endpoint, and try what it names; when it does not answer, what it said before still holds."""
+        seconds = 1.0 if self._known else FIRST_CONTACT
+        info = ask(self._endpoint, self._given, timeout=seconds)
+        if self._known is None and _is_refused(info) and self._token.renew():
+            info = ask(self._endpoint, self._given, timeout=seconds)
+        if isinstance(info, grpc.RpcError):
+            if self._known is None:
+                raise _no_contact(info, self._endpoint, tls=bool(self._given.tls_ca)) from None
+            return self._known
+        found = {
+            "planner": info.planner_address,
+            "executor": info.executor_address,
+            "commit_coordinator": info.commit_coordinator_address,
+        }
+        if info.service in found:
+            found[info.service] = self._endpoint  # the way we came works, whatever it calls itself
+        answering = {self._endpoint, *self._answering({*found.values()} - {self._endpoint, ""})}
+        shortest = {name: place if place in answering else self._endpoint for name, place in found.items()}
+        self._known = replace(self._given, **shortest)
+        return self._known
+
+    def _answering(self, addresses: set[str]) -> list[str]:
+        """Give those of the addresses that answer from here at once; they are asked side by side."""
+        with contextlib.ExitStack() as channels:
+            asked = {}
+            for address in addresses:
+                stub = info_pb2_grpc.InfoServiceStub(channels.enter_context(open_channel(address, self._given)))
+                carried = metadata(self._given.token)
+                asked[address] = stub.GetInfo.future(info_pb2.GetInfoRequest(), timeout=_TRY_SECONDS, metadata=carried)
+            return [address for address, answer in asked.items() if answer.exception() is None]
+
+
+def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetInfoResponse | grpc.RpcError:
+    """GetInfo of the service at `address`, waiting for it up to `timeout` seconds; or the error."""
+    end = time.monotonic() + timeout
+    with open_channel(address, endpoints) as channel:
+        stub = info_pb2_grpc.InfoServiceStub(channel)
+        patience = Patience(timeout)
+        while True:
+            left = max(0.1, end - time.monotonic())
+            try:
+                return stub.GetInfo(info_pb2.GetInfoRequest(), timeout=left, metadata=metadata(endpoints.token))
+            except grpc.RpcError as error:
+                failure = error
+            unavailable = failure.code() is grpc.StatusCode.UNAVAILABLE
+            if not unavailable or not patience.pause():
+                return failure
+
+
+def _no_contact(error: grpc.RpcError, address: str, *, tls: bool) -> LemanError:
+    """The error for an endpoint that did not answer: where it was looked for, how, and what came back."""
+    told = _status.from_rpc(error, service="endpoint", address=address)
+    if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return told
+    details = (error.details() or "").rpartition("last error: ")[2].strip()
+    way = "with TLS" if tls else "without TLS (tls_ca= turns it on)"
+    tried = f"cannot reach the endpoint at {address}: tried for {FIRST_CONTACT:g} s {way}"
+    return Unavailable(f"{tried}; {details or 'no answer'}. Is it host:port of a service that runs?")
+
+
+def _is_refused(info: info_pb2.GetInfoResponse | grpc.RpcError) -> bool:
+    return isinstance(info, grpc.RpcError) and info.code() is grpc.StatusCode.UNAUTHENTICATED
