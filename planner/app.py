@@ -22,6 +22,7 @@ from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, s
 from planner.bundle_uploads import BundleUploads
 from planner.catalog import Catalog
 from planner.catalog_service import CatalogServicer
+from planner.column_requests import ColumnRequests
 from planner.database_service import DatabaseServicer
 from planner.plan_maker import PlanMaker
 from planner.planner_service import PlannerServicer
@@ -64,9 +65,11 @@ class Planner:
         views, new_views = ViewReader(tables, registry), ViewCatalog(tables, registry)
         self._uploads = BundleUploads(allowed, registry)
         known = Catalog(tables, registry)
+        plans = PlanMaker(tables, registry=registry)
         registrations = Registrations(known.registry, policy, allowed.remote_credentials)
         catalog = CatalogServicer(
             catalog=known,
+            columns=ColumnRequests(known, plans),
             new_views=new_views,
             views=views,
             pool=self._pool,
@@ -77,7 +80,6 @@ class Planner:
         catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
         names = DatabaseRegistry(registry_place(settings.server)) if settings.server.registry else None
         databases_pb2_grpc.add_DatabaseServiceServicer_to_server(DatabaseServicer(names, self._pool), server)
-        plans = PlanMaker(tables, registry=registry)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
         planning_pb2_grpc.add_PlanningServiceServicer_to_server(PlanningServicer(plans, views, self._pool), server)
         return list(_SERVICES)

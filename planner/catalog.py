@@ -23,7 +23,8 @@ from core.views.metadata import from_metadata
 from planner import sql_functions
 from planner.request_resolution import check_format, check_inputs, defined_column, inputs_of
 
-_KEEP_TYPE = "A column keeps its type: add a new column for the function, or cast its result"
+#: What to do where a function gives another type than the column has.
+KEEP_TYPE = "A column keeps its type: add a new column for the function, or cast its result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,11 @@ def check_not_scratch(name: str, *, field: str) -> None:
         )
 
 
+def id_of_added(uri: str, request_id: str, column: str) -> str:
+    """Return the id of a column that a request adds: a repetition asks for the same one."""
+    return keys.md5(f"{uri}\n{request_id}\n{column}")
+
+
 class Catalog:
     """What is known and checked of the tables, functions and columns of databases.
 
@@ -86,6 +92,29 @@ class Catalog:
         """Return the names of the tables of a database, sorted; without those that a refresh computes in."""
         return [name for name in self._tables.list_tables(database) if not name.startswith(SCRATCH_PREFIX)]
 
+    def checked_table(self, database: str, table: str, columns: Sequence[NewColumn]) -> TableSnapshot:
+        """Return the latest version of a table whose computed columns are to be added or altered.
+
+        Raises:
+            InvalidArgument: BAD_REQUEST, where no column is named, or one twice; as `table`.
+            FailedPrecondition: IS_A_VIEW.
+        """
+        _check_named(columns)
+        snapshot = self.table(database, table)
+        if from_metadata(snapshot.metadata) is not None:
+            raise FailedPrecondition(
+                "IS_A_VIEW", f"'{table}' is a view: make one whose query has the column", table=table
+            )
+        return snapshot
+
+    def function(self, database: str, table: TableSnapshot, column: NewColumn) -> UdfDefinition:
+        """Return the function that a request names for a column; that of an expression may not be registered yet.
+
+        Raises:
+            LemanError: what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
+        """
+        return self._function(self.registry(database), table, column)
+
     def addition(
         self, database: str, table: str, columns: Sequence[NewColumn], request_id: str, body: str = ""
     ) -> Addition:
@@ -99,12 +128,7 @@ class Catalog:
         Raises:
             LemanError: what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
         """
-        _check_named(columns)
-        snapshot = self.table(database, table)
-        if from_metadata(snapshot.metadata) is not None:
-            raise FailedPrecondition(
-                "IS_A_VIEW", f"'{table}' is a view: make one whose query has the column", table=table
-            )
+        snapshot = self.checked_table(database, table, columns)
         check_format(snapshot)
         binding.check_request((field.arrow for field in snapshot.fields), request_id, body)
         registry = self.registry(database)
@@ -113,7 +137,7 @@ class Catalog:
         functions: list[UdfDefinition] = []
         for column in columns:
             udf = self._function(registry, snapshot, column)
-            column_id = keys.md5(f"{snapshot.uri}\n{asked}\n{column.name}")
+            column_id = id_of_added(snapshot.uri, asked, column.name)
             field = _added_before(snapshot, column.name, column_id, udf)
             if field is None:
                 field = validation.new_field(column, udf, snapshot, column_id)
@@ -152,7 +176,7 @@ class Catalog:
                 before = udf if own else registry.find(bound.udf_name, bound.udf_version)
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
-            validation.check_output_type(existing, udf, _KEEP_TYPE)
+            validation.check_output_type(existing, udf, KEEP_TYPE)
             storable_types.check(column.name, udf.output_type, snapshot.file_format)
             kept = validation.kept(column.name, bound, udf, inputs, snapshot) if column.keep_values else ()
             rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, kept)

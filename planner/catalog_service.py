@@ -24,6 +24,8 @@ from leman.v1 import catalog_pb2, catalog_pb2_grpc, udf_pb2
 from leman_internal.v1 import submission_pb2
 from planner.bundle_uploads import AnnouncedBundle, BundleUploads
 from planner.catalog import Addition, Catalog, computed_columns
+from planner.column_requests import ColumnRequest, ColumnRequests
+from planner.column_responses import on_change_from_proto, outcome_to_proto
 from planner.registrations import Registrations
 from planner.views.alteration import ViewChange
 from planner.views.catalog import ViewCatalog
@@ -39,6 +41,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self,
         *,
         catalog: Catalog,
+        columns: ColumnRequests,
         new_views: ViewCatalog,
         views: ViewReader,
         pool: BlockingPool,
@@ -47,6 +50,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         registrations: Registrations,
     ) -> None:
         self._catalog = catalog
+        self._columns = columns
         self._new_views = new_views
         self._views = views
         self._pool = pool
@@ -95,14 +99,22 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def AddColumns(
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
-        wanted = await self._pool.run(self._catalog.addition, *_wanted(request), body_digest(request))
-        operation = submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(wanted.schema))
-        return catalog_pb2.AddColumnsResponse(version=await self._submit(wanted, add_null_columns=operation))
+        work = await self._pool.run(self._columns.work, _column_request(request))
+        version = work.version
+        if work.changed is not None:
+            binding = submission_pb2.BindColumns(schema=convert.schema_to_bytes(work.changed.schema))
+            version = await self._submit(work.changed, bind_columns=binding)
+        if work.added is not None:
+            addition = submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(work.added.schema))
+            version = await self._submit(work.added, add_null_columns=addition)
+        return catalog_pb2.AddColumnsResponse(version=version, columns=[outcome_to_proto(o) for o in work.outcomes])
 
     async def AlterColumns(
         self, request: catalog_pb2.AlterColumnsRequest, _context: Context
     ) -> catalog_pb2.AlterColumnsResponse:
-        wanted = await self._pool.run(self._catalog.alteration, *_wanted(request), body_digest(request))
+        columns = [_column(each.column, keep_values=each.keep_values) for each in request.columns]
+        asked = (request.table.database, request.table.table, columns, request.request_id, body_digest(request))
+        wanted = await self._pool.run(self._catalog.alteration, *asked)
         operation = submission_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
         return catalog_pb2.AlterColumnsResponse(version=await self._submit(wanted, bind_columns=operation))
 
@@ -229,14 +241,15 @@ async def _bytes(requests: AsyncIterator[catalog_pb2.UploadBundleRequest]) -> As
         yield request.data
 
 
-def _wanted(
-    request: catalog_pb2.AddColumnsRequest | catalog_pb2.AlterColumnsRequest,
-) -> tuple[str, str, list[NewColumn], str]:
-    if isinstance(request, catalog_pb2.AddColumnsRequest):
-        columns = [_column(column) for column in request.columns]
-    else:
-        columns = [_column(each.column, keep_values=each.keep_values) for each in request.columns]
-    return request.table.database, request.table.table, columns, request.request_id
+def _column_request(request: catalog_pb2.AddColumnsRequest) -> ColumnRequest:
+    return ColumnRequest(
+        database=request.table.database,
+        table=request.table.table,
+        columns=[_column(column) for column in request.columns],
+        on_change=on_change_from_proto(request.on_change),
+        request_id=request.request_id,
+        body=body_digest(request),
+    )
 
 
 def _column(message: catalog_pb2.NewColumn, *, keep_values: bool = False) -> NewColumn:

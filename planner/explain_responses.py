@@ -8,12 +8,17 @@ from core.domain.plan import FragmentTask, Plan
 from core.domain.plan_summary import summarise
 from core.domain.refresh import RefreshPlan
 from core.rpc import convert, convert_views
-from core.rpc.convert_values import given, ref_to_proto
+from core.rpc.convert_values import duration_to_proto, given, ref_to_proto
 from leman.v1 import planner_pb2
+from planner.run_times import in_words
 
 
-def explain_plan(plan: Plan, decisions: int) -> planner_pb2.ExplainPlanResponse:
-    """Tell what a backfill would do, with the first `decisions` fragments that have work."""
+def explain_plan(plan: Plan, decisions: int, seconds: float | None) -> planner_pb2.ExplainPlanResponse:
+    """Tell what a backfill would do, with the first `decisions` fragments that have work.
+
+    Args:
+        seconds: how long it will take about; None: that is not known.
+    """
     header = plan.header
     return planner_pb2.ExplainPlanResponse(
         uri=header.uri,
@@ -31,7 +36,8 @@ def explain_plan(plan: Plan, decisions: int) -> planner_pb2.ExplainPlanResponse:
         reasons=[convert.reason_count_to_proto(count) for count in header.reasons],
         kept=[convert.kept_to_proto(kept) for kept in header.kept],
         decisions=[_decision(task) for task in plan.tasks[:decisions]],
-        summary=summarise(plan),
+        summary=summarise(plan) + ("" if seconds is None else f"; {in_words(seconds)}"),
+        expected_duration=None if seconds is None else duration_to_proto(seconds),
     )
 
 

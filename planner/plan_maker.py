@@ -15,7 +15,7 @@ from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import FragmentRecord, read_record
-from core.domain.plan import BackfillSpec, Plan, Reason, TracedFile
+from core.domain.plan import BackfillSpec, Plan, PlanHeader, Reason, TracedFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, UdfDefinition
 from core.errors import DataLoss, LemanError, NotFound
@@ -94,6 +94,17 @@ class PlanMaker:
             message = f"Collected {fragments} checkpointed fragments with {rows} rows"
             _log.info(message, column=resolved.output.name)
         return plan
+
+    def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> PlanHeader:
+        """Say what a plain backfill of a column would have to do if the table were as it is given here.
+
+        Raises:
+            LemanError: what `plan` raises.
+        """
+        with collector_paused():
+            resolved = resolve(BackfillSpec("", "", column), table, udf, udf)
+            statuses = self.statuses(resolved)
+            return draft(resolved, statuses, self.stored_work(resolved, statuses)).plan.header
 
     def resolved(self, spec: BackfillSpec) -> ResolvedRequest:
         """Resolve a request against the latest version of its table."""

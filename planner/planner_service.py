@@ -14,6 +14,7 @@ from leman.v1 import planner_pb2, planner_pb2_grpc
 from planner.explain_responses import explain_plan, explain_refresh
 from planner.plan_maker import PlanMaker
 from planner.row_states import StatesReader
+from planner.run_history import expected_seconds
 from planner.views.refresh_reader import ViewReader
 
 DEFAULT_DECISIONS = 20
@@ -44,8 +45,11 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
                 f"max_decisions is {wanted}; 0 to {MAX_DECISIONS} are allowed",
                 field="max_decisions",
             )
-        plan = await self._pool.run(self._plans.plan, convert.spec_from_proto(request.spec))
-        return explain_plan(plan, wanted)
+        spec = convert.spec_from_proto(request.spec)
+        plan = await self._pool.run(self._plans.plan, spec)
+        rows = plan.header.rows_to_compute
+        seconds = await self._pool.run(expected_seconds, spec.database, spec.table, spec.column, rows)
+        return explain_plan(plan, wanted, seconds)
 
     async def ExplainRefresh(
         self, request: planner_pb2.ExplainRefreshRequest, _context: Context

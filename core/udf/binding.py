@@ -78,6 +78,12 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
             raise reused(request_id)
 
 
+def was_made_by(field: pa.Field, request_id: str) -> bool:
+    """Tell whether a request made the field what it is; see `mark`."""
+    known, _, _ = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
+    return bool(request_id) and known == md5(request_id)
+
+
 def read(field: pa.Field) -> ColumnBinding | None:
     """Return the binding of a computed column; None for any other.
 

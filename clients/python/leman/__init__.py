@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from leman._backfill import BackfillParameters
+    from leman._column_changes import ColumnChange
     from leman._connect import connect, databases
     from leman._database import Database
     from leman._databases import DatabaseInfo, DatabaseLimits, Databases
@@ -55,6 +56,7 @@ __all__ = [
     "UDF",
     "BackfillParameters",
     "CheckpointCollection",
+    "ColumnChange",
     "Commit",
     "ComputedColumn",
     "Database",
@@ -109,6 +111,7 @@ __all__ = [
 #: Where the names of `__all__` are: each is imported when it is first used, as all of them take half a second.
 _PLACES = {
     "leman._backfill": ("BackfillParameters",),
+    "leman._column_changes": ("ColumnChange",),
     "leman._connect": ("connect", "databases"),
     "leman._database": ("Database",),
     "leman._databases": ("DatabaseInfo", "DatabaseLimits", "Databases"),

@@ -29,7 +29,15 @@ from leman._view_model import VIEW_KEY, ViewSummary
 from leman._view_wire import view_summary
 from leman._wire_values import ref
 from leman.error_handling import ErrorHandlingConfig
-from leman.errors import InvalidArgument, NotFound, NotSupported, TableNotFound
+from leman.errors import (
+    ColumnNotFound,
+    InvalidArgument,
+    NotFound,
+    NotSupported,
+    TableExists,
+    TableNotFound,
+    TypeMismatch,
+)
 from leman.v1 import catalog_pb2, commit_pb2, tables_pb2, udf_pb2
 
 
@@ -69,6 +77,7 @@ class Database(DatabaseJobs):
         data: Any,
         *,
         mode: Literal["create", "overwrite"] = "create",
+        exist_ok: bool = False,
         enable_stable_row_ids: bool = True,
         max_rows_per_file: int | None = None,
     ) -> Table:
@@ -78,25 +87,67 @@ class Database(DatabaseJobs):
         DataFrame. `max_rows_per_file`: rows in a fragment at the most. Without stable row ids an update or
         a compaction makes Leman compute more than it needs to.
 
+        `exist_ok`: a table of that name is opened as it is, without these rows, so that a program can be run again. It
+        has to have the columns of `data`, with their types; it may have more.
+
         Through the services (see `connect`) there is no `overwrite`: drop the table first.
 
-        Raises TableExists unless `mode` is `overwrite`, InvalidArgument, NotSupported.
+        Raises TableExists (unless `exist_ok`, or `mode` is `overwrite`), ColumnNotFound, TypeMismatch (where the table
+        that is there has other columns), InvalidArgument, NotSupported.
         """
         _check_table_name(name)
+        if exist_ok and mode == "overwrite":
+            raise InvalidArgument("a table is overwritten, or left as it is where it exists: mode or exist_ok")
+        if exist_ok:
+            data = local.as_arrow(data)
+            try:
+                return self._existing(name, data.schema)
+            except TableNotFound:
+                pass
+        try:
+            return self._new_table(name, data, mode, max_rows_per_file, stable_row_ids=enable_stable_row_ids)
+        except TableExists:
+            if not exist_ok:
+                raise
+            return self._existing(name, data.schema)  # somebody else made it at the same time
+
+    def _existing(self, name: str, schema: pa.Schema) -> Table:
+        """Open a table that is there if it has these columns."""
+        table = self._table(name)
+        there = table.describe().schema
+        if VIEW_KEY in (there.metadata or {}):
+            raise TableExists(f"'{name}' is a view: take another name, or drop it first")
+        for field in schema:
+            if field.name not in there.names:
+                raise ColumnNotFound(
+                    f"table '{name}' exists and has no column '{field.name}': add it (Table.add_plain_columns), leave"
+                    f" it out, or replace the table (mode='overwrite'). It has {', '.join(there.names[:40])}"
+                )
+            type_ = there.field(field.name).type
+            if field.type != type_ and not pa.types.is_null(field.type):
+                raise TypeMismatch(
+                    f"table '{name}' exists, and its column '{field.name}' is {type_}, not {field.type}: give it that"
+                    " type, or replace the table (mode='overwrite')"
+                )
+        return table
+
+    def _new_table(
+        self, name: str, data: Any, mode: str, max_rows_per_file: int | None, *, stable_row_ids: bool
+    ) -> Table:
         if mode not in ("create", "overwrite"):
             raise InvalidArgument(f"mode is 'create' or 'overwrite', not {mode!r}")
         _check_rows(max_rows_per_file)
-        if not enable_stable_row_ids:
+        if not stable_row_ids:
             warn(f"table {name!r} gets no stable row ids: rows that an update or a compaction moves are computed again")
         if not self._services.direct:
             if mode == "overwrite":
                 raise NotSupported("through the services a table is not overwritten: drop_table() it first")
-            return self._create(name, data, enable_stable_row_ids, max_rows_per_file)
+            return self._create(name, data, stable_row_ids, max_rows_per_file)
         local.create_table(
             self._table_uri(name),
             data,
             overwrite=mode == "overwrite",
-            stable_row_ids=enable_stable_row_ids,
+            stable_row_ids=stable_row_ids,
             max_rows_per_file=max_rows_per_file,
         )
         return self._table(name)

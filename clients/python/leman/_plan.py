@@ -37,7 +37,8 @@ class FragmentDecision:
 class Plan:
     """What a backfill would do, and why. `fragments`: the first few with work; `kept`: rows that stay although an
     earlier version of the function computed them; `inputs_version`: the one that `read_version` asked to
-    compute from, 0: the table's; `str()` is for people."""
+    compute from, 0: the table's; `expected_seconds`: what it will take about, from the column's last backfill (None: it
+    had none); `str()` is for people."""
 
     table: str
     column: str
@@ -55,6 +56,7 @@ class Plan:
     summary: str
     kept: tuple[KeptRows, ...] = ()
     inputs_version: int = 0
+    expected_seconds: float | None = None
 
     def __str__(self) -> str:
         inputs = ", ".join(self.input_columns)

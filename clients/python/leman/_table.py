@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from leman import _row_upload, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
+from leman._column_changes import ColumnChange, OnChange, changes, on_change_to_proto
+from leman._column_changes import report as report_changes
 from leman._future import JobFuture, wait
 from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Progress
@@ -81,20 +83,41 @@ class Table(Relation):
         return self._services.tables.DeleteRows(request).rows_deleted
 
     @boundary
-    def add_columns(self, columns: Mapping[str, NewColumn]) -> int:
-        """Add computed columns, all NULL, without writing data; `backfill` computes them. All are added,
-        or none.
+    def add_columns(
+        self,
+        columns: Mapping[str, NewColumn],
+        *,
+        on_change: OnChange = "error",
+        report: bool | Callable[[ColumnChange], object] | None = None,
+    ) -> int:
+        """Say which computed columns the table is to have. New ones are added, all NULL, without writing data;
+        `backfill` computes them. Those that it has with the same definition stay as they are, so that a program can be
+        run again and again as it is.
 
         `columns`: name of the new column to a function, to `(function, [columns])` where the function's inputs are
         called otherwise in this table or where it is a registered one (`name@version`), or to a SQL expression over its
         columns, such as `"upper(title)"` or `leman.sql("100 / x", error_handling=…)`, which is computed without Spark.
         Returns the table version in which they exist.
 
-        Raises ColumnExists, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
+        `on_change`: what becomes of a column that is there with another definition: an edited function, other inputs,
+        another expression. `"error"`: ColumnChanged is raised, and nothing is done; it says what changed in the source,
+        how many rows would be stale, and about how long computing them takes. `"update"`: the column gets the new
+        definition, and the next backfill computes its rows anew. `"keep"`: it gets the new definition, and the values
+        that are there stay current, as with `alter_columns(keep_values=True)`. A column keeps its type.
+
+        `report`: where a column changed, None says so on standard error, False does not, a function is called with
+        each ColumnChange.
+
+        Raises ColumnChanged, ColumnExists (no function computes the column that is there), InputColumnMissing,
+        TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        request = catalog_pb2.AddColumnsRequest(table=self.ref(), request_id=uuid.uuid4().hex)
+        request = catalog_pb2.AddColumnsRequest(
+            table=self.ref(), request_id=uuid.uuid4().hex, on_change=on_change_to_proto(on_change)
+        )
         request.columns.extend(self._wanted("add_columns", columns))
-        return self._services.catalog.AddColumns(request).version
+        answer = self._services.catalog.AddColumns(request)
+        report_changes(changes(answer.columns), report)
+        return answer.version
 
     @boundary
     def alter_columns(self, columns: Mapping[str, NewColumn], *, keep_values: bool = False) -> int:

@@ -119,8 +119,8 @@ class IndexCoverage:
 @dataclass(frozen=True, slots=True)
 class UdfInfo:
     """A registered function. `kind`: `scalar`, `array`, `record_batch`, `sql`, which has a `sql_expression`, or
-    `remote`, whose servers have the `addresses`. `options`: those of `leman.udf` that were given. `source`: its text, which
-    `Database.udf` tells, and listings leave out."""
+    `remote`, whose servers have the `addresses`. `options`: those of `leman.udf` that were given. `source`: its
+    text, which `Database.udf` tells, and listings leave out."""
 
     name: str
     version: str

@@ -227,6 +227,7 @@ def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
         fragments=tuple(_decision(decision) for decision in message.decisions),
         summary=message.summary,
         kept=_kept(message.kept),
+        expected_seconds=seconds(message.expected_duration) if message.HasField("expected_duration") else None,
     )
 
 

@@ -10,6 +10,7 @@
     ├── AlreadyExists (ValueError)
     │   └── TableExists · ColumnExists · UdfExists
     ├── FailedPrecondition                        table or function is not ready for the request
+    │   ├── ColumnChanged (ValueError)            a column is there with another definition: say what becomes of it
     │   ├── ColumnNotDefined (ValueError)         no add_columns() for this column yet
     │   ├── InputColumnMissing (ValueError, KeyError)
     │   ├── TypeMismatch (TypeError)
@@ -158,6 +159,15 @@ class FailedPrecondition(LemanError):
 
     default_reason = "FAILED_PRECONDITION"
     default_code = "FAILED_PRECONDITION"
+
+
+class ColumnChanged(FailedPrecondition, ValueError):
+    """Columns are there with another definition than `add_columns()` was given: `on_change` says what becomes of them.
+
+    `facts` has `columns`, `rows_stale`, and the beginning of the sources' `diff`.
+    """
+
+    default_reason = "COLUMN_CHANGED"
 
 
 class ColumnNotDefined(FailedPrecondition, ValueError):
@@ -321,6 +331,7 @@ BY_CODE: dict[str, type[LemanError]] = {
 BY_REASON: dict[str, type[LemanError]] = {
     kind.default_reason: kind
     for kind in (
+        ColumnChanged,
         ColumnExists,
         ColumnNotDefined,
         ColumnNotFound,

@@ -230,6 +230,43 @@ def test_a_column_is_added_described_and_not_added_twice(table):
     assert all(len(fragment.metadata.files) == 1 for fragment in dataset.get_fragments())
 
 
+def test_columns_that_a_table_is_to_have_are_added_changed_and_left_alone(table):
+    def asked(request_id, on_change, *columns):
+        request = add(table, request_id, name="n", udf=None, sql_expression=columns[0])
+        for name, expression in zip("mo", columns[1:], strict=False):
+            request.columns.add(name=name, sql_expression=expression)
+        request.on_change = on_change
+        return request
+
+    async def work(stubs):
+        first = await stubs.catalog.AddColumns(asked("r1", catalog_pb2.ON_CHANGE_ERROR, "x * 2"))
+        same = await stubs.catalog.AddColumns(asked("r2", catalog_pb2.ON_CHANGE_ERROR, "x * 2"))
+        code, error = await error_of(stubs.catalog.AddColumns(asked("r3", catalog_pb2.ON_CHANGE_ERROR, "x * 3")))
+        assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "COLUMN_CHANGED")
+        assert error.facts["diff"].splitlines()[-2:] == ["-x * 2", "+x * 3"]
+        changed = asked("r4", catalog_pb2.ON_CHANGE_UPDATE, "x * 3", "x * 4")
+        both = [await stubs.catalog.AddColumns(changed) for _ in range(2)]
+        changed.on_change = 9
+        code, error = await error_of(stubs.catalog.AddColumns(changed))
+        assert (code, error.reason, error.field) == (grpc.StatusCode.INVALID_ARGUMENT, "UNKNOWN_VALUE", "on_change")
+        return first, same, *both
+
+    first, same, changed, again = served(work)
+    outcome = catalog_pb2.ColumnOutcome
+    assert [(c.outcome, c.rows_not_computed, c.udf.name) for c in first.columns] == [
+        (outcome.OUTCOME_ADDED, 3 * ROWS, "sql")
+    ]
+    assert (same.version, [c.outcome for c in same.columns]) == (first.version, [outcome.OUTCOME_UNCHANGED])
+    n, m = changed.columns
+    assert (n.outcome, n.rows_stale, n.rows_not_computed, m.outcome) == (
+        outcome.OUTCOME_UPDATED, 0, 3 * ROWS, outcome.OUTCOME_ADDED,
+    )  # fmt: skip
+    assert n.udf_before.version != n.udf.version
+    assert not n.HasField("expected_duration")
+    assert again.version == changed.version == lance.dataset(f"{table}/t.lance").version
+    assert [c.outcome for c in again.columns] == [n.outcome, m.outcome]
+
+
 def test_a_repetition_after_the_coordinator_forgot_the_first_is_answered_alike(table):
     async def register_and_add(stubs):
         await stubs.catalog.RegisterUdf(catalog_pb2.RegisterUdfRequest(database=table, definition=definition()))

@@ -9,6 +9,7 @@ package lemanv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	fieldmaskpb "google.golang.org/protobuf/types/known/fieldmaskpb"
 	reflect "reflect"
 	sync "sync"
@@ -21,6 +22,64 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// What becomes of a computed column that the table has already. A column that no function computes is refused in any case:
+// ALREADY_EXISTS (COLUMN_EXISTS).
+type OnChange int32
+
+const (
+	// It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS).
+	OnChange_ON_CHANGE_UNSPECIFIED OnChange = 0
+	// With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED).
+	OnChange_ON_CHANGE_ERROR OnChange = 1
+	// It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them.
+	OnChange_ON_CHANGE_UPDATE OnChange = 2
+	// It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values.
+	OnChange_ON_CHANGE_KEEP OnChange = 3
+)
+
+// Enum value maps for OnChange.
+var (
+	OnChange_name = map[int32]string{
+		0: "ON_CHANGE_UNSPECIFIED",
+		1: "ON_CHANGE_ERROR",
+		2: "ON_CHANGE_UPDATE",
+		3: "ON_CHANGE_KEEP",
+	}
+	OnChange_value = map[string]int32{
+		"ON_CHANGE_UNSPECIFIED": 0,
+		"ON_CHANGE_ERROR":       1,
+		"ON_CHANGE_UPDATE":      2,
+		"ON_CHANGE_KEEP":        3,
+	}
+)
+
+func (x OnChange) Enum() *OnChange {
+	p := new(OnChange)
+	*p = x
+	return p
+}
+
+func (x OnChange) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnChange) Descriptor() protoreflect.EnumDescriptor {
+	return file_leman_v1_catalog_proto_enumTypes[0].Descriptor()
+}
+
+func (OnChange) Type() protoreflect.EnumType {
+	return &file_leman_v1_catalog_proto_enumTypes[0]
+}
+
+func (x OnChange) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnChange.Descriptor instead.
+func (OnChange) EnumDescriptor() ([]byte, []int) {
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{0}
+}
 
 // How a view refers to rows of its source.
 type RowReference int32
@@ -59,11 +118,11 @@ func (x RowReference) String() string {
 }
 
 func (RowReference) Descriptor() protoreflect.EnumDescriptor {
-	return file_leman_v1_catalog_proto_enumTypes[0].Descriptor()
+	return file_leman_v1_catalog_proto_enumTypes[1].Descriptor()
 }
 
 func (RowReference) Type() protoreflect.EnumType {
-	return &file_leman_v1_catalog_proto_enumTypes[0]
+	return &file_leman_v1_catalog_proto_enumTypes[1]
 }
 
 func (x RowReference) Number() protoreflect.EnumNumber {
@@ -72,7 +131,68 @@ func (x RowReference) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RowReference.Descriptor instead.
 func (RowReference) EnumDescriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{0}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{1}
+}
+
+// What was done.
+type ColumnOutcome_Outcome int32
+
+const (
+	// Not a valid value.
+	ColumnOutcome_OUTCOME_UNSPECIFIED ColumnOutcome_Outcome = 0
+	// It is new.
+	ColumnOutcome_OUTCOME_ADDED ColumnOutcome_Outcome = 1
+	// It was there with the same definition.
+	ColumnOutcome_OUTCOME_UNCHANGED ColumnOutcome_Outcome = 2
+	// It got the definition of the request, and its values are stale.
+	ColumnOutcome_OUTCOME_UPDATED ColumnOutcome_Outcome = 3
+	// It got the definition of the request, and its values count as current.
+	ColumnOutcome_OUTCOME_KEPT ColumnOutcome_Outcome = 4
+)
+
+// Enum value maps for ColumnOutcome_Outcome.
+var (
+	ColumnOutcome_Outcome_name = map[int32]string{
+		0: "OUTCOME_UNSPECIFIED",
+		1: "OUTCOME_ADDED",
+		2: "OUTCOME_UNCHANGED",
+		3: "OUTCOME_UPDATED",
+		4: "OUTCOME_KEPT",
+	}
+	ColumnOutcome_Outcome_value = map[string]int32{
+		"OUTCOME_UNSPECIFIED": 0,
+		"OUTCOME_ADDED":       1,
+		"OUTCOME_UNCHANGED":   2,
+		"OUTCOME_UPDATED":     3,
+		"OUTCOME_KEPT":        4,
+	}
+)
+
+func (x ColumnOutcome_Outcome) Enum() *ColumnOutcome_Outcome {
+	p := new(ColumnOutcome_Outcome)
+	*p = x
+	return p
+}
+
+func (x ColumnOutcome_Outcome) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ColumnOutcome_Outcome) Descriptor() protoreflect.EnumDescriptor {
+	return file_leman_v1_catalog_proto_enumTypes[2].Descriptor()
+}
+
+func (ColumnOutcome_Outcome) Type() protoreflect.EnumType {
+	return &file_leman_v1_catalog_proto_enumTypes[2]
+}
+
+func (x ColumnOutcome_Outcome) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ColumnOutcome_Outcome.Descriptor instead.
+func (ColumnOutcome_Outcome) EnumDescriptor() ([]byte, []int) {
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{14, 0}
 }
 
 // Names a table. A database is a folder (or object-store prefix) of `<name>.lance` tables.
@@ -686,7 +806,9 @@ type AddColumnsRequest struct {
 	Columns []*NewColumn `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	// Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
 	// with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
-	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// What becomes of computed columns that the table has already.
+	OnChange      OnChange `protobuf:"varint,4,opt,name=on_change,json=onChange,proto3,enum=leman.v1.OnChange" json:"on_change,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -740,6 +862,13 @@ func (x *AddColumnsRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *AddColumnsRequest) GetOnChange() OnChange {
+	if x != nil {
+		return x.OnChange
+	}
+	return OnChange_ON_CHANGE_UNSPECIFIED
 }
 
 // A computed column: its name, and what computes it.
@@ -920,7 +1049,9 @@ func (x *ColumnAlteration) GetKeepValues() bool {
 type AddColumnsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table version in which the columns exist.
-	Version       int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// What became of each column, in the order of the request.
+	Columns       []*ColumnOutcome `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -962,6 +1093,133 @@ func (x *AddColumnsResponse) GetVersion() int64 {
 	return 0
 }
 
+func (x *AddColumnsResponse) GetColumns() []*ColumnOutcome {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+// What AddColumns did about a column.
+type ColumnOutcome struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Column string `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"`
+	// What was done.
+	Outcome ColumnOutcome_Outcome `protobuf:"varint,2,opt,name=outcome,proto3,enum=leman.v1.ColumnOutcome_Outcome" json:"outcome,omitempty"`
+	// The function that computes it now.
+	Udf *UdfRef `protobuf:"bytes,3,opt,name=udf,proto3" json:"udf,omitempty"`
+	// The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
+	// and all that follows were in the first answer.
+	UdfBefore *UdfRef `protobuf:"bytes,4,opt,name=udf_before,json=udfBefore,proto3" json:"udf_before,omitempty"`
+	// A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
+	// are the same text, or one of them has none.
+	Diff string `protobuf:"bytes,5,opt,name=diff,proto3" json:"diff,omitempty"`
+	// Rows with values that the next backfill computes anew.
+	RowsStale int64 `protobuf:"varint,6,opt,name=rows_stale,json=rowsStale,proto3" json:"rows_stale,omitempty"`
+	// Further rows that it computes, as they have no value yet.
+	RowsNotComputed int64 `protobuf:"varint,7,opt,name=rows_not_computed,json=rowsNotComputed,proto3" json:"rows_not_computed,omitempty"`
+	// About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+	ExpectedDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
+	// All of this in a sentence, for a person.
+	Summary       string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ColumnOutcome) Reset() {
+	*x = ColumnOutcome{}
+	mi := &file_leman_v1_catalog_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ColumnOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ColumnOutcome) ProtoMessage() {}
+
+func (x *ColumnOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_catalog_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ColumnOutcome.ProtoReflect.Descriptor instead.
+func (*ColumnOutcome) Descriptor() ([]byte, []int) {
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ColumnOutcome) GetColumn() string {
+	if x != nil {
+		return x.Column
+	}
+	return ""
+}
+
+func (x *ColumnOutcome) GetOutcome() ColumnOutcome_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return ColumnOutcome_OUTCOME_UNSPECIFIED
+}
+
+func (x *ColumnOutcome) GetUdf() *UdfRef {
+	if x != nil {
+		return x.Udf
+	}
+	return nil
+}
+
+func (x *ColumnOutcome) GetUdfBefore() *UdfRef {
+	if x != nil {
+		return x.UdfBefore
+	}
+	return nil
+}
+
+func (x *ColumnOutcome) GetDiff() string {
+	if x != nil {
+		return x.Diff
+	}
+	return ""
+}
+
+func (x *ColumnOutcome) GetRowsStale() int64 {
+	if x != nil {
+		return x.RowsStale
+	}
+	return 0
+}
+
+func (x *ColumnOutcome) GetRowsNotComputed() int64 {
+	if x != nil {
+		return x.RowsNotComputed
+	}
+	return 0
+}
+
+func (x *ColumnOutcome) GetExpectedDuration() *durationpb.Duration {
+	if x != nil {
+		return x.ExpectedDuration
+	}
+	return nil
+}
+
+func (x *ColumnOutcome) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
 // See CatalogService.AlterColumns.
 type AlterColumnsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -978,7 +1236,7 @@ type AlterColumnsRequest struct {
 
 func (x *AlterColumnsRequest) Reset() {
 	*x = AlterColumnsRequest{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[14]
+	mi := &file_leman_v1_catalog_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1248,7 @@ func (x *AlterColumnsRequest) String() string {
 func (*AlterColumnsRequest) ProtoMessage() {}
 
 func (x *AlterColumnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[14]
+	mi := &file_leman_v1_catalog_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1261,7 @@ func (x *AlterColumnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterColumnsRequest.ProtoReflect.Descriptor instead.
 func (*AlterColumnsRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{14}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AlterColumnsRequest) GetTable() *TableRef {
@@ -1038,7 +1296,7 @@ type AlterColumnsResponse struct {
 
 func (x *AlterColumnsResponse) Reset() {
 	*x = AlterColumnsResponse{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[15]
+	mi := &file_leman_v1_catalog_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1050,7 +1308,7 @@ func (x *AlterColumnsResponse) String() string {
 func (*AlterColumnsResponse) ProtoMessage() {}
 
 func (x *AlterColumnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[15]
+	mi := &file_leman_v1_catalog_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1063,7 +1321,7 @@ func (x *AlterColumnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterColumnsResponse.ProtoReflect.Descriptor instead.
 func (*AlterColumnsResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{15}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AlterColumnsResponse) GetVersion() int64 {
@@ -1084,7 +1342,7 @@ type DescribeTableRequest struct {
 
 func (x *DescribeTableRequest) Reset() {
 	*x = DescribeTableRequest{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[16]
+	mi := &file_leman_v1_catalog_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1354,7 @@ func (x *DescribeTableRequest) String() string {
 func (*DescribeTableRequest) ProtoMessage() {}
 
 func (x *DescribeTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[16]
+	mi := &file_leman_v1_catalog_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1367,7 @@ func (x *DescribeTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTableRequest.ProtoReflect.Descriptor instead.
 func (*DescribeTableRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{16}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DescribeTableRequest) GetTable() *TableRef {
@@ -1144,7 +1402,7 @@ type DescribeTableResponse struct {
 
 func (x *DescribeTableResponse) Reset() {
 	*x = DescribeTableResponse{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[17]
+	mi := &file_leman_v1_catalog_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1156,7 +1414,7 @@ func (x *DescribeTableResponse) String() string {
 func (*DescribeTableResponse) ProtoMessage() {}
 
 func (x *DescribeTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[17]
+	mi := &file_leman_v1_catalog_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1169,7 +1427,7 @@ func (x *DescribeTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeTableResponse.ProtoReflect.Descriptor instead.
 func (*DescribeTableResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{17}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DescribeTableResponse) GetUri() string {
@@ -1245,7 +1503,7 @@ type ComputedColumn struct {
 
 func (x *ComputedColumn) Reset() {
 	*x = ComputedColumn{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[18]
+	mi := &file_leman_v1_catalog_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1257,7 +1515,7 @@ func (x *ComputedColumn) String() string {
 func (*ComputedColumn) ProtoMessage() {}
 
 func (x *ComputedColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[18]
+	mi := &file_leman_v1_catalog_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1270,7 +1528,7 @@ func (x *ComputedColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputedColumn.ProtoReflect.Descriptor instead.
 func (*ComputedColumn) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{18}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ComputedColumn) GetName() string {
@@ -1316,7 +1574,7 @@ type ListTablesRequest struct {
 
 func (x *ListTablesRequest) Reset() {
 	*x = ListTablesRequest{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[19]
+	mi := &file_leman_v1_catalog_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1586,7 @@ func (x *ListTablesRequest) String() string {
 func (*ListTablesRequest) ProtoMessage() {}
 
 func (x *ListTablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[19]
+	mi := &file_leman_v1_catalog_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1599,7 @@ func (x *ListTablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTablesRequest.ProtoReflect.Descriptor instead.
 func (*ListTablesRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{19}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListTablesRequest) GetDatabase() string {
@@ -1378,7 +1636,7 @@ type ListTablesResponse struct {
 
 func (x *ListTablesResponse) Reset() {
 	*x = ListTablesResponse{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[20]
+	mi := &file_leman_v1_catalog_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1648,7 @@ func (x *ListTablesResponse) String() string {
 func (*ListTablesResponse) ProtoMessage() {}
 
 func (x *ListTablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[20]
+	mi := &file_leman_v1_catalog_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1661,7 @@ func (x *ListTablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTablesResponse.ProtoReflect.Descriptor instead.
 func (*ListTablesResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{20}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListTablesResponse) GetTables() []string {
@@ -1443,7 +1701,7 @@ type ViewQuery struct {
 
 func (x *ViewQuery) Reset() {
 	*x = ViewQuery{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[21]
+	mi := &file_leman_v1_catalog_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1455,7 +1713,7 @@ func (x *ViewQuery) String() string {
 func (*ViewQuery) ProtoMessage() {}
 
 func (x *ViewQuery) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[21]
+	mi := &file_leman_v1_catalog_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1468,7 +1726,7 @@ func (x *ViewQuery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewQuery.ProtoReflect.Descriptor instead.
 func (*ViewQuery) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{21}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ViewQuery) GetSource() *TableRef {
@@ -1534,7 +1792,7 @@ type ViewColumn struct {
 
 func (x *ViewColumn) Reset() {
 	*x = ViewColumn{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[22]
+	mi := &file_leman_v1_catalog_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1804,7 @@ func (x *ViewColumn) String() string {
 func (*ViewColumn) ProtoMessage() {}
 
 func (x *ViewColumn) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[22]
+	mi := &file_leman_v1_catalog_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1817,7 @@ func (x *ViewColumn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewColumn.ProtoReflect.Descriptor instead.
 func (*ViewColumn) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{22}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ViewColumn) GetName() string {
@@ -1592,7 +1850,7 @@ type ViewFunction struct {
 
 func (x *ViewFunction) Reset() {
 	*x = ViewFunction{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[23]
+	mi := &file_leman_v1_catalog_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1862,7 @@ func (x *ViewFunction) String() string {
 func (*ViewFunction) ProtoMessage() {}
 
 func (x *ViewFunction) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[23]
+	mi := &file_leman_v1_catalog_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1875,7 @@ func (x *ViewFunction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewFunction.ProtoReflect.Descriptor instead.
 func (*ViewFunction) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{23}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ViewFunction) GetName() string {
@@ -1659,7 +1917,7 @@ type CreateMaterializedViewRequest struct {
 
 func (x *CreateMaterializedViewRequest) Reset() {
 	*x = CreateMaterializedViewRequest{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[24]
+	mi := &file_leman_v1_catalog_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1929,7 @@ func (x *CreateMaterializedViewRequest) String() string {
 func (*CreateMaterializedViewRequest) ProtoMessage() {}
 
 func (x *CreateMaterializedViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[24]
+	mi := &file_leman_v1_catalog_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1942,7 @@ func (x *CreateMaterializedViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateMaterializedViewRequest.ProtoReflect.Descriptor instead.
 func (*CreateMaterializedViewRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{24}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateMaterializedViewRequest) GetView() *TableRef {
@@ -1728,7 +1986,7 @@ type CreateMaterializedViewResponse struct {
 
 func (x *CreateMaterializedViewResponse) Reset() {
 	*x = CreateMaterializedViewResponse{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[25]
+	mi := &file_leman_v1_catalog_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +1998,7 @@ func (x *CreateMaterializedViewResponse) String() string {
 func (*CreateMaterializedViewResponse) ProtoMessage() {}
 
 func (x *CreateMaterializedViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[25]
+	mi := &file_leman_v1_catalog_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +2011,7 @@ func (x *CreateMaterializedViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateMaterializedViewResponse.ProtoReflect.Descriptor instead.
 func (*CreateMaterializedViewResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{25}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateMaterializedViewResponse) GetView() *MaterializedView {
@@ -1781,7 +2039,7 @@ type GetMaterializedViewRequest struct {
 
 func (x *GetMaterializedViewRequest) Reset() {
 	*x = GetMaterializedViewRequest{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[26]
+	mi := &file_leman_v1_catalog_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +2051,7 @@ func (x *GetMaterializedViewRequest) String() string {
 func (*GetMaterializedViewRequest) ProtoMessage() {}
 
 func (x *GetMaterializedViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[26]
+	mi := &file_leman_v1_catalog_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +2064,7 @@ func (x *GetMaterializedViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMaterializedViewRequest.ProtoReflect.Descriptor instead.
 func (*GetMaterializedViewRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{26}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetMaterializedViewRequest) GetView() *TableRef {
@@ -1827,7 +2085,7 @@ type GetMaterializedViewResponse struct {
 
 func (x *GetMaterializedViewResponse) Reset() {
 	*x = GetMaterializedViewResponse{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[27]
+	mi := &file_leman_v1_catalog_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2097,7 @@ func (x *GetMaterializedViewResponse) String() string {
 func (*GetMaterializedViewResponse) ProtoMessage() {}
 
 func (x *GetMaterializedViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[27]
+	mi := &file_leman_v1_catalog_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2110,7 @@ func (x *GetMaterializedViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMaterializedViewResponse.ProtoReflect.Descriptor instead.
 func (*GetMaterializedViewResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{27}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetMaterializedViewResponse) GetView() *MaterializedView {
@@ -1877,7 +2135,7 @@ type ListMaterializedViewsRequest struct {
 
 func (x *ListMaterializedViewsRequest) Reset() {
 	*x = ListMaterializedViewsRequest{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[28]
+	mi := &file_leman_v1_catalog_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1889,7 +2147,7 @@ func (x *ListMaterializedViewsRequest) String() string {
 func (*ListMaterializedViewsRequest) ProtoMessage() {}
 
 func (x *ListMaterializedViewsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[28]
+	mi := &file_leman_v1_catalog_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1902,7 +2160,7 @@ func (x *ListMaterializedViewsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMaterializedViewsRequest.ProtoReflect.Descriptor instead.
 func (*ListMaterializedViewsRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{28}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListMaterializedViewsRequest) GetDatabase() string {
@@ -1941,7 +2199,7 @@ type ListMaterializedViewsResponse struct {
 
 func (x *ListMaterializedViewsResponse) Reset() {
 	*x = ListMaterializedViewsResponse{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[29]
+	mi := &file_leman_v1_catalog_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2211,7 @@ func (x *ListMaterializedViewsResponse) String() string {
 func (*ListMaterializedViewsResponse) ProtoMessage() {}
 
 func (x *ListMaterializedViewsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[29]
+	mi := &file_leman_v1_catalog_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2224,7 @@ func (x *ListMaterializedViewsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMaterializedViewsResponse.ProtoReflect.Descriptor instead.
 func (*ListMaterializedViewsResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{29}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListMaterializedViewsResponse) GetViews() []*MaterializedViewSummary {
@@ -2018,7 +2276,7 @@ type MaterializedViewSummary struct {
 
 func (x *MaterializedViewSummary) Reset() {
 	*x = MaterializedViewSummary{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[30]
+	mi := &file_leman_v1_catalog_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2288,7 @@ func (x *MaterializedViewSummary) String() string {
 func (*MaterializedViewSummary) ProtoMessage() {}
 
 func (x *MaterializedViewSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[30]
+	mi := &file_leman_v1_catalog_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2301,7 @@ func (x *MaterializedViewSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MaterializedViewSummary.ProtoReflect.Descriptor instead.
 func (*MaterializedViewSummary) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{30}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MaterializedViewSummary) GetName() string {
@@ -2129,7 +2387,7 @@ type AlterMaterializedViewRequest struct {
 
 func (x *AlterMaterializedViewRequest) Reset() {
 	*x = AlterMaterializedViewRequest{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[31]
+	mi := &file_leman_v1_catalog_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2399,7 @@ func (x *AlterMaterializedViewRequest) String() string {
 func (*AlterMaterializedViewRequest) ProtoMessage() {}
 
 func (x *AlterMaterializedViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[31]
+	mi := &file_leman_v1_catalog_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2412,7 @@ func (x *AlterMaterializedViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterMaterializedViewRequest.ProtoReflect.Descriptor instead.
 func (*AlterMaterializedViewRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{31}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AlterMaterializedViewRequest) GetView() *TableRef {
@@ -2196,7 +2454,7 @@ type AlterMaterializedViewResponse struct {
 
 func (x *AlterMaterializedViewResponse) Reset() {
 	*x = AlterMaterializedViewResponse{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[32]
+	mi := &file_leman_v1_catalog_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2466,7 @@ func (x *AlterMaterializedViewResponse) String() string {
 func (*AlterMaterializedViewResponse) ProtoMessage() {}
 
 func (x *AlterMaterializedViewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[32]
+	mi := &file_leman_v1_catalog_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2479,7 @@ func (x *AlterMaterializedViewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterMaterializedViewResponse.ProtoReflect.Descriptor instead.
 func (*AlterMaterializedViewResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{32}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AlterMaterializedViewResponse) GetView() *MaterializedView {
@@ -2265,7 +2523,7 @@ type MaterializedView struct {
 
 func (x *MaterializedView) Reset() {
 	*x = MaterializedView{}
-	mi := &file_leman_v1_catalog_proto_msgTypes[33]
+	mi := &file_leman_v1_catalog_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2535,7 @@ func (x *MaterializedView) String() string {
 func (*MaterializedView) ProtoMessage() {}
 
 func (x *MaterializedView) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_catalog_proto_msgTypes[33]
+	mi := &file_leman_v1_catalog_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2548,7 @@ func (x *MaterializedView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MaterializedView.ProtoReflect.Descriptor instead.
 func (*MaterializedView) Descriptor() ([]byte, []int) {
-	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{33}
+	return file_leman_v1_catalog_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MaterializedView) GetUri() string {
@@ -2381,7 +2639,7 @@ var File_leman_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_leman_v1_catalog_proto_rawDesc = "" +
 	"\n" +
-	"\x16leman/v1/catalog.proto\x12\bleman.v1\x1a google/protobuf/field_mask.proto\x1a\x1aleman/v1/annotations.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"<\n" +
+	"\x16leman/v1/catalog.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1aleman/v1/annotations.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"<\n" +
 	"\bTableRef\x12\x1a\n" +
 	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x14\n" +
 	"\x05table\x18\x02 \x01(\tR\x05table\"\x81\x01\n" +
@@ -2422,12 +2680,13 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\"u\n" +
 	"\x10ListUdfsResponse\x129\n" +
 	"\vdefinitions\x18\x01 \x03(\v2\x17.leman.v1.UdfDefinitionR\vdefinitions\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8b\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbc\x01\n" +
 	"\x11AddColumnsRequest\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12-\n" +
 	"\acolumns\x18\x02 \x03(\v2\x13.leman.v1.NewColumnR\acolumns\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"\xd9\x01\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12/\n" +
+	"\ton_change\x18\x04 \x01(\x0e2\x12.leman.v1.OnChangeR\bonChange\"\xd9\x01\n" +
 	"\tNewColumn\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12$\n" +
 	"\x03udf\x18\x02 \x01(\v2\x10.leman.v1.UdfRefH\x00R\x03udf\x12'\n" +
@@ -2439,9 +2698,28 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"\x10ColumnAlteration\x12+\n" +
 	"\x06column\x18\x01 \x01(\v2\x13.leman.v1.NewColumnR\x06column\x12\x1f\n" +
 	"\vkeep_values\x18\x02 \x01(\bR\n" +
-	"keepValues\".\n" +
+	"keepValues\"a\n" +
 	"\x12AddColumnsResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\x94\x01\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x121\n" +
+	"\acolumns\x18\x02 \x03(\v2\x17.leman.v1.ColumnOutcomeR\acolumns\"\xed\x03\n" +
+	"\rColumnOutcome\x12\x16\n" +
+	"\x06column\x18\x01 \x01(\tR\x06column\x129\n" +
+	"\aoutcome\x18\x02 \x01(\x0e2\x1f.leman.v1.ColumnOutcome.OutcomeR\aoutcome\x12\"\n" +
+	"\x03udf\x18\x03 \x01(\v2\x10.leman.v1.UdfRefR\x03udf\x12/\n" +
+	"\n" +
+	"udf_before\x18\x04 \x01(\v2\x10.leman.v1.UdfRefR\tudfBefore\x12\x12\n" +
+	"\x04diff\x18\x05 \x01(\tR\x04diff\x12\x1d\n" +
+	"\n" +
+	"rows_stale\x18\x06 \x01(\x03R\trowsStale\x12*\n" +
+	"\x11rows_not_computed\x18\a \x01(\x03R\x0frowsNotComputed\x12F\n" +
+	"\x11expected_duration\x18\b \x01(\v2\x19.google.protobuf.DurationR\x10expectedDuration\x12\x18\n" +
+	"\asummary\x18\t \x01(\tR\asummary\"s\n" +
+	"\aOutcome\x12\x17\n" +
+	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rOUTCOME_ADDED\x10\x01\x12\x15\n" +
+	"\x11OUTCOME_UNCHANGED\x10\x02\x12\x13\n" +
+	"\x0fOUTCOME_UPDATED\x10\x03\x12\x10\n" +
+	"\fOUTCOME_KEPT\x10\x04\"\x94\x01\n" +
 	"\x13AlterColumnsRequest\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x124\n" +
 	"\acolumns\x18\x02 \x03(\v2\x1a.leman.v1.ColumnAlterationR\acolumns\x12\x1d\n" +
@@ -2552,7 +2830,12 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	" \x01(\fR\x06schema\x12:\n" +
 	"\vjson_schema\x18\v \x01(\v2\x19.leman.v1.JsonArrowSchemaR\n" +
 	"jsonSchema\x12#\n" +
-	"\rstale_columns\x18\f \x03(\tR\fstaleColumns*i\n" +
+	"\rstale_columns\x18\f \x03(\tR\fstaleColumns*d\n" +
+	"\bOnChange\x12\x19\n" +
+	"\x15ON_CHANGE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fON_CHANGE_ERROR\x10\x01\x12\x14\n" +
+	"\x10ON_CHANGE_UPDATE\x10\x02\x12\x12\n" +
+	"\x0eON_CHANGE_KEEP\x10\x03*i\n" +
 	"\fRowReference\x12\x1d\n" +
 	"\x19ROW_REFERENCE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ROW_REFERENCE_ADDRESS\x10\x01\x12\x1f\n" +
@@ -2586,117 +2869,127 @@ func file_leman_v1_catalog_proto_rawDescGZIP() []byte {
 	return file_leman_v1_catalog_proto_rawDescData
 }
 
-var file_leman_v1_catalog_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leman_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_leman_v1_catalog_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_leman_v1_catalog_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_leman_v1_catalog_proto_goTypes = []any{
-	(RowReference)(0),                      // 0: leman.v1.RowReference
-	(*TableRef)(nil),                       // 1: leman.v1.TableRef
-	(*RegisterUdfRequest)(nil),             // 2: leman.v1.RegisterUdfRequest
-	(*RegisterUdfResponse)(nil),            // 3: leman.v1.RegisterUdfResponse
-	(*UploadBundleRequest)(nil),            // 4: leman.v1.UploadBundleRequest
-	(*UploadBundleHeader)(nil),             // 5: leman.v1.UploadBundleHeader
-	(*UploadBundleResponse)(nil),           // 6: leman.v1.UploadBundleResponse
-	(*GetUdfRequest)(nil),                  // 7: leman.v1.GetUdfRequest
-	(*GetUdfResponse)(nil),                 // 8: leman.v1.GetUdfResponse
-	(*ListUdfsRequest)(nil),                // 9: leman.v1.ListUdfsRequest
-	(*ListUdfsResponse)(nil),               // 10: leman.v1.ListUdfsResponse
-	(*AddColumnsRequest)(nil),              // 11: leman.v1.AddColumnsRequest
-	(*NewColumn)(nil),                      // 12: leman.v1.NewColumn
-	(*ColumnAlteration)(nil),               // 13: leman.v1.ColumnAlteration
-	(*AddColumnsResponse)(nil),             // 14: leman.v1.AddColumnsResponse
-	(*AlterColumnsRequest)(nil),            // 15: leman.v1.AlterColumnsRequest
-	(*AlterColumnsResponse)(nil),           // 16: leman.v1.AlterColumnsResponse
-	(*DescribeTableRequest)(nil),           // 17: leman.v1.DescribeTableRequest
-	(*DescribeTableResponse)(nil),          // 18: leman.v1.DescribeTableResponse
-	(*ComputedColumn)(nil),                 // 19: leman.v1.ComputedColumn
-	(*ListTablesRequest)(nil),              // 20: leman.v1.ListTablesRequest
-	(*ListTablesResponse)(nil),             // 21: leman.v1.ListTablesResponse
-	(*ViewQuery)(nil),                      // 22: leman.v1.ViewQuery
-	(*ViewColumn)(nil),                     // 23: leman.v1.ViewColumn
-	(*ViewFunction)(nil),                   // 24: leman.v1.ViewFunction
-	(*CreateMaterializedViewRequest)(nil),  // 25: leman.v1.CreateMaterializedViewRequest
-	(*CreateMaterializedViewResponse)(nil), // 26: leman.v1.CreateMaterializedViewResponse
-	(*GetMaterializedViewRequest)(nil),     // 27: leman.v1.GetMaterializedViewRequest
-	(*GetMaterializedViewResponse)(nil),    // 28: leman.v1.GetMaterializedViewResponse
-	(*ListMaterializedViewsRequest)(nil),   // 29: leman.v1.ListMaterializedViewsRequest
-	(*ListMaterializedViewsResponse)(nil),  // 30: leman.v1.ListMaterializedViewsResponse
-	(*MaterializedViewSummary)(nil),        // 31: leman.v1.MaterializedViewSummary
-	(*AlterMaterializedViewRequest)(nil),   // 32: leman.v1.AlterMaterializedViewRequest
-	(*AlterMaterializedViewResponse)(nil),  // 33: leman.v1.AlterMaterializedViewResponse
-	(*MaterializedView)(nil),               // 34: leman.v1.MaterializedView
-	(*UdfDefinition)(nil),                  // 35: leman.v1.UdfDefinition
-	(*UdfRef)(nil),                         // 36: leman.v1.UdfRef
-	(*ErrorPolicy)(nil),                    // 37: leman.v1.ErrorPolicy
-	(*JsonArrowSchema)(nil),                // 38: leman.v1.JsonArrowSchema
-	(*fieldmaskpb.FieldMask)(nil),          // 39: google.protobuf.FieldMask
+	(OnChange)(0),                          // 0: leman.v1.OnChange
+	(RowReference)(0),                      // 1: leman.v1.RowReference
+	(ColumnOutcome_Outcome)(0),             // 2: leman.v1.ColumnOutcome.Outcome
+	(*TableRef)(nil),                       // 3: leman.v1.TableRef
+	(*RegisterUdfRequest)(nil),             // 4: leman.v1.RegisterUdfRequest
+	(*RegisterUdfResponse)(nil),            // 5: leman.v1.RegisterUdfResponse
+	(*UploadBundleRequest)(nil),            // 6: leman.v1.UploadBundleRequest
+	(*UploadBundleHeader)(nil),             // 7: leman.v1.UploadBundleHeader
+	(*UploadBundleResponse)(nil),           // 8: leman.v1.UploadBundleResponse
+	(*GetUdfRequest)(nil),                  // 9: leman.v1.GetUdfRequest
+	(*GetUdfResponse)(nil),                 // 10: leman.v1.GetUdfResponse
+	(*ListUdfsRequest)(nil),                // 11: leman.v1.ListUdfsRequest
+	(*ListUdfsResponse)(nil),               // 12: leman.v1.ListUdfsResponse
+	(*AddColumnsRequest)(nil),              // 13: leman.v1.AddColumnsRequest
+	(*NewColumn)(nil),                      // 14: leman.v1.NewColumn
+	(*ColumnAlteration)(nil),               // 15: leman.v1.ColumnAlteration
+	(*AddColumnsResponse)(nil),             // 16: leman.v1.AddColumnsResponse
+	(*ColumnOutcome)(nil),                  // 17: leman.v1.ColumnOutcome
+	(*AlterColumnsRequest)(nil),            // 18: leman.v1.AlterColumnsRequest
+	(*AlterColumnsResponse)(nil),           // 19: leman.v1.AlterColumnsResponse
+	(*DescribeTableRequest)(nil),           // 20: leman.v1.DescribeTableRequest
+	(*DescribeTableResponse)(nil),          // 21: leman.v1.DescribeTableResponse
+	(*ComputedColumn)(nil),                 // 22: leman.v1.ComputedColumn
+	(*ListTablesRequest)(nil),              // 23: leman.v1.ListTablesRequest
+	(*ListTablesResponse)(nil),             // 24: leman.v1.ListTablesResponse
+	(*ViewQuery)(nil),                      // 25: leman.v1.ViewQuery
+	(*ViewColumn)(nil),                     // 26: leman.v1.ViewColumn
+	(*ViewFunction)(nil),                   // 27: leman.v1.ViewFunction
+	(*CreateMaterializedViewRequest)(nil),  // 28: leman.v1.CreateMaterializedViewRequest
+	(*CreateMaterializedViewResponse)(nil), // 29: leman.v1.CreateMaterializedViewResponse
+	(*GetMaterializedViewRequest)(nil),     // 30: leman.v1.GetMaterializedViewRequest
+	(*GetMaterializedViewResponse)(nil),    // 31: leman.v1.GetMaterializedViewResponse
+	(*ListMaterializedViewsRequest)(nil),   // 32: leman.v1.ListMaterializedViewsRequest
+	(*ListMaterializedViewsResponse)(nil),  // 33: leman.v1.ListMaterializedViewsResponse
+	(*MaterializedViewSummary)(nil),        // 34: leman.v1.MaterializedViewSummary
+	(*AlterMaterializedViewRequest)(nil),   // 35: leman.v1.AlterMaterializedViewRequest
+	(*AlterMaterializedViewResponse)(nil),  // 36: leman.v1.AlterMaterializedViewResponse
+	(*MaterializedView)(nil),               // 37: leman.v1.MaterializedView
+	(*UdfDefinition)(nil),                  // 38: leman.v1.UdfDefinition
+	(*UdfRef)(nil),                         // 39: leman.v1.UdfRef
+	(*ErrorPolicy)(nil),                    // 40: leman.v1.ErrorPolicy
+	(*durationpb.Duration)(nil),            // 41: google.protobuf.Duration
+	(*JsonArrowSchema)(nil),                // 42: leman.v1.JsonArrowSchema
+	(*fieldmaskpb.FieldMask)(nil),          // 43: google.protobuf.FieldMask
 }
 var file_leman_v1_catalog_proto_depIdxs = []int32{
-	35, // 0: leman.v1.RegisterUdfRequest.definition:type_name -> leman.v1.UdfDefinition
-	35, // 1: leman.v1.RegisterUdfResponse.definition:type_name -> leman.v1.UdfDefinition
-	5,  // 2: leman.v1.UploadBundleRequest.header:type_name -> leman.v1.UploadBundleHeader
-	36, // 3: leman.v1.GetUdfRequest.udf:type_name -> leman.v1.UdfRef
-	35, // 4: leman.v1.GetUdfResponse.definition:type_name -> leman.v1.UdfDefinition
-	35, // 5: leman.v1.ListUdfsResponse.definitions:type_name -> leman.v1.UdfDefinition
-	1,  // 6: leman.v1.AddColumnsRequest.table:type_name -> leman.v1.TableRef
-	12, // 7: leman.v1.AddColumnsRequest.columns:type_name -> leman.v1.NewColumn
-	36, // 8: leman.v1.NewColumn.udf:type_name -> leman.v1.UdfRef
-	37, // 9: leman.v1.NewColumn.error_policy:type_name -> leman.v1.ErrorPolicy
-	12, // 10: leman.v1.ColumnAlteration.column:type_name -> leman.v1.NewColumn
-	1,  // 11: leman.v1.AlterColumnsRequest.table:type_name -> leman.v1.TableRef
-	13, // 12: leman.v1.AlterColumnsRequest.columns:type_name -> leman.v1.ColumnAlteration
-	1,  // 13: leman.v1.DescribeTableRequest.table:type_name -> leman.v1.TableRef
-	19, // 14: leman.v1.DescribeTableResponse.computed_columns:type_name -> leman.v1.ComputedColumn
-	38, // 15: leman.v1.DescribeTableResponse.json_schema:type_name -> leman.v1.JsonArrowSchema
-	36, // 16: leman.v1.ComputedColumn.udf:type_name -> leman.v1.UdfRef
-	36, // 17: leman.v1.ComputedColumn.kept:type_name -> leman.v1.UdfRef
-	1,  // 18: leman.v1.ViewQuery.source:type_name -> leman.v1.TableRef
-	23, // 19: leman.v1.ViewQuery.columns:type_name -> leman.v1.ViewColumn
-	24, // 20: leman.v1.ViewQuery.functions:type_name -> leman.v1.ViewFunction
-	36, // 21: leman.v1.ViewFunction.udf:type_name -> leman.v1.UdfRef
-	1,  // 22: leman.v1.CreateMaterializedViewRequest.view:type_name -> leman.v1.TableRef
-	22, // 23: leman.v1.CreateMaterializedViewRequest.query:type_name -> leman.v1.ViewQuery
-	34, // 24: leman.v1.CreateMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
-	1,  // 25: leman.v1.GetMaterializedViewRequest.view:type_name -> leman.v1.TableRef
-	34, // 26: leman.v1.GetMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
-	31, // 27: leman.v1.ListMaterializedViewsResponse.views:type_name -> leman.v1.MaterializedViewSummary
-	1,  // 28: leman.v1.MaterializedViewSummary.source:type_name -> leman.v1.TableRef
-	0,  // 29: leman.v1.MaterializedViewSummary.row_reference:type_name -> leman.v1.RowReference
-	1,  // 30: leman.v1.AlterMaterializedViewRequest.view:type_name -> leman.v1.TableRef
-	24, // 31: leman.v1.AlterMaterializedViewRequest.functions:type_name -> leman.v1.ViewFunction
-	39, // 32: leman.v1.AlterMaterializedViewRequest.update_mask:type_name -> google.protobuf.FieldMask
-	34, // 33: leman.v1.AlterMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
-	22, // 34: leman.v1.MaterializedView.query:type_name -> leman.v1.ViewQuery
-	0,  // 35: leman.v1.MaterializedView.row_reference:type_name -> leman.v1.RowReference
-	38, // 36: leman.v1.MaterializedView.json_schema:type_name -> leman.v1.JsonArrowSchema
-	2,  // 37: leman.v1.CatalogService.RegisterUdf:input_type -> leman.v1.RegisterUdfRequest
-	4,  // 38: leman.v1.CatalogService.UploadBundle:input_type -> leman.v1.UploadBundleRequest
-	7,  // 39: leman.v1.CatalogService.GetUdf:input_type -> leman.v1.GetUdfRequest
-	9,  // 40: leman.v1.CatalogService.ListUdfs:input_type -> leman.v1.ListUdfsRequest
-	11, // 41: leman.v1.CatalogService.AddColumns:input_type -> leman.v1.AddColumnsRequest
-	15, // 42: leman.v1.CatalogService.AlterColumns:input_type -> leman.v1.AlterColumnsRequest
-	17, // 43: leman.v1.CatalogService.DescribeTable:input_type -> leman.v1.DescribeTableRequest
-	20, // 44: leman.v1.CatalogService.ListTables:input_type -> leman.v1.ListTablesRequest
-	25, // 45: leman.v1.CatalogService.CreateMaterializedView:input_type -> leman.v1.CreateMaterializedViewRequest
-	27, // 46: leman.v1.CatalogService.GetMaterializedView:input_type -> leman.v1.GetMaterializedViewRequest
-	29, // 47: leman.v1.CatalogService.ListMaterializedViews:input_type -> leman.v1.ListMaterializedViewsRequest
-	32, // 48: leman.v1.CatalogService.AlterMaterializedView:input_type -> leman.v1.AlterMaterializedViewRequest
-	3,  // 49: leman.v1.CatalogService.RegisterUdf:output_type -> leman.v1.RegisterUdfResponse
-	6,  // 50: leman.v1.CatalogService.UploadBundle:output_type -> leman.v1.UploadBundleResponse
-	8,  // 51: leman.v1.CatalogService.GetUdf:output_type -> leman.v1.GetUdfResponse
-	10, // 52: leman.v1.CatalogService.ListUdfs:output_type -> leman.v1.ListUdfsResponse
-	14, // 53: leman.v1.CatalogService.AddColumns:output_type -> leman.v1.AddColumnsResponse
-	16, // 54: leman.v1.CatalogService.AlterColumns:output_type -> leman.v1.AlterColumnsResponse
-	18, // 55: leman.v1.CatalogService.DescribeTable:output_type -> leman.v1.DescribeTableResponse
-	21, // 56: leman.v1.CatalogService.ListTables:output_type -> leman.v1.ListTablesResponse
-	26, // 57: leman.v1.CatalogService.CreateMaterializedView:output_type -> leman.v1.CreateMaterializedViewResponse
-	28, // 58: leman.v1.CatalogService.GetMaterializedView:output_type -> leman.v1.GetMaterializedViewResponse
-	30, // 59: leman.v1.CatalogService.ListMaterializedViews:output_type -> leman.v1.ListMaterializedViewsResponse
-	33, // 60: leman.v1.CatalogService.AlterMaterializedView:output_type -> leman.v1.AlterMaterializedViewResponse
-	49, // [49:61] is the sub-list for method output_type
-	37, // [37:49] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	38, // 0: leman.v1.RegisterUdfRequest.definition:type_name -> leman.v1.UdfDefinition
+	38, // 1: leman.v1.RegisterUdfResponse.definition:type_name -> leman.v1.UdfDefinition
+	7,  // 2: leman.v1.UploadBundleRequest.header:type_name -> leman.v1.UploadBundleHeader
+	39, // 3: leman.v1.GetUdfRequest.udf:type_name -> leman.v1.UdfRef
+	38, // 4: leman.v1.GetUdfResponse.definition:type_name -> leman.v1.UdfDefinition
+	38, // 5: leman.v1.ListUdfsResponse.definitions:type_name -> leman.v1.UdfDefinition
+	3,  // 6: leman.v1.AddColumnsRequest.table:type_name -> leman.v1.TableRef
+	14, // 7: leman.v1.AddColumnsRequest.columns:type_name -> leman.v1.NewColumn
+	0,  // 8: leman.v1.AddColumnsRequest.on_change:type_name -> leman.v1.OnChange
+	39, // 9: leman.v1.NewColumn.udf:type_name -> leman.v1.UdfRef
+	40, // 10: leman.v1.NewColumn.error_policy:type_name -> leman.v1.ErrorPolicy
+	14, // 11: leman.v1.ColumnAlteration.column:type_name -> leman.v1.NewColumn
+	17, // 12: leman.v1.AddColumnsResponse.columns:type_name -> leman.v1.ColumnOutcome
+	2,  // 13: leman.v1.ColumnOutcome.outcome:type_name -> leman.v1.ColumnOutcome.Outcome
+	39, // 14: leman.v1.ColumnOutcome.udf:type_name -> leman.v1.UdfRef
+	39, // 15: leman.v1.ColumnOutcome.udf_before:type_name -> leman.v1.UdfRef
+	41, // 16: leman.v1.ColumnOutcome.expected_duration:type_name -> google.protobuf.Duration
+	3,  // 17: leman.v1.AlterColumnsRequest.table:type_name -> leman.v1.TableRef
+	15, // 18: leman.v1.AlterColumnsRequest.columns:type_name -> leman.v1.ColumnAlteration
+	3,  // 19: leman.v1.DescribeTableRequest.table:type_name -> leman.v1.TableRef
+	22, // 20: leman.v1.DescribeTableResponse.computed_columns:type_name -> leman.v1.ComputedColumn
+	42, // 21: leman.v1.DescribeTableResponse.json_schema:type_name -> leman.v1.JsonArrowSchema
+	39, // 22: leman.v1.ComputedColumn.udf:type_name -> leman.v1.UdfRef
+	39, // 23: leman.v1.ComputedColumn.kept:type_name -> leman.v1.UdfRef
+	3,  // 24: leman.v1.ViewQuery.source:type_name -> leman.v1.TableRef
+	26, // 25: leman.v1.ViewQuery.columns:type_name -> leman.v1.ViewColumn
+	27, // 26: leman.v1.ViewQuery.functions:type_name -> leman.v1.ViewFunction
+	39, // 27: leman.v1.ViewFunction.udf:type_name -> leman.v1.UdfRef
+	3,  // 28: leman.v1.CreateMaterializedViewRequest.view:type_name -> leman.v1.TableRef
+	25, // 29: leman.v1.CreateMaterializedViewRequest.query:type_name -> leman.v1.ViewQuery
+	37, // 30: leman.v1.CreateMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
+	3,  // 31: leman.v1.GetMaterializedViewRequest.view:type_name -> leman.v1.TableRef
+	37, // 32: leman.v1.GetMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
+	34, // 33: leman.v1.ListMaterializedViewsResponse.views:type_name -> leman.v1.MaterializedViewSummary
+	3,  // 34: leman.v1.MaterializedViewSummary.source:type_name -> leman.v1.TableRef
+	1,  // 35: leman.v1.MaterializedViewSummary.row_reference:type_name -> leman.v1.RowReference
+	3,  // 36: leman.v1.AlterMaterializedViewRequest.view:type_name -> leman.v1.TableRef
+	27, // 37: leman.v1.AlterMaterializedViewRequest.functions:type_name -> leman.v1.ViewFunction
+	43, // 38: leman.v1.AlterMaterializedViewRequest.update_mask:type_name -> google.protobuf.FieldMask
+	37, // 39: leman.v1.AlterMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
+	25, // 40: leman.v1.MaterializedView.query:type_name -> leman.v1.ViewQuery
+	1,  // 41: leman.v1.MaterializedView.row_reference:type_name -> leman.v1.RowReference
+	42, // 42: leman.v1.MaterializedView.json_schema:type_name -> leman.v1.JsonArrowSchema
+	4,  // 43: leman.v1.CatalogService.RegisterUdf:input_type -> leman.v1.RegisterUdfRequest
+	6,  // 44: leman.v1.CatalogService.UploadBundle:input_type -> leman.v1.UploadBundleRequest
+	9,  // 45: leman.v1.CatalogService.GetUdf:input_type -> leman.v1.GetUdfRequest
+	11, // 46: leman.v1.CatalogService.ListUdfs:input_type -> leman.v1.ListUdfsRequest
+	13, // 47: leman.v1.CatalogService.AddColumns:input_type -> leman.v1.AddColumnsRequest
+	18, // 48: leman.v1.CatalogService.AlterColumns:input_type -> leman.v1.AlterColumnsRequest
+	20, // 49: leman.v1.CatalogService.DescribeTable:input_type -> leman.v1.DescribeTableRequest
+	23, // 50: leman.v1.CatalogService.ListTables:input_type -> leman.v1.ListTablesRequest
+	28, // 51: leman.v1.CatalogService.CreateMaterializedView:input_type -> leman.v1.CreateMaterializedViewRequest
+	30, // 52: leman.v1.CatalogService.GetMaterializedView:input_type -> leman.v1.GetMaterializedViewRequest
+	32, // 53: leman.v1.CatalogService.ListMaterializedViews:input_type -> leman.v1.ListMaterializedViewsRequest
+	35, // 54: leman.v1.CatalogService.AlterMaterializedView:input_type -> leman.v1.AlterMaterializedViewRequest
+	5,  // 55: leman.v1.CatalogService.RegisterUdf:output_type -> leman.v1.RegisterUdfResponse
+	8,  // 56: leman.v1.CatalogService.UploadBundle:output_type -> leman.v1.UploadBundleResponse
+	10, // 57: leman.v1.CatalogService.GetUdf:output_type -> leman.v1.GetUdfResponse
+	12, // 58: leman.v1.CatalogService.ListUdfs:output_type -> leman.v1.ListUdfsResponse
+	16, // 59: leman.v1.CatalogService.AddColumns:output_type -> leman.v1.AddColumnsResponse
+	19, // 60: leman.v1.CatalogService.AlterColumns:output_type -> leman.v1.AlterColumnsResponse
+	21, // 61: leman.v1.CatalogService.DescribeTable:output_type -> leman.v1.DescribeTableResponse
+	24, // 62: leman.v1.CatalogService.ListTables:output_type -> leman.v1.ListTablesResponse
+	29, // 63: leman.v1.CatalogService.CreateMaterializedView:output_type -> leman.v1.CreateMaterializedViewResponse
+	31, // 64: leman.v1.CatalogService.GetMaterializedView:output_type -> leman.v1.GetMaterializedViewResponse
+	33, // 65: leman.v1.CatalogService.ListMaterializedViews:output_type -> leman.v1.ListMaterializedViewsResponse
+	36, // 66: leman.v1.CatalogService.AlterMaterializedView:output_type -> leman.v1.AlterMaterializedViewResponse
+	55, // [55:67] is the sub-list for method output_type
+	43, // [43:55] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_catalog_proto_init() }
@@ -2715,16 +3008,16 @@ func file_leman_v1_catalog_proto_init() {
 		(*NewColumn_Udf)(nil),
 		(*NewColumn_SqlExpression)(nil),
 	}
-	file_leman_v1_catalog_proto_msgTypes[21].OneofWrappers = []any{}
-	file_leman_v1_catalog_proto_msgTypes[24].OneofWrappers = []any{}
-	file_leman_v1_catalog_proto_msgTypes[30].OneofWrappers = []any{}
+	file_leman_v1_catalog_proto_msgTypes[22].OneofWrappers = []any{}
+	file_leman_v1_catalog_proto_msgTypes[25].OneofWrappers = []any{}
+	file_leman_v1_catalog_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leman_v1_catalog_proto_rawDesc), len(file_leman_v1_catalog_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   34,
+			NumEnums:      3,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -9,6 +9,7 @@ package lemanv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -989,9 +990,12 @@ type ExplainPlanResponse struct {
 	// The first fragments with work.
 	Decisions []*FragmentDecision `protobuf:"bytes,15,rep,name=decisions,proto3" json:"decisions,omitempty"`
 	// One sentence for a person.
-	Summary       string `protobuf:"bytes,16,opt,name=summary,proto3" json:"summary,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Summary string `protobuf:"bytes,16,opt,name=summary,proto3" json:"summary,omitempty"`
+	// About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+	// none, or nothing is to be computed.
+	ExpectedDuration *durationpb.Duration `protobuf:"bytes,17,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ExplainPlanResponse) Reset() {
@@ -1134,6 +1138,13 @@ func (x *ExplainPlanResponse) GetSummary() string {
 		return x.Summary
 	}
 	return ""
+}
+
+func (x *ExplainPlanResponse) GetExpectedDuration() *durationpb.Duration {
+	if x != nil {
+		return x.ExpectedDuration
+	}
+	return nil
 }
 
 // What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted.
@@ -1759,7 +1770,7 @@ var File_leman_v1_planner_proto protoreflect.FileDescriptor
 
 const file_leman_v1_planner_proto_rawDesc = "" +
 	"\n" +
-	"\x16leman/v1/planner.proto\x12\bleman.v1\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xf8\x05\n" +
+	"\x16leman/v1/planner.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xf8\x05\n" +
 	"\fBackfillSpec\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\tR\x06column\x12\"\n" +
@@ -1809,7 +1820,7 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x12ExplainPlanRequest\x12*\n" +
 	"\x04spec\x18\x01 \x01(\v2\x16.leman.v1.BackfillSpecR\x04spec\x12(\n" +
 	"\rmax_decisions\x18\x02 \x01(\x05H\x00R\fmaxDecisions\x88\x01\x01B\x10\n" +
-	"\x0e_max_decisions\"\xef\x04\n" +
+	"\x0e_max_decisions\"\xb7\x05\n" +
 	"\x13ExplainPlanResponse\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12!\n" +
 	"\fread_version\x18\x02 \x01(\x03R\vreadVersion\x12*\n" +
@@ -1829,7 +1840,8 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\areasons\x18\r \x03(\v2\x15.leman.v1.ReasonCountR\areasons\x12&\n" +
 	"\x04kept\x18\x0e \x03(\v2\x12.leman.v1.KeptRowsR\x04kept\x128\n" +
 	"\tdecisions\x18\x0f \x03(\v2\x1a.leman.v1.FragmentDecisionR\tdecisions\x12\x18\n" +
-	"\asummary\x18\x10 \x01(\tR\asummaryB\x11\n" +
+	"\asummary\x18\x10 \x01(\tR\asummary\x12F\n" +
+	"\x11expected_duration\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x10expectedDurationB\x11\n" +
 	"\x0f_inputs_version\"\x82\x02\n" +
 	"\x10FragmentDecision\x12\x1f\n" +
 	"\vfragment_id\x18\x01 \x01(\x03R\n" +
@@ -1975,6 +1987,7 @@ var file_leman_v1_planner_proto_goTypes = []any{
 	(*TableRef)(nil),               // 20: leman.v1.TableRef
 	(*UdfRef)(nil),                 // 21: leman.v1.UdfRef
 	(*CheckpointBounds)(nil),       // 22: leman.v1.CheckpointBounds
+	(*durationpb.Duration)(nil),    // 23: google.protobuf.Duration
 }
 var file_leman_v1_planner_proto_depIdxs = []int32{
 	20, // 0: leman.v1.BackfillSpec.table:type_name -> leman.v1.TableRef
@@ -1987,29 +2000,30 @@ var file_leman_v1_planner_proto_depIdxs = []int32{
 	9,  // 7: leman.v1.ExplainPlanResponse.reasons:type_name -> leman.v1.ReasonCount
 	8,  // 8: leman.v1.ExplainPlanResponse.kept:type_name -> leman.v1.KeptRows
 	13, // 9: leman.v1.ExplainPlanResponse.decisions:type_name -> leman.v1.FragmentDecision
-	0,  // 10: leman.v1.FragmentDecision.reason:type_name -> leman.v1.Reason
-	10, // 11: leman.v1.FragmentDecision.missing:type_name -> leman.v1.RowRange
-	20, // 12: leman.v1.GetRowStatesRequest.table:type_name -> leman.v1.TableRef
-	1,  // 13: leman.v1.GetRowStatesRequest.state:type_name -> leman.v1.RowState
-	8,  // 14: leman.v1.GetRowStatesResponse.kept:type_name -> leman.v1.KeptRows
-	20, // 15: leman.v1.RefreshSpec.view:type_name -> leman.v1.TableRef
-	5,  // 16: leman.v1.RefreshSpec.policy:type_name -> leman.v1.RefreshSpec.Policy
-	16, // 17: leman.v1.ExplainRefreshRequest.spec:type_name -> leman.v1.RefreshSpec
-	2,  // 18: leman.v1.ExplainRefreshResponse.mode:type_name -> leman.v1.RefreshMode
-	3,  // 19: leman.v1.ExplainRefreshResponse.reason:type_name -> leman.v1.RefreshReason
-	19, // 20: leman.v1.ExplainRefreshResponse.changes:type_name -> leman.v1.SourceChangeCount
-	4,  // 21: leman.v1.SourceChangeCount.kind:type_name -> leman.v1.SourceChangeKind
-	11, // 22: leman.v1.PlannerService.ExplainPlan:input_type -> leman.v1.ExplainPlanRequest
-	17, // 23: leman.v1.PlannerService.ExplainRefresh:input_type -> leman.v1.ExplainRefreshRequest
-	14, // 24: leman.v1.PlannerService.GetRowStates:input_type -> leman.v1.GetRowStatesRequest
-	12, // 25: leman.v1.PlannerService.ExplainPlan:output_type -> leman.v1.ExplainPlanResponse
-	18, // 26: leman.v1.PlannerService.ExplainRefresh:output_type -> leman.v1.ExplainRefreshResponse
-	15, // 27: leman.v1.PlannerService.GetRowStates:output_type -> leman.v1.GetRowStatesResponse
-	25, // [25:28] is the sub-list for method output_type
-	22, // [22:25] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	23, // 10: leman.v1.ExplainPlanResponse.expected_duration:type_name -> google.protobuf.Duration
+	0,  // 11: leman.v1.FragmentDecision.reason:type_name -> leman.v1.Reason
+	10, // 12: leman.v1.FragmentDecision.missing:type_name -> leman.v1.RowRange
+	20, // 13: leman.v1.GetRowStatesRequest.table:type_name -> leman.v1.TableRef
+	1,  // 14: leman.v1.GetRowStatesRequest.state:type_name -> leman.v1.RowState
+	8,  // 15: leman.v1.GetRowStatesResponse.kept:type_name -> leman.v1.KeptRows
+	20, // 16: leman.v1.RefreshSpec.view:type_name -> leman.v1.TableRef
+	5,  // 17: leman.v1.RefreshSpec.policy:type_name -> leman.v1.RefreshSpec.Policy
+	16, // 18: leman.v1.ExplainRefreshRequest.spec:type_name -> leman.v1.RefreshSpec
+	2,  // 19: leman.v1.ExplainRefreshResponse.mode:type_name -> leman.v1.RefreshMode
+	3,  // 20: leman.v1.ExplainRefreshResponse.reason:type_name -> leman.v1.RefreshReason
+	19, // 21: leman.v1.ExplainRefreshResponse.changes:type_name -> leman.v1.SourceChangeCount
+	4,  // 22: leman.v1.SourceChangeCount.kind:type_name -> leman.v1.SourceChangeKind
+	11, // 23: leman.v1.PlannerService.ExplainPlan:input_type -> leman.v1.ExplainPlanRequest
+	17, // 24: leman.v1.PlannerService.ExplainRefresh:input_type -> leman.v1.ExplainRefreshRequest
+	14, // 25: leman.v1.PlannerService.GetRowStates:input_type -> leman.v1.GetRowStatesRequest
+	12, // 26: leman.v1.PlannerService.ExplainPlan:output_type -> leman.v1.ExplainPlanResponse
+	18, // 27: leman.v1.PlannerService.ExplainRefresh:output_type -> leman.v1.ExplainRefreshResponse
+	15, // 28: leman.v1.PlannerService.GetRowStates:output_type -> leman.v1.GetRowStatesResponse
+	26, // [26:29] is the sub-list for method output_type
+	23, // [23:26] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_planner_proto_init() }

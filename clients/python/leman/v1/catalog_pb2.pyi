@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -21,6 +22,36 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _OnChange:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnChange.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_CHANGE_UNSPECIFIED: _OnChange.ValueType  # 0
+    """It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS)."""
+    ON_CHANGE_ERROR: _OnChange.ValueType  # 1
+    """With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED)."""
+    ON_CHANGE_UPDATE: _OnChange.ValueType  # 2
+    """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
+    ON_CHANGE_KEEP: _OnChange.ValueType  # 3
+    """It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values."""
+
+class OnChange(_OnChange, metaclass=_OnChangeEnumTypeWrapper):
+    """What becomes of a computed column that the table has already. A column that no function computes is refused in any case:
+    ALREADY_EXISTS (COLUMN_EXISTS).
+    """
+
+ON_CHANGE_UNSPECIFIED: OnChange.ValueType  # 0
+"""It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS)."""
+ON_CHANGE_ERROR: OnChange.ValueType  # 1
+"""With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED)."""
+ON_CHANGE_UPDATE: OnChange.ValueType  # 2
+"""It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
+ON_CHANGE_KEEP: OnChange.ValueType  # 3
+"""It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values."""
+Global___OnChange: _TypeAlias = OnChange  # noqa: Y015
 
 class _RowReference:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -341,10 +372,13 @@ class AddColumnsRequest(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ON_CHANGE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Chosen by the caller; remembered per table. The same id and body again is answered like the first time; the same id
     with another body for this table is refused: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
+    on_change: Global___OnChange.ValueType
+    """What becomes of computed columns that the table has already."""
     @_builtins.property
     def table(self) -> Global___TableRef:
         """The table."""
@@ -359,10 +393,11 @@ class AddColumnsRequest(_message.Message):
         table: Global___TableRef | None = ...,
         columns: _abc.Iterable[Global___NewColumn] | None = ...,
         request_id: _builtins.str = ...,
+        on_change: Global___OnChange.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "request_id", b"request_id", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "on_change", b"on_change", "request_id", b"request_id", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -458,20 +493,121 @@ class AddColumnsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """The table version in which the columns exist."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnOutcome]:
+        """What became of each column, in the order of the request."""
+
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
+        columns: _abc.Iterable[Global___ColumnOutcome] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddColumnsResponse: _TypeAlias = AddColumnsResponse  # noqa: Y015
+
+@_typing.final
+class ColumnOutcome(_message.Message):
+    """What AddColumns did about a column."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Outcome:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[ColumnOutcome._Outcome.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OUTCOME_UNSPECIFIED: ColumnOutcome._Outcome.ValueType  # 0
+        """Not a valid value."""
+        OUTCOME_ADDED: ColumnOutcome._Outcome.ValueType  # 1
+        """It is new."""
+        OUTCOME_UNCHANGED: ColumnOutcome._Outcome.ValueType  # 2
+        """It was there with the same definition."""
+        OUTCOME_UPDATED: ColumnOutcome._Outcome.ValueType  # 3
+        """It got the definition of the request, and its values are stale."""
+        OUTCOME_KEPT: ColumnOutcome._Outcome.ValueType  # 4
+        """It got the definition of the request, and its values count as current."""
+
+    class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
+        """What was done."""
+
+    OUTCOME_UNSPECIFIED: ColumnOutcome.Outcome.ValueType  # 0
+    """Not a valid value."""
+    OUTCOME_ADDED: ColumnOutcome.Outcome.ValueType  # 1
+    """It is new."""
+    OUTCOME_UNCHANGED: ColumnOutcome.Outcome.ValueType  # 2
+    """It was there with the same definition."""
+    OUTCOME_UPDATED: ColumnOutcome.Outcome.ValueType  # 3
+    """It got the definition of the request, and its values are stale."""
+    OUTCOME_KEPT: ColumnOutcome.Outcome.ValueType  # 4
+    """It got the definition of the request, and its values count as current."""
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
+    UDF_BEFORE_FIELD_NUMBER: _builtins.int
+    DIFF_FIELD_NUMBER: _builtins.int
+    ROWS_STALE_FIELD_NUMBER: _builtins.int
+    ROWS_NOT_COMPUTED_FIELD_NUMBER: _builtins.int
+    EXPECTED_DURATION_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """Its name."""
+    outcome: Global___ColumnOutcome.Outcome.ValueType
+    """What was done."""
+    diff: _builtins.str
+    """A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
+    are the same text, or one of them has none.
+    """
+    rows_stale: _builtins.int
+    """Rows with values that the next backfill computes anew."""
+    rows_not_computed: _builtins.int
+    """Further rows that it computes, as they have no value yet."""
+    summary: _builtins.str
+    """All of this in a sentence, for a person."""
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function that computes it now."""
+
+    @_builtins.property
+    def udf_before(self) -> _udf_pb2.UdfRef:
+        """The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
+        and all that follows were in the first answer.
+        """
+
+    @_builtins.property
+    def expected_duration(self) -> _duration_pb2.Duration:
+        """About how long that will take, from what a row took in the last backfill of the column; unset: there was none."""
+
+    def __init__(
+        self,
+        *,
+        column: _builtins.str = ...,
+        outcome: Global___ColumnOutcome.Outcome.ValueType = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
+        udf_before: _udf_pb2.UdfRef | None = ...,
+        diff: _builtins.str = ...,
+        rows_stale: _builtins.int = ...,
+        rows_not_computed: _builtins.int = ...,
+        expected_duration: _duration_pb2.Duration | None = ...,
+        summary: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expected_duration", b"expected_duration", "udf", b"udf", "udf_before", b"udf_before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "diff", b"diff", "expected_duration", b"expected_duration", "outcome", b"outcome", "rows_not_computed", b"rows_not_computed", "rows_stale", b"rows_stale", "summary", b"summary", "udf", b"udf", "udf_before", b"udf_before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColumnOutcome: _TypeAlias = ColumnOutcome  # noqa: Y015
 
 @_typing.final
 class AlterColumnsRequest(_message.Message):

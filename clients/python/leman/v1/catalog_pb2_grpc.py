@@ -233,14 +233,26 @@ class CatalogServiceServicer(object):
     def AddColumns(self, request, context):
         """Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
 
+        With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
+        with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
+        another expression) are changed first, in a version of their own, and new ones added then: where the second of these
+        fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+        definition.
+
         Errors:
+        * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
+        was done; the message says which, what changed, and how many rows would be stale. Send it again with
+        ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
         with both a function and an expression, or a name that no column can have; mend the request.
         * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
         that a function can have; name one.
         * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
         * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-        * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or AlterColumns.
+        * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
+        it is a computed one.
+        * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
+        * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are

@@ -159,6 +159,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ATTEMPT_FENCED: _ErrorReason.ValueType  # 49
     """A later attempt at the job has begun elsewhere; only services see this."""
+    COLUMN_CHANGED: _ErrorReason.ValueType  # 185
+    """A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
+    rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+    """
     COLUMN_EXISTS: _ErrorReason.ValueType  # 50
     """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
     before the call.
@@ -582,6 +586,10 @@ servers of this version.
 """
 ATTEMPT_FENCED: ErrorReason.ValueType  # 49
 """A later attempt at the job has begun elsewhere; only services see this."""
+COLUMN_CHANGED: ErrorReason.ValueType  # 185
+"""A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
+rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+"""
 COLUMN_EXISTS: ErrorReason.ValueType  # 50
 """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
 before the call.

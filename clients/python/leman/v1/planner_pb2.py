@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
 from leman.v1 import catalog_pb2 as leman_dot_v1_dot_catalog__pb2
 from leman.v1 import udf_pb2 as leman_dot_v1_dot_udf__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/planner.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xbb\x04\n\x0c\x42\x61\x63kfillSpec\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x1d\n\x03udf\x18\x03 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\r\n\x05where\x18\x04 \x01(\t\x12\x16\n\x0cread_version\x18\x05 \x01(\x03H\x00\x12\x12\n\x08read_tag\x18\x06 \x01(\tH\x00\x12\x18\n\x0b\x63oncurrency\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12.\n\ncheckpoint\x18\x08 \x01(\x0b\x32\x1a.leman.v1.CheckpointBounds\x12\x16\n\ttask_size\x18\t \x01(\x03H\x02\x88\x01\x01\x12\x1f\n\x12\x63ommit_granularity\x18\n \x01(\x05H\x03\x88\x01\x01\x12\x16\n\tnum_frags\x18\x0b \x01(\x05H\x04\x88\x01\x01\x12&\n\x19intra_applier_concurrency\x18\x0c \x01(\x05H\x05\x88\x01\x01\x12\x13\n\x0b\x66\x61iled_only\x18\r \x01(\x08\x12#\n\x16task_shuffle_diversity\x18\x0e \x01(\x05H\x06\x88\x01\x01\x12\x18\n\x10optimize_indices\x18\x0f \x01(\x08\x42\x0b\n\tread_fromB\x0e\n\x0c_concurrencyB\x0c\n\n_task_sizeB\x15\n\x13_commit_granularityB\x0c\n\n_num_fragsB\x1c\n\x1a_intra_applier_concurrencyB\x19\n\x17_task_shuffle_diversity\"\x81\x01\n\rIndexCoverage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\t\x12\x11\n\tfragments\x18\x04 \x01(\x05\x12\x19\n\x11\x66ragments_covered\x18\x05 \x01(\x05\x12\x15\n\rrows_left_out\x18\x06 \x01(\x03\"7\n\x08KeptRows\x12\x1d\n\x03udf\x18\x01 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x0c\n\x04rows\x18\x02 \x01(\x03\"P\n\x0bReasonCount\x12 \n\x06reason\x18\x01 \x01(\x0e\x32\x10.leman.v1.Reason\x12\x11\n\tfragments\x18\x02 \x01(\x05\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"&\n\x08RowRange\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"h\n\x12\x45xplainPlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x1a\n\rmax_decisions\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x10\n\x0e_max_decisions\"\xc0\x03\n\x13\x45xplainPlanResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x14\n\x0cread_version\x18\x02 \x01(\x03\x12\x1b\n\x0einputs_version\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06\x63olumn\x18\x04 \x01(\t\x12\x1d\n\x03udf\x18\x05 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x15\n\rinput_columns\x18\x06 \x03(\t\x12\r\n\x05where\x18\x07 \x01(\t\x12\x12\n\nrows_total\x18\x08 \x01(\x03\x12\x13\n\x0brows_reused\x18\t \x01(\x03\x12\x17\n\x0frows_to_compute\x18\n \x01(\x03\x12\x1a\n\x12rows_failed_before\x18\x0b \x01(\x03\x12\x19\n\x11rows_not_computed\x18\x0c \x01(\x03\x12&\n\x07reasons\x18\r \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12 \n\x04kept\x18\x0e \x03(\x0b\x32\x12.leman.v1.KeptRows\x12-\n\tdecisions\x18\x0f \x03(\x0b\x32\x1a.leman.v1.FragmentDecision\x12\x0f\n\x07summary\x18\x10 \x01(\tB\x11\n\x0f_inputs_version\"\xb7\x01\n\x10\x46ragmentDecision\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x15\n\rphysical_rows\x18\x02 \x01(\x03\x12\x14\n\x0c\x64\x65leted_rows\x18\x03 \x01(\x03\x12 \n\x06reason\x18\x04 \x01(\x0e\x32\x10.leman.v1.Reason\x12#\n\x07missing\x18\x05 \x03(\x0b\x32\x12.leman.v1.RowRange\x12\x1a\n\x12\x63heckpoints_reused\x18\x06 \x01(\x05\"\x92\x01\n\x13GetRowStatesRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12!\n\x05state\x18\x03 \x01(\x0e\x32\x12.leman.v1.RowState\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\xe4\x01\n\x14GetRowStatesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rrows_computed\x18\x02 \x01(\x03\x12\x11\n\trows_null\x18\x03 \x01(\x03\x12\x13\n\x0brows_failed\x18\x04 \x01(\x03\x12\x19\n\x11rows_not_computed\x18\x05 \x01(\x03\x12 \n\x04kept\x18\x06 \x03(\x0b\x32\x12.leman.v1.KeptRows\x12\x15\n\rrow_addresses\x18\x07 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\x12\x0f\n\x07row_ids\x18\t \x03(\x03\"\xe5\x02\n\x0bRefreshSpec\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x18\n\x0bsrc_version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\"\n\x15max_rows_per_fragment\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12,\n\x06policy\x18\x04 \x01(\x0e\x32\x1c.leman.v1.RefreshSpec.Policy\x12\x18\n\x0b\x63oncurrency\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x18\n\x10optimize_indices\x18\x06 \x01(\x08\"Z\n\x06Policy\x12\x16\n\x12POLICY_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPOLICY_AUTO\x10\x01\x12\x16\n\x12POLICY_INCREMENTAL\x10\x02\x12\x0f\n\x0bPOLICY_FULL\x10\x03\x42\x0e\n\x0c_src_versionB\x18\n\x16_max_rows_per_fragmentB\x0e\n\x0c_concurrency\"<\n\x15\x45xplainRefreshRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.leman.v1.RefreshSpec\"\xa9\x02\n\x16\x45xplainRefreshResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x16\n\x0esource_version\x18\x03 \x01(\x03\x12\x16\n\x0etarget_version\x18\x04 \x01(\x03\x12#\n\x04mode\x18\x05 \x01(\x0e\x32\x15.leman.v1.RefreshMode\x12\'\n\x06reason\x18\x06 \x01(\x0e\x32\x17.leman.v1.RefreshReason\x12\x0f\n\x07message\x18\x07 \x01(\t\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x17\n\x0f\x66ragments_unset\x18\t \x01(\x05\x12,\n\x07\x63hanges\x18\n \x03(\x0b\x32\x1b.leman.v1.SourceChangeCount\x12\r\n\x05stale\x18\x0b \x03(\t\"P\n\x11SourceChangeCount\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.leman.v1.SourceChangeKind\x12\x11\n\tfragments\x18\x02 \x01(\x05*\xa2\x02\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n\rREASON_REUSED\x10\x01\x12\x11\n\rREASON_STAGED\x10\x02\x12\x12\n\x0eREASON_MISSING\x10\x03\x12\x16\n\x12REASON_UDF_CHANGED\x10\x04\x12\x18\n\x14REASON_INPUT_CHANGED\x10\x05\x12\x12\n\x0eREASON_PARTIAL\x10\x06\x12\x19\n\x15REASON_EXTERNAL_WRITE\x10\x07\x12\x18\n\x14REASON_REUSED_FILTER\x10\x08\x12\x1b\n\x17REASON_REUSED_COMPACTED\x10\t\x12\x17\n\x13REASON_HISTORY_LOST\x10\n\x12\x15\n\x11REASON_PAST_INPUT\x10\x0b*\x83\x01\n\x08RowState\x12\x19\n\x15ROW_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12ROW_STATE_COMPUTED\x10\x01\x12\x12\n\x0eROW_STATE_NULL\x10\x02\x12\x14\n\x10ROW_STATE_FAILED\x10\x03\x12\x1a\n\x16ROW_STATE_NOT_COMPUTED\x10\x04*x\n\x0bRefreshMode\x12\x1c\n\x18REFRESH_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12REFRESH_MODE_NO_OP\x10\x01\x12\x1c\n\x18REFRESH_MODE_INCREMENTAL\x10\x02\x12\x15\n\x11REFRESH_MODE_FULL\x10\x03*\x9c\x02\n\rRefreshReason\x12\x1e\n\x1aREFRESH_REASON_UNSPECIFIED\x10\x00\x12\x1d\n\x19REFRESH_REASON_UP_TO_DATE\x10\x01\x12\x1d\n\x19REFRESH_REASON_FIRST_FILL\x10\x02\x12!\n\x1dREFRESH_REASON_SOURCE_CHANGED\x10\x03\x12#\n\x1fREFRESH_REASON_FUNCTION_CHANGED\x10\x04\x12&\n\"REFRESH_REASON_SOURCE_HISTORY_LOST\x10\x05\x12\"\n\x1eREFRESH_REASON_SOURCE_REPLACED\x10\x06\x12\x19\n\x15REFRESH_REASON_FORCED\x10\x07*\xb8\x01\n\x10SourceChangeKind\x12\"\n\x1eSOURCE_CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1bSOURCE_CHANGE_KIND_APPEARED\x10\x01\x12\x1b\n\x17SOURCE_CHANGE_KIND_GONE\x10\x02\x12 \n\x1cSOURCE_CHANGE_KIND_DELETIONS\x10\x03\x12 \n\x1cSOURCE_CHANGE_KIND_REWRITTEN\x10\x04\x32\xa1\x02\n\x0ePlannerService\x12U\n\x0b\x45xplainPlan\x12\x1c.leman.v1.ExplainPlanRequest\x1a\x1d.leman.v1.ExplainPlanResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12^\n\x0e\x45xplainRefresh\x12\x1f.leman.v1.ExplainRefreshRequest\x1a .leman.v1.ExplainRefreshResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12X\n\x0cGetRowStates\x12\x1d.leman.v1.GetRowStatesRequest\x1a\x1e.leman.v1.GetRowStatesResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x42\x65\n\x0c\x64\x65v.leman.v1B\x0cPlannerProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16leman/v1/planner.proto\x12\x08leman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xbb\x04\n\x0c\x42\x61\x63kfillSpec\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12\x1d\n\x03udf\x18\x03 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\r\n\x05where\x18\x04 \x01(\t\x12\x16\n\x0cread_version\x18\x05 \x01(\x03H\x00\x12\x12\n\x08read_tag\x18\x06 \x01(\tH\x00\x12\x18\n\x0b\x63oncurrency\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12.\n\ncheckpoint\x18\x08 \x01(\x0b\x32\x1a.leman.v1.CheckpointBounds\x12\x16\n\ttask_size\x18\t \x01(\x03H\x02\x88\x01\x01\x12\x1f\n\x12\x63ommit_granularity\x18\n \x01(\x05H\x03\x88\x01\x01\x12\x16\n\tnum_frags\x18\x0b \x01(\x05H\x04\x88\x01\x01\x12&\n\x19intra_applier_concurrency\x18\x0c \x01(\x05H\x05\x88\x01\x01\x12\x13\n\x0b\x66\x61iled_only\x18\r \x01(\x08\x12#\n\x16task_shuffle_diversity\x18\x0e \x01(\x05H\x06\x88\x01\x01\x12\x18\n\x10optimize_indices\x18\x0f \x01(\x08\x42\x0b\n\tread_fromB\x0e\n\x0c_concurrencyB\x0c\n\n_task_sizeB\x15\n\x13_commit_granularityB\x0c\n\n_num_fragsB\x1c\n\x1a_intra_applier_concurrencyB\x19\n\x17_task_shuffle_diversity\"\x81\x01\n\rIndexCoverage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\t\x12\x11\n\tfragments\x18\x04 \x01(\x05\x12\x19\n\x11\x66ragments_covered\x18\x05 \x01(\x05\x12\x15\n\rrows_left_out\x18\x06 \x01(\x03\"7\n\x08KeptRows\x12\x1d\n\x03udf\x18\x01 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x0c\n\x04rows\x18\x02 \x01(\x03\"P\n\x0bReasonCount\x12 \n\x06reason\x18\x01 \x01(\x0e\x32\x10.leman.v1.Reason\x12\x11\n\tfragments\x18\x02 \x01(\x05\x12\x0c\n\x04rows\x18\x03 \x01(\x03\"&\n\x08RowRange\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\"h\n\x12\x45xplainPlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x1a\n\rmax_decisions\x18\x02 \x01(\x05H\x00\x88\x01\x01\x42\x10\n\x0e_max_decisions\"\xf6\x03\n\x13\x45xplainPlanResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x14\n\x0cread_version\x18\x02 \x01(\x03\x12\x1b\n\x0einputs_version\x18\x03 \x01(\x03H\x00\x88\x01\x01\x12\x0e\n\x06\x63olumn\x18\x04 \x01(\t\x12\x1d\n\x03udf\x18\x05 \x01(\x0b\x32\x10.leman.v1.UdfRef\x12\x15\n\rinput_columns\x18\x06 \x03(\t\x12\r\n\x05where\x18\x07 \x01(\t\x12\x12\n\nrows_total\x18\x08 \x01(\x03\x12\x13\n\x0brows_reused\x18\t \x01(\x03\x12\x17\n\x0frows_to_compute\x18\n \x01(\x03\x12\x1a\n\x12rows_failed_before\x18\x0b \x01(\x03\x12\x19\n\x11rows_not_computed\x18\x0c \x01(\x03\x12&\n\x07reasons\x18\r \x03(\x0b\x32\x15.leman.v1.ReasonCount\x12 \n\x04kept\x18\x0e \x03(\x0b\x32\x12.leman.v1.KeptRows\x12-\n\tdecisions\x18\x0f \x03(\x0b\x32\x1a.leman.v1.FragmentDecision\x12\x0f\n\x07summary\x18\x10 \x01(\t\x12\x34\n\x11\x65xpected_duration\x18\x11 \x01(\x0b\x32\x19.google.protobuf.DurationB\x11\n\x0f_inputs_version\"\xb7\x01\n\x10\x46ragmentDecision\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x15\n\rphysical_rows\x18\x02 \x01(\x03\x12\x14\n\x0c\x64\x65leted_rows\x18\x03 \x01(\x03\x12 \n\x06reason\x18\x04 \x01(\x0e\x32\x10.leman.v1.Reason\x12#\n\x07missing\x18\x05 \x03(\x0b\x32\x12.leman.v1.RowRange\x12\x1a\n\x12\x63heckpoints_reused\x18\x06 \x01(\x05\"\x92\x01\n\x13GetRowStatesRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0e\n\x06\x63olumn\x18\x02 \x01(\t\x12!\n\x05state\x18\x03 \x01(\x0e\x32\x12.leman.v1.RowState\x12\x11\n\tpage_size\x18\x04 \x01(\x05\x12\x12\n\npage_token\x18\x05 \x01(\t\"\xe4\x01\n\x14GetRowStatesResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rrows_computed\x18\x02 \x01(\x03\x12\x11\n\trows_null\x18\x03 \x01(\x03\x12\x13\n\x0brows_failed\x18\x04 \x01(\x03\x12\x19\n\x11rows_not_computed\x18\x05 \x01(\x03\x12 \n\x04kept\x18\x06 \x03(\x0b\x32\x12.leman.v1.KeptRows\x12\x15\n\rrow_addresses\x18\x07 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x08 \x01(\t\x12\x0f\n\x07row_ids\x18\t \x03(\x03\"\xe5\x02\n\x0bRefreshSpec\x12 \n\x04view\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x18\n\x0bsrc_version\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\"\n\x15max_rows_per_fragment\x18\x03 \x01(\x03H\x01\x88\x01\x01\x12,\n\x06policy\x18\x04 \x01(\x0e\x32\x1c.leman.v1.RefreshSpec.Policy\x12\x18\n\x0b\x63oncurrency\x18\x05 \x01(\x05H\x02\x88\x01\x01\x12\x18\n\x10optimize_indices\x18\x06 \x01(\x08\"Z\n\x06Policy\x12\x16\n\x12POLICY_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPOLICY_AUTO\x10\x01\x12\x16\n\x12POLICY_INCREMENTAL\x10\x02\x12\x0f\n\x0bPOLICY_FULL\x10\x03\x42\x0e\n\x0c_src_versionB\x18\n\x16_max_rows_per_fragmentB\x0e\n\x0c_concurrency\"<\n\x15\x45xplainRefreshRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.leman.v1.RefreshSpec\"\xa9\x02\n\x16\x45xplainRefreshResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x16\n\x0esource_version\x18\x03 \x01(\x03\x12\x16\n\x0etarget_version\x18\x04 \x01(\x03\x12#\n\x04mode\x18\x05 \x01(\x0e\x32\x15.leman.v1.RefreshMode\x12\'\n\x06reason\x18\x06 \x01(\x0e\x32\x17.leman.v1.RefreshReason\x12\x0f\n\x07message\x18\x07 \x01(\t\x12\x0c\n\x04rows\x18\x08 \x01(\x03\x12\x17\n\x0f\x66ragments_unset\x18\t \x01(\x05\x12,\n\x07\x63hanges\x18\n \x03(\x0b\x32\x1b.leman.v1.SourceChangeCount\x12\r\n\x05stale\x18\x0b \x03(\t\"P\n\x11SourceChangeCount\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.leman.v1.SourceChangeKind\x12\x11\n\tfragments\x18\x02 \x01(\x05*\xa2\x02\n\x06Reason\x12\x16\n\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n\rREASON_REUSED\x10\x01\x12\x11\n\rREASON_STAGED\x10\x02\x12\x12\n\x0eREASON_MISSING\x10\x03\x12\x16\n\x12REASON_UDF_CHANGED\x10\x04\x12\x18\n\x14REASON_INPUT_CHANGED\x10\x05\x12\x12\n\x0eREASON_PARTIAL\x10\x06\x12\x19\n\x15REASON_EXTERNAL_WRITE\x10\x07\x12\x18\n\x14REASON_REUSED_FILTER\x10\x08\x12\x1b\n\x17REASON_REUSED_COMPACTED\x10\t\x12\x17\n\x13REASON_HISTORY_LOST\x10\n\x12\x15\n\x11REASON_PAST_INPUT\x10\x0b*\x83\x01\n\x08RowState\x12\x19\n\x15ROW_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12ROW_STATE_COMPUTED\x10\x01\x12\x12\n\x0eROW_STATE_NULL\x10\x02\x12\x14\n\x10ROW_STATE_FAILED\x10\x03\x12\x1a\n\x16ROW_STATE_NOT_COMPUTED\x10\x04*x\n\x0bRefreshMode\x12\x1c\n\x18REFRESH_MODE_UNSPECIFIED\x10\x00\x12\x16\n\x12REFRESH_MODE_NO_OP\x10\x01\x12\x1c\n\x18REFRESH_MODE_INCREMENTAL\x10\x02\x12\x15\n\x11REFRESH_MODE_FULL\x10\x03*\x9c\x02\n\rRefreshReason\x12\x1e\n\x1aREFRESH_REASON_UNSPECIFIED\x10\x00\x12\x1d\n\x19REFRESH_REASON_UP_TO_DATE\x10\x01\x12\x1d\n\x19REFRESH_REASON_FIRST_FILL\x10\x02\x12!\n\x1dREFRESH_REASON_SOURCE_CHANGED\x10\x03\x12#\n\x1fREFRESH_REASON_FUNCTION_CHANGED\x10\x04\x12&\n\"REFRESH_REASON_SOURCE_HISTORY_LOST\x10\x05\x12\"\n\x1eREFRESH_REASON_SOURCE_REPLACED\x10\x06\x12\x19\n\x15REFRESH_REASON_FORCED\x10\x07*\xb8\x01\n\x10SourceChangeKind\x12\"\n\x1eSOURCE_CHANGE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1bSOURCE_CHANGE_KIND_APPEARED\x10\x01\x12\x1b\n\x17SOURCE_CHANGE_KIND_GONE\x10\x02\x12 \n\x1cSOURCE_CHANGE_KIND_DELETIONS\x10\x03\x12 \n\x1cSOURCE_CHANGE_KIND_REWRITTEN\x10\x04\x32\xa1\x02\n\x0ePlannerService\x12U\n\x0b\x45xplainPlan\x12\x1c.leman.v1.ExplainPlanRequest\x1a\x1d.leman.v1.ExplainPlanResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12^\n\x0e\x45xplainRefresh\x12\x1f.leman.v1.ExplainRefreshRequest\x1a .leman.v1.ExplainRefreshResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x12X\n\x0cGetRowStates\x12\x1d.leman.v1.GetRowStatesRequest\x1a\x1e.leman.v1.GetRowStatesResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x42\x65\n\x0c\x64\x65v.leman.v1B\x0cPlannerProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,46 +42,46 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLANNERSERVICE'].methods_by_name['ExplainRefresh']._serialized_options = b'\220\002\001\262\336\"\002\010\001'
   _globals['_PLANNERSERVICE'].methods_by_name['GetRowStates']._loaded_options = None
   _globals['_PLANNERSERVICE'].methods_by_name['GetRowStates']._serialized_options = b'\220\002\001\262\336\"\002\010\001'
-  _globals['_REASON']._serialized_start=2921
-  _globals['_REASON']._serialized_end=3211
-  _globals['_ROWSTATE']._serialized_start=3214
-  _globals['_ROWSTATE']._serialized_end=3345
-  _globals['_REFRESHMODE']._serialized_start=3347
-  _globals['_REFRESHMODE']._serialized_end=3467
-  _globals['_REFRESHREASON']._serialized_start=3470
-  _globals['_REFRESHREASON']._serialized_end=3754
-  _globals['_SOURCECHANGEKIND']._serialized_start=3757
-  _globals['_SOURCECHANGEKIND']._serialized_end=3941
-  _globals['_BACKFILLSPEC']._serialized_start=109
-  _globals['_BACKFILLSPEC']._serialized_end=680
-  _globals['_INDEXCOVERAGE']._serialized_start=683
-  _globals['_INDEXCOVERAGE']._serialized_end=812
-  _globals['_KEPTROWS']._serialized_start=814
-  _globals['_KEPTROWS']._serialized_end=869
-  _globals['_REASONCOUNT']._serialized_start=871
-  _globals['_REASONCOUNT']._serialized_end=951
-  _globals['_ROWRANGE']._serialized_start=953
-  _globals['_ROWRANGE']._serialized_end=991
-  _globals['_EXPLAINPLANREQUEST']._serialized_start=993
-  _globals['_EXPLAINPLANREQUEST']._serialized_end=1097
-  _globals['_EXPLAINPLANRESPONSE']._serialized_start=1100
-  _globals['_EXPLAINPLANRESPONSE']._serialized_end=1548
-  _globals['_FRAGMENTDECISION']._serialized_start=1551
-  _globals['_FRAGMENTDECISION']._serialized_end=1734
-  _globals['_GETROWSTATESREQUEST']._serialized_start=1737
-  _globals['_GETROWSTATESREQUEST']._serialized_end=1883
-  _globals['_GETROWSTATESRESPONSE']._serialized_start=1886
-  _globals['_GETROWSTATESRESPONSE']._serialized_end=2114
-  _globals['_REFRESHSPEC']._serialized_start=2117
-  _globals['_REFRESHSPEC']._serialized_end=2474
-  _globals['_REFRESHSPEC_POLICY']._serialized_start=2326
-  _globals['_REFRESHSPEC_POLICY']._serialized_end=2416
-  _globals['_EXPLAINREFRESHREQUEST']._serialized_start=2476
-  _globals['_EXPLAINREFRESHREQUEST']._serialized_end=2536
-  _globals['_EXPLAINREFRESHRESPONSE']._serialized_start=2539
-  _globals['_EXPLAINREFRESHRESPONSE']._serialized_end=2836
-  _globals['_SOURCECHANGECOUNT']._serialized_start=2838
-  _globals['_SOURCECHANGECOUNT']._serialized_end=2918
-  _globals['_PLANNERSERVICE']._serialized_start=3944
-  _globals['_PLANNERSERVICE']._serialized_end=4233
+  _globals['_REASON']._serialized_start=3007
+  _globals['_REASON']._serialized_end=3297
+  _globals['_ROWSTATE']._serialized_start=3300
+  _globals['_ROWSTATE']._serialized_end=3431
+  _globals['_REFRESHMODE']._serialized_start=3433
+  _globals['_REFRESHMODE']._serialized_end=3553
+  _globals['_REFRESHREASON']._serialized_start=3556
+  _globals['_REFRESHREASON']._serialized_end=3840
+  _globals['_SOURCECHANGEKIND']._serialized_start=3843
+  _globals['_SOURCECHANGEKIND']._serialized_end=4027
+  _globals['_BACKFILLSPEC']._serialized_start=141
+  _globals['_BACKFILLSPEC']._serialized_end=712
+  _globals['_INDEXCOVERAGE']._serialized_start=715
+  _globals['_INDEXCOVERAGE']._serialized_end=844
+  _globals['_KEPTROWS']._serialized_start=846
+  _globals['_KEPTROWS']._serialized_end=901
+  _globals['_REASONCOUNT']._serialized_start=903
+  _globals['_REASONCOUNT']._serialized_end=983
+  _globals['_ROWRANGE']._serialized_start=985
+  _globals['_ROWRANGE']._serialized_end=1023
+  _globals['_EXPLAINPLANREQUEST']._serialized_start=1025
+  _globals['_EXPLAINPLANREQUEST']._serialized_end=1129
+  _globals['_EXPLAINPLANRESPONSE']._serialized_start=1132
+  _globals['_EXPLAINPLANRESPONSE']._serialized_end=1634
+  _globals['_FRAGMENTDECISION']._serialized_start=1637
+  _globals['_FRAGMENTDECISION']._serialized_end=1820
+  _globals['_GETROWSTATESREQUEST']._serialized_start=1823
+  _globals['_GETROWSTATESREQUEST']._serialized_end=1969
+  _globals['_GETROWSTATESRESPONSE']._serialized_start=1972
+  _globals['_GETROWSTATESRESPONSE']._serialized_end=2200
+  _globals['_REFRESHSPEC']._serialized_start=2203
+  _globals['_REFRESHSPEC']._serialized_end=2560
+  _globals['_REFRESHSPEC_POLICY']._serialized_start=2412
+  _globals['_REFRESHSPEC_POLICY']._serialized_end=2502
+  _globals['_EXPLAINREFRESHREQUEST']._serialized_start=2562
+  _globals['_EXPLAINREFRESHREQUEST']._serialized_end=2622
+  _globals['_EXPLAINREFRESHRESPONSE']._serialized_start=2625
+  _globals['_EXPLAINREFRESHRESPONSE']._serialized_end=2922
+  _globals['_SOURCECHANGECOUNT']._serialized_start=2924
+  _globals['_SOURCECHANGECOUNT']._serialized_end=3004
+  _globals['_PLANNERSERVICE']._serialized_start=4030
+  _globals['_PLANNERSERVICE']._serialized_end=4319
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -525,6 +526,7 @@ class ExplainPlanResponse(_message.Message):
     KEPT_FIELD_NUMBER: _builtins.int
     DECISIONS_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
+    EXPECTED_DURATION_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     read_version: _builtins.int
@@ -572,6 +574,12 @@ class ExplainPlanResponse(_message.Message):
     def decisions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentDecision]:
         """The first fragments with work."""
 
+    @_builtins.property
+    def expected_duration(self) -> _duration_pb2.Duration:
+        """About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+        none, or nothing is to be computed.
+        """
+
     def __init__(
         self,
         *,
@@ -591,10 +599,11 @@ class ExplainPlanResponse(_message.Message):
         kept: _abc.Iterable[Global___KeptRows] | None = ...,
         decisions: _abc.Iterable[Global___FragmentDecision] | None = ...,
         summary: _builtins.str = ...,
+        expected_duration: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "inputs_version", b"inputs_version", "udf", b"udf"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "expected_duration", b"expected_duration", "inputs_version", b"inputs_version", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "column", b"column", "decisions", b"decisions", "input_columns", b"input_columns", "inputs_version", b"inputs_version", "kept", b"kept", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "summary", b"summary", "udf", b"udf", "uri", b"uri", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "column", b"column", "decisions", b"decisions", "expected_duration", b"expected_duration", "input_columns", b"input_columns", "inputs_version", b"inputs_version", "kept", b"kept", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "summary", b"summary", "udf", b"udf", "uri", b"uri", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__inputs_version: _TypeAlias = _typing.Literal["inputs_version"]  # noqa: Y015
     _WhichOneofArgType__inputs_version: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version"]  # noqa: Y015

@@ -4,8 +4,8 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { FieldMask } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_field_mask } from "@bufbuild/protobuf/wkt";
+import type { Duration, FieldMask } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_field_mask } from "@bufbuild/protobuf/wkt";
 import { file_leman_v1_annotations } from "./annotations_pb.js";
 import type { JsonArrowSchema } from "./types_pb.js";
 import { file_leman_v1_types } from "./types_pb.js";
@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file leman/v1/catalog.proto.
  */
 export const file_leman_v1_catalog: GenFile = /*@__PURE__*/
-  fileDesc("ChZsZW1hbi92MS9jYXRhbG9nLnByb3RvEghsZW1hbi52MSIrCghUYWJsZVJlZhIQCghkYXRhYmFzZRgBIAEoCRINCgV0YWJsZRgCIAEoCSJjChJSZWdpc3RlclVkZlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSKwoKZGVmaW5pdGlvbhgCIAEoCzIXLmxlbWFuLnYxLlVkZkRlZmluaXRpb24SDgoGYnVuZGxlGAMgASgMIlMKE1JlZ2lzdGVyVWRmUmVzcG9uc2USDwoHY3JlYXRlZBgBIAEoCBIrCgpkZWZpbml0aW9uGAIgASgLMhcubGVtYW4udjEuVWRmRGVmaW5pdGlvbiJdChNVcGxvYWRCdW5kbGVSZXF1ZXN0Ei4KBmhlYWRlchgBIAEoCzIcLmxlbWFuLnYxLlVwbG9hZEJ1bmRsZUhlYWRlckgAEg4KBGRhdGEYAiABKAxIAEIGCgRwYXJ0IkoKElVwbG9hZEJ1bmRsZUhlYWRlchIQCghkYXRhYmFzZRgBIAEoCRIOCgZzaGEyNTYYAiABKAkSEgoKc2l6ZV9ieXRlcxgDIAEoAyInChRVcGxvYWRCdW5kbGVSZXNwb25zZRIPCgdjcmVhdGVkGAEgASgIIkAKDUdldFVkZlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSHQoDdWRmGAIgASgLMhAubGVtYW4udjEuVWRmUmVmIlMKDkdldFVkZlJlc3BvbnNlEisKCmRlZmluaXRpb24YASABKAsyFy5sZW1hbi52MS5VZGZEZWZpbml0aW9uEhQKDG5lZWRzX2J1bmRsZRgCIAEoCCJKCg9MaXN0VWRmc1JlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiWQoQTGlzdFVkZnNSZXNwb25zZRIsCgtkZWZpbml0aW9ucxgBIAMoCzIXLmxlbWFuLnYxLlVkZkRlZmluaXRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJInAKEUFkZENvbHVtbnNSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSJAoHY29sdW1ucxgCIAMoCzITLmxlbWFuLnYxLk5ld0NvbHVtbhISCgpyZXF1ZXN0X2lkGAMgASgJIqQBCglOZXdDb2x1bW4SDAoEbmFtZRgBIAEoCRIfCgN1ZGYYAiABKAsyEC5sZW1hbi52MS5VZGZSZWZIABIYCg5zcWxfZXhwcmVzc2lvbhgDIAEoCUgAEhUKDWlucHV0X2NvbHVtbnMYBCADKAkSKwoMZXJyb3JfcG9saWN5GAUgASgLMhUubGVtYW4udjEuRXJyb3JQb2xpY3lCCgoIZnVuY3Rpb24iTAoQQ29sdW1uQWx0ZXJhdGlvbhIjCgZjb2x1bW4YASABKAsyEy5sZW1hbi52MS5OZXdDb2x1bW4SEwoLa2VlcF92YWx1ZXMYAiABKAgiJQoSQWRkQ29sdW1uc1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAMieQoTQWx0ZXJDb2x1bW5zUmVxdWVzdBIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEisKB2NvbHVtbnMYAiADKAsyGi5sZW1hbi52MS5Db2x1bW5BbHRlcmF0aW9uEhIKCnJlcXVlc3RfaWQYAyABKAkiJwoUQWx0ZXJDb2x1bW5zUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoAyI5ChREZXNjcmliZVRhYmxlUmVxdWVzdBIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmIuwBChVEZXNjcmliZVRhYmxlUmVzcG9uc2USCwoDdXJpGAEgASgJEg8KB3ZlcnNpb24YAiABKAMSEQoJcm93X2NvdW50GAMgASgDEhYKDmZyYWdtZW50X2NvdW50GAQgASgFEg4KBnNjaGVtYRgFIAEoDBIyChBjb21wdXRlZF9jb2x1bW5zGAYgAygLMhgubGVtYW4udjEuQ29tcHV0ZWRDb2x1bW4SFgoOc3RhYmxlX3Jvd19pZHMYByABKAgSLgoLanNvbl9zY2hlbWEYCCABKAsyGS5sZW1hbi52MS5Kc29uQXJyb3dTY2hlbWEidAoOQ29tcHV0ZWRDb2x1bW4SDAoEbmFtZRgBIAEoCRIdCgN1ZGYYAiABKAsyEC5sZW1hbi52MS5VZGZSZWYSFQoNaW5wdXRfY29sdW1ucxgDIAMoCRIeCgRrZXB0GAQgAygLMhAubGVtYW4udjEuVWRmUmVmIkwKEUxpc3RUYWJsZXNSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJIj0KEkxpc3RUYWJsZXNSZXNwb25zZRIOCgZ0YWJsZXMYASADKAkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIuoBCglWaWV3UXVlcnkSIgoGc291cmNlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSJQoHY29sdW1ucxgCIAMoCzIULmxlbWFuLnYxLlZpZXdDb2x1bW4SKQoJZnVuY3Rpb25zGAMgAygLMhYubGVtYW4udjEuVmlld0Z1bmN0aW9uEg0KBXdoZXJlGAQgASgJEhkKDHNodWZmbGVfc2VlZBgFIAEoA0gAiAEBEhIKBWxpbWl0GAYgASgDSAGIAQESDgoGb2Zmc2V0GAcgASgDQg8KDV9zaHVmZmxlX3NlZWRCCAoGX2xpbWl0Ii4KClZpZXdDb2x1bW4SDAoEbmFtZRgBIAEoCRISCgpleHByZXNzaW9uGAIgASgJIlIKDFZpZXdGdW5jdGlvbhIMCgRuYW1lGAEgASgJEh0KA3VkZhgCIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhIVCg1pbnB1dF9jb2x1bW5zGAMgAygJIrcBCh1DcmVhdGVNYXRlcmlhbGl6ZWRWaWV3UmVxdWVzdBIgCgR2aWV3GAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSIgoFcXVlcnkYAiABKAsyEy5sZW1hbi52MS5WaWV3UXVlcnkSIgoVbWF4X3Jvd3NfcGVyX2ZyYWdtZW50GAMgASgDSACIAQESEgoKcmVxdWVzdF9pZBgEIAEoCUIYChZfbWF4X3Jvd3NfcGVyX2ZyYWdtZW50IlwKHkNyZWF0ZU1hdGVyaWFsaXplZFZpZXdSZXNwb25zZRIoCgR2aWV3GAEgASgLMhoubGVtYW4udjEuTWF0ZXJpYWxpemVkVmlldxIQCgh3YXJuaW5ncxgCIAMoCSI+ChpHZXRNYXRlcmlhbGl6ZWRWaWV3UmVxdWVzdBIgCgR2aWV3GAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYiRwobR2V0TWF0ZXJpYWxpemVkVmlld1Jlc3BvbnNlEigKBHZpZXcYASABKAsyGi5sZW1hbi52MS5NYXRlcmlhbGl6ZWRWaWV3IlcKHExpc3RNYXRlcmlhbGl6ZWRWaWV3c1JlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkifAodTGlzdE1hdGVyaWFsaXplZFZpZXdzUmVzcG9uc2USMAoFdmlld3MYASADKAsyIS5sZW1hbi52MS5NYXRlcmlhbGl6ZWRWaWV3U3VtbWFyeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSEAoId2FybmluZ3MYAyADKAki/gEKF01hdGVyaWFsaXplZFZpZXdTdW1tYXJ5EgwKBG5hbWUYASABKAkSCwoDdXJpGAIgASgJEg8KB3ZlcnNpb24YAyABKAMSIgoGc291cmNlGAQgASgLMhIubGVtYW4udjEuVGFibGVSZWYSFgoOc291cmNlX3ZlcnNpb24YBSABKAMSLQoNcm93X3JlZmVyZW5jZRgGIAEoDjIWLmxlbWFuLnYxLlJvd1JlZmVyZW5jZRIRCglyb3dfY291bnQYByABKAMSFQoIcm93c19zZXQYCCABKANIAIgBARIVCg1zdGFsZV9jb2x1bW5zGAkgAygJQgsKCV9yb3dzX3NldCKwAQocQWx0ZXJNYXRlcmlhbGl6ZWRWaWV3UmVxdWVzdBIgCgR2aWV3GAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSKQoJZnVuY3Rpb25zGAIgAygLMhYubGVtYW4udjEuVmlld0Z1bmN0aW9uEi8KC3VwZGF0ZV9tYXNrGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFzaxISCgpyZXF1ZXN0X2lkGAQgASgJIkkKHUFsdGVyTWF0ZXJpYWxpemVkVmlld1Jlc3BvbnNlEigKBHZpZXcYASABKAsyGi5sZW1hbi52MS5NYXRlcmlhbGl6ZWRWaWV3IrkCChBNYXRlcmlhbGl6ZWRWaWV3EgsKA3VyaRgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB3ZlcnNpb24YAyABKAMSIgoFcXVlcnkYBCABKAsyEy5sZW1hbi52MS5WaWV3UXVlcnkSEgoKc291cmNlX3VyaRgFIAEoCRIWCg5zb3VyY2VfdmVyc2lvbhgGIAEoAxItCg1yb3dfcmVmZXJlbmNlGAcgASgOMhYubGVtYW4udjEuUm93UmVmZXJlbmNlEhEKCXJvd19jb3VudBgIIAEoAxIQCghyb3dzX3NldBgJIAEoAxIOCgZzY2hlbWEYCiABKAwSLgoLanNvbl9zY2hlbWEYCyABKAsyGS5sZW1hbi52MS5Kc29uQXJyb3dTY2hlbWESFQoNc3RhbGVfY29sdW1ucxgMIAMoCSppCgxSb3dSZWZlcmVuY2USHQoZUk9XX1JFRkVSRU5DRV9VTlNQRUNJRklFRBAAEhkKFVJPV19SRUZFUkVOQ0VfQUREUkVTUxABEh8KG1JPV19SRUZFUkVOQ0VfU1RBQkxFX1JPV19JRBACMpkJCg5DYXRhbG9nU2VydmljZRJvCgtSZWdpc3RlclVkZhIcLmxlbWFuLnYxLlJlZ2lzdGVyVWRmUmVxdWVzdBodLmxlbWFuLnYxLlJlZ2lzdGVyVWRmUmVzcG9uc2UiI5ACArLeIhwIAxoYZGVmaW5pdGlvbi5weXRob25fYnVuZGxlElwKDFVwbG9hZEJ1bmRsZRIdLmxlbWFuLnYxLlVwbG9hZEJ1bmRsZVJlcXVlc3QaHi5sZW1hbi52MS5VcGxvYWRCdW5kbGVSZXNwb25zZSILkAICst4iBAgDEAEoARJGCgZHZXRVZGYSFy5sZW1hbi52MS5HZXRVZGZSZXF1ZXN0GhgubGVtYW4udjEuR2V0VWRmUmVzcG9uc2UiCZACAbLeIgIIARJMCghMaXN0VWRmcxIZLmxlbWFuLnYxLkxpc3RVZGZzUmVxdWVzdBoaLmxlbWFuLnYxLkxpc3RVZGZzUmVzcG9uc2UiCZACAbLeIgIIARJPCgpBZGRDb2x1bW5zEhsubGVtYW4udjEuQWRkQ29sdW1uc1JlcXVlc3QaHC5sZW1hbi52MS5BZGRDb2x1bW5zUmVzcG9uc2UiBrLeIgIIAxJVCgxBbHRlckNvbHVtbnMSHS5sZW1hbi52MS5BbHRlckNvbHVtbnNSZXF1ZXN0Gh4ubGVtYW4udjEuQWx0ZXJDb2x1bW5zUmVzcG9uc2UiBrLeIgIIAxJbCg1EZXNjcmliZVRhYmxlEh4ubGVtYW4udjEuRGVzY3JpYmVUYWJsZVJlcXVlc3QaHy5sZW1hbi52MS5EZXNjcmliZVRhYmxlUmVzcG9uc2UiCZACAbLeIgIIARJSCgpMaXN0VGFibGVzEhsubGVtYW4udjEuTGlzdFRhYmxlc1JlcXVlc3QaHC5sZW1hbi52MS5MaXN0VGFibGVzUmVzcG9uc2UiCZACAbLeIgIIARJzChZDcmVhdGVNYXRlcmlhbGl6ZWRWaWV3EicubGVtYW4udjEuQ3JlYXRlTWF0ZXJpYWxpemVkVmlld1JlcXVlc3QaKC5sZW1hbi52MS5DcmVhdGVNYXRlcmlhbGl6ZWRWaWV3UmVzcG9uc2UiBrLeIgIIAxJtChNHZXRNYXRlcmlhbGl6ZWRWaWV3EiQubGVtYW4udjEuR2V0TWF0ZXJpYWxpemVkVmlld1JlcXVlc3QaJS5sZW1hbi52MS5HZXRNYXRlcmlhbGl6ZWRWaWV3UmVzcG9uc2UiCZACAbLeIgIIARJzChVMaXN0TWF0ZXJpYWxpemVkVmlld3MSJi5sZW1hbi52MS5MaXN0TWF0ZXJpYWxpemVkVmlld3NSZXF1ZXN0GicubGVtYW4udjEuTGlzdE1hdGVyaWFsaXplZFZpZXdzUmVzcG9uc2UiCZACAbLeIgIIARJwChVBbHRlck1hdGVyaWFsaXplZFZpZXcSJi5sZW1hbi52MS5BbHRlck1hdGVyaWFsaXplZFZpZXdSZXF1ZXN0GicubGVtYW4udjEuQWx0ZXJNYXRlcmlhbGl6ZWRWaWV3UmVzcG9uc2UiBrLeIgIIA0JlCgxkZXYubGVtYW4udjFCDENhdGFsb2dQcm90b1ABWh1sZW1hbi5kZXYvZ28vbGVtYW4vdjE7bGVtYW52MaICA0xNTqoCCExlbWFuLlYxygIITGVtYW5cVjHqAglMZW1hbjo6VjFiBnByb3RvMw", [file_google_protobuf_field_mask, file_leman_v1_annotations, file_leman_v1_types, file_leman_v1_udf]);
+  fileDesc("ChZsZW1hbi92MS9jYXRhbG9nLnByb3RvEghsZW1hbi52MSIrCghUYWJsZVJlZhIQCghkYXRhYmFzZRgBIAEoCRINCgV0YWJsZRgCIAEoCSJjChJSZWdpc3RlclVkZlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSKwoKZGVmaW5pdGlvbhgCIAEoCzIXLmxlbWFuLnYxLlVkZkRlZmluaXRpb24SDgoGYnVuZGxlGAMgASgMIlMKE1JlZ2lzdGVyVWRmUmVzcG9uc2USDwoHY3JlYXRlZBgBIAEoCBIrCgpkZWZpbml0aW9uGAIgASgLMhcubGVtYW4udjEuVWRmRGVmaW5pdGlvbiJdChNVcGxvYWRCdW5kbGVSZXF1ZXN0Ei4KBmhlYWRlchgBIAEoCzIcLmxlbWFuLnYxLlVwbG9hZEJ1bmRsZUhlYWRlckgAEg4KBGRhdGEYAiABKAxIAEIGCgRwYXJ0IkoKElVwbG9hZEJ1bmRsZUhlYWRlchIQCghkYXRhYmFzZRgBIAEoCRIOCgZzaGEyNTYYAiABKAkSEgoKc2l6ZV9ieXRlcxgDIAEoAyInChRVcGxvYWRCdW5kbGVSZXNwb25zZRIPCgdjcmVhdGVkGAEgASgIIkAKDUdldFVkZlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSHQoDdWRmGAIgASgLMhAubGVtYW4udjEuVWRmUmVmIlMKDkdldFVkZlJlc3BvbnNlEisKCmRlZmluaXRpb24YASABKAsyFy5sZW1hbi52MS5VZGZEZWZpbml0aW9uEhQKDG5lZWRzX2J1bmRsZRgCIAEoCCJKCg9MaXN0VWRmc1JlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkiWQoQTGlzdFVkZnNSZXNwb25zZRIsCgtkZWZpbml0aW9ucxgBIAMoCzIXLmxlbWFuLnYxLlVkZkRlZmluaXRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIpcBChFBZGRDb2x1bW5zUmVxdWVzdBIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEiQKB2NvbHVtbnMYAiADKAsyEy5sZW1hbi52MS5OZXdDb2x1bW4SEgoKcmVxdWVzdF9pZBgDIAEoCRIlCglvbl9jaGFuZ2UYBCABKA4yEi5sZW1hbi52MS5PbkNoYW5nZSKkAQoJTmV3Q29sdW1uEgwKBG5hbWUYASABKAkSHwoDdWRmGAIgASgLMhAubGVtYW4udjEuVWRmUmVmSAASGAoOc3FsX2V4cHJlc3Npb24YAyABKAlIABIVCg1pbnB1dF9jb2x1bW5zGAQgAygJEisKDGVycm9yX3BvbGljeRgFIAEoCzIVLmxlbWFuLnYxLkVycm9yUG9saWN5QgoKCGZ1bmN0aW9uIkwKEENvbHVtbkFsdGVyYXRpb24SIwoGY29sdW1uGAEgASgLMhMubGVtYW4udjEuTmV3Q29sdW1uEhMKC2tlZXBfdmFsdWVzGAIgASgIIk8KEkFkZENvbHVtbnNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDEigKB2NvbHVtbnMYAiADKAsyFy5sZW1hbi52MS5Db2x1bW5PdXRjb21lIo8DCg1Db2x1bW5PdXRjb21lEg4KBmNvbHVtbhgBIAEoCRIwCgdvdXRjb21lGAIgASgOMh8ubGVtYW4udjEuQ29sdW1uT3V0Y29tZS5PdXRjb21lEh0KA3VkZhgDIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhIkCgp1ZGZfYmVmb3JlGAQgASgLMhAubGVtYW4udjEuVWRmUmVmEgwKBGRpZmYYBSABKAkSEgoKcm93c19zdGFsZRgGIAEoAxIZChFyb3dzX25vdF9jb21wdXRlZBgHIAEoAxI0ChFleHBlY3RlZF9kdXJhdGlvbhgIIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIPCgdzdW1tYXJ5GAkgASgJInMKB091dGNvbWUSFwoTT1VUQ09NRV9VTlNQRUNJRklFRBAAEhEKDU9VVENPTUVfQURERUQQARIVChFPVVRDT01FX1VOQ0hBTkdFRBACEhMKD09VVENPTUVfVVBEQVRFRBADEhAKDE9VVENPTUVfS0VQVBAEInkKE0FsdGVyQ29sdW1uc1JlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIrCgdjb2x1bW5zGAIgAygLMhoubGVtYW4udjEuQ29sdW1uQWx0ZXJhdGlvbhISCgpyZXF1ZXN0X2lkGAMgASgJIicKFEFsdGVyQ29sdW1uc1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAMiOQoURGVzY3JpYmVUYWJsZVJlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZiLsAQoVRGVzY3JpYmVUYWJsZVJlc3BvbnNlEgsKA3VyaRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgDEhEKCXJvd19jb3VudBgDIAEoAxIWCg5mcmFnbWVudF9jb3VudBgEIAEoBRIOCgZzY2hlbWEYBSABKAwSMgoQY29tcHV0ZWRfY29sdW1ucxgGIAMoCzIYLmxlbWFuLnYxLkNvbXB1dGVkQ29sdW1uEhYKDnN0YWJsZV9yb3dfaWRzGAcgASgIEi4KC2pzb25fc2NoZW1hGAggASgLMhkubGVtYW4udjEuSnNvbkFycm93U2NoZW1hInQKDkNvbXB1dGVkQ29sdW1uEgwKBG5hbWUYASABKAkSHQoDdWRmGAIgASgLMhAubGVtYW4udjEuVWRmUmVmEhUKDWlucHV0X2NvbHVtbnMYAyADKAkSHgoEa2VwdBgEIAMoCzIQLmxlbWFuLnYxLlVkZlJlZiJMChFMaXN0VGFibGVzUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSI9ChJMaXN0VGFibGVzUmVzcG9uc2USDgoGdGFibGVzGAEgAygJEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLqAQoJVmlld1F1ZXJ5EiIKBnNvdXJjZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEiUKB2NvbHVtbnMYAiADKAsyFC5sZW1hbi52MS5WaWV3Q29sdW1uEikKCWZ1bmN0aW9ucxgDIAMoCzIWLmxlbWFuLnYxLlZpZXdGdW5jdGlvbhINCgV3aGVyZRgEIAEoCRIZCgxzaHVmZmxlX3NlZWQYBSABKANIAIgBARISCgVsaW1pdBgGIAEoA0gBiAEBEg4KBm9mZnNldBgHIAEoA0IPCg1fc2h1ZmZsZV9zZWVkQggKBl9saW1pdCIuCgpWaWV3Q29sdW1uEgwKBG5hbWUYASABKAkSEgoKZXhwcmVzc2lvbhgCIAEoCSJSCgxWaWV3RnVuY3Rpb24SDAoEbmFtZRgBIAEoCRIdCgN1ZGYYAiABKAsyEC5sZW1hbi52MS5VZGZSZWYSFQoNaW5wdXRfY29sdW1ucxgDIAMoCSK3AQodQ3JlYXRlTWF0ZXJpYWxpemVkVmlld1JlcXVlc3QSIAoEdmlldxgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEiIKBXF1ZXJ5GAIgASgLMhMubGVtYW4udjEuVmlld1F1ZXJ5EiIKFW1heF9yb3dzX3Blcl9mcmFnbWVudBgDIAEoA0gAiAEBEhIKCnJlcXVlc3RfaWQYBCABKAlCGAoWX21heF9yb3dzX3Blcl9mcmFnbWVudCJcCh5DcmVhdGVNYXRlcmlhbGl6ZWRWaWV3UmVzcG9uc2USKAoEdmlldxgBIAEoCzIaLmxlbWFuLnYxLk1hdGVyaWFsaXplZFZpZXcSEAoId2FybmluZ3MYAiADKAkiPgoaR2V0TWF0ZXJpYWxpemVkVmlld1JlcXVlc3QSIAoEdmlldxgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmIkcKG0dldE1hdGVyaWFsaXplZFZpZXdSZXNwb25zZRIoCgR2aWV3GAEgASgLMhoubGVtYW4udjEuTWF0ZXJpYWxpemVkVmlldyJXChxMaXN0TWF0ZXJpYWxpemVkVmlld3NSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJInwKHUxpc3RNYXRlcmlhbGl6ZWRWaWV3c1Jlc3BvbnNlEjAKBXZpZXdzGAEgAygLMiEubGVtYW4udjEuTWF0ZXJpYWxpemVkVmlld1N1bW1hcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhAKCHdhcm5pbmdzGAMgAygJIv4BChdNYXRlcmlhbGl6ZWRWaWV3U3VtbWFyeRIMCgRuYW1lGAEgASgJEgsKA3VyaRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgDEiIKBnNvdXJjZRgEIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEhYKDnNvdXJjZV92ZXJzaW9uGAUgASgDEi0KDXJvd19yZWZlcmVuY2UYBiABKA4yFi5sZW1hbi52MS5Sb3dSZWZlcmVuY2USEQoJcm93X2NvdW50GAcgASgDEhUKCHJvd3Nfc2V0GAggASgDSACIAQESFQoNc3RhbGVfY29sdW1ucxgJIAMoCUILCglfcm93c19zZXQisAEKHEFsdGVyTWF0ZXJpYWxpemVkVmlld1JlcXVlc3QSIAoEdmlldxgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEikKCWZ1bmN0aW9ucxgCIAMoCzIWLmxlbWFuLnYxLlZpZXdGdW5jdGlvbhIvCgt1cGRhdGVfbWFzaxgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2sSEgoKcmVxdWVzdF9pZBgEIAEoCSJJCh1BbHRlck1hdGVyaWFsaXplZFZpZXdSZXNwb25zZRIoCgR2aWV3GAEgASgLMhoubGVtYW4udjEuTWF0ZXJpYWxpemVkVmlldyK5AgoQTWF0ZXJpYWxpemVkVmlldxILCgN1cmkYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgDEiIKBXF1ZXJ5GAQgASgLMhMubGVtYW4udjEuVmlld1F1ZXJ5EhIKCnNvdXJjZV91cmkYBSABKAkSFgoOc291cmNlX3ZlcnNpb24YBiABKAMSLQoNcm93X3JlZmVyZW5jZRgHIAEoDjIWLmxlbWFuLnYxLlJvd1JlZmVyZW5jZRIRCglyb3dfY291bnQYCCABKAMSEAoIcm93c19zZXQYCSABKAMSDgoGc2NoZW1hGAogASgMEi4KC2pzb25fc2NoZW1hGAsgASgLMhkubGVtYW4udjEuSnNvbkFycm93U2NoZW1hEhUKDXN0YWxlX2NvbHVtbnMYDCADKAkqZAoIT25DaGFuZ2USGQoVT05fQ0hBTkdFX1VOU1BFQ0lGSUVEEAASEwoPT05fQ0hBTkdFX0VSUk9SEAESFAoQT05fQ0hBTkdFX1VQREFURRACEhIKDk9OX0NIQU5HRV9LRUVQEAMqaQoMUm93UmVmZXJlbmNlEh0KGVJPV19SRUZFUkVOQ0VfVU5TUEVDSUZJRUQQABIZChVST1dfUkVGRVJFTkNFX0FERFJFU1MQARIfChtST1dfUkVGRVJFTkNFX1NUQUJMRV9ST1dfSUQQAjKZCQoOQ2F0YWxvZ1NlcnZpY2USbwoLUmVnaXN0ZXJVZGYSHC5sZW1hbi52MS5SZWdpc3RlclVkZlJlcXVlc3QaHS5sZW1hbi52MS5SZWdpc3RlclVkZlJlc3BvbnNlIiOQAgKy3iIcCAMaGGRlZmluaXRpb24ucHl0aG9uX2J1bmRsZRJcCgxVcGxvYWRCdW5kbGUSHS5sZW1hbi52MS5VcGxvYWRCdW5kbGVSZXF1ZXN0Gh4ubGVtYW4udjEuVXBsb2FkQnVuZGxlUmVzcG9uc2UiC5ACArLeIgQIAxABKAESRgoGR2V0VWRmEhcubGVtYW4udjEuR2V0VWRmUmVxdWVzdBoYLmxlbWFuLnYxLkdldFVkZlJlc3BvbnNlIgmQAgGy3iICCAESTAoITGlzdFVkZnMSGS5sZW1hbi52MS5MaXN0VWRmc1JlcXVlc3QaGi5sZW1hbi52MS5MaXN0VWRmc1Jlc3BvbnNlIgmQAgGy3iICCAESTwoKQWRkQ29sdW1ucxIbLmxlbWFuLnYxLkFkZENvbHVtbnNSZXF1ZXN0GhwubGVtYW4udjEuQWRkQ29sdW1uc1Jlc3BvbnNlIgay3iICCAMSVQoMQWx0ZXJDb2x1bW5zEh0ubGVtYW4udjEuQWx0ZXJDb2x1bW5zUmVxdWVzdBoeLmxlbWFuLnYxLkFsdGVyQ29sdW1uc1Jlc3BvbnNlIgay3iICCAMSWwoNRGVzY3JpYmVUYWJsZRIeLmxlbWFuLnYxLkRlc2NyaWJlVGFibGVSZXF1ZXN0Gh8ubGVtYW4udjEuRGVzY3JpYmVUYWJsZVJlc3BvbnNlIgmQAgGy3iICCAESUgoKTGlzdFRhYmxlcxIbLmxlbWFuLnYxLkxpc3RUYWJsZXNSZXF1ZXN0GhwubGVtYW4udjEuTGlzdFRhYmxlc1Jlc3BvbnNlIgmQAgGy3iICCAEScwoWQ3JlYXRlTWF0ZXJpYWxpemVkVmlldxInLmxlbWFuLnYxLkNyZWF0ZU1hdGVyaWFsaXplZFZpZXdSZXF1ZXN0GigubGVtYW4udjEuQ3JlYXRlTWF0ZXJpYWxpemVkVmlld1Jlc3BvbnNlIgay3iICCAMSbQoTR2V0TWF0ZXJpYWxpemVkVmlldxIkLmxlbWFuLnYxLkdldE1hdGVyaWFsaXplZFZpZXdSZXF1ZXN0GiUubGVtYW4udjEuR2V0TWF0ZXJpYWxpemVkVmlld1Jlc3BvbnNlIgmQAgGy3iICCAEScwoVTGlzdE1hdGVyaWFsaXplZFZpZXdzEiYubGVtYW4udjEuTGlzdE1hdGVyaWFsaXplZFZpZXdzUmVxdWVzdBonLmxlbWFuLnYxLkxpc3RNYXRlcmlhbGl6ZWRWaWV3c1Jlc3BvbnNlIgmQAgGy3iICCAEScAoVQWx0ZXJNYXRlcmlhbGl6ZWRWaWV3EiYubGVtYW4udjEuQWx0ZXJNYXRlcmlhbGl6ZWRWaWV3UmVxdWVzdBonLmxlbWFuLnYxLkFsdGVyTWF0ZXJpYWxpemVkVmlld1Jlc3BvbnNlIgay3iICCANCZQoMZGV2LmxlbWFuLnYxQgxDYXRhbG9nUHJvdG9QAVodbGVtYW4uZGV2L2dvL2xlbWFuL3YxO2xlbWFudjGiAgNMTU6qAghMZW1hbi5WMcoCCExlbWFuXFYx6gIJTGVtYW46OlYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_leman_v1_annotations, file_leman_v1_types, file_leman_v1_udf]);
 
 /**
  * Names a table. A database is a folder (or object-store prefix) of `<name>.lance` tables.
@@ -351,6 +351,13 @@ export type AddColumnsRequest = Message<"leman.v1.AddColumnsRequest"> & {
    * @generated from field: string request_id = 3;
    */
   requestId: string;
+
+  /**
+   * What becomes of computed columns that the table has already.
+   *
+   * @generated from field: leman.v1.OnChange on_change = 4;
+   */
+  onChange: OnChange;
 };
 
 /**
@@ -463,6 +470,13 @@ export type AddColumnsResponse = Message<"leman.v1.AddColumnsResponse"> & {
    * @generated from field: int64 version = 1;
    */
   version: bigint;
+
+  /**
+   * What became of each column, in the order of the request.
+   *
+   * @generated from field: repeated leman.v1.ColumnOutcome columns = 2;
+   */
+  columns: ColumnOutcome[];
 };
 
 /**
@@ -471,6 +485,133 @@ export type AddColumnsResponse = Message<"leman.v1.AddColumnsResponse"> & {
  */
 export const AddColumnsResponseSchema: GenMessage<AddColumnsResponse> = /*@__PURE__*/
   messageDesc(file_leman_v1_catalog, 13);
+
+/**
+ * What AddColumns did about a column.
+ *
+ * @generated from message leman.v1.ColumnOutcome
+ */
+export type ColumnOutcome = Message<"leman.v1.ColumnOutcome"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string column = 1;
+   */
+  column: string;
+
+  /**
+   * What was done.
+   *
+   * @generated from field: leman.v1.ColumnOutcome.Outcome outcome = 2;
+   */
+  outcome: ColumnOutcome_Outcome;
+
+  /**
+   * The function that computes it now.
+   *
+   * @generated from field: leman.v1.UdfRef udf = 3;
+   */
+  udf?: UdfRef | undefined;
+
+  /**
+   * The function that computed it before; unset: it is new or unchanged. So too where the call was sent again: then this
+   * and all that follows were in the first answer.
+   *
+   * @generated from field: leman.v1.UdfRef udf_before = 4;
+   */
+  udfBefore?: UdfRef | undefined;
+
+  /**
+   * A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
+   * are the same text, or one of them has none.
+   *
+   * @generated from field: string diff = 5;
+   */
+  diff: string;
+
+  /**
+   * Rows with values that the next backfill computes anew.
+   *
+   * @generated from field: int64 rows_stale = 6;
+   */
+  rowsStale: bigint;
+
+  /**
+   * Further rows that it computes, as they have no value yet.
+   *
+   * @generated from field: int64 rows_not_computed = 7;
+   */
+  rowsNotComputed: bigint;
+
+  /**
+   * About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
+   *
+   * @generated from field: google.protobuf.Duration expected_duration = 8;
+   */
+  expectedDuration?: Duration | undefined;
+
+  /**
+   * All of this in a sentence, for a person.
+   *
+   * @generated from field: string summary = 9;
+   */
+  summary: string;
+};
+
+/**
+ * Describes the message leman.v1.ColumnOutcome.
+ * Use `create(ColumnOutcomeSchema)` to create a new message.
+ */
+export const ColumnOutcomeSchema: GenMessage<ColumnOutcome> = /*@__PURE__*/
+  messageDesc(file_leman_v1_catalog, 14);
+
+/**
+ * What was done.
+ *
+ * @generated from enum leman.v1.ColumnOutcome.Outcome
+ */
+export enum ColumnOutcome_Outcome {
+  /**
+   * Not a valid value.
+   *
+   * @generated from enum value: OUTCOME_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It is new.
+   *
+   * @generated from enum value: OUTCOME_ADDED = 1;
+   */
+  ADDED = 1,
+
+  /**
+   * It was there with the same definition.
+   *
+   * @generated from enum value: OUTCOME_UNCHANGED = 2;
+   */
+  UNCHANGED = 2,
+
+  /**
+   * It got the definition of the request, and its values are stale.
+   *
+   * @generated from enum value: OUTCOME_UPDATED = 3;
+   */
+  UPDATED = 3,
+
+  /**
+   * It got the definition of the request, and its values count as current.
+   *
+   * @generated from enum value: OUTCOME_KEPT = 4;
+   */
+  KEPT = 4,
+}
+
+/**
+ * Describes the enum leman.v1.ColumnOutcome.Outcome.
+ */
+export const ColumnOutcome_OutcomeSchema: GenEnum<ColumnOutcome_Outcome> = /*@__PURE__*/
+  enumDesc(file_leman_v1_catalog, 14, 0);
 
 /**
  * See CatalogService.AlterColumns.
@@ -506,7 +647,7 @@ export type AlterColumnsRequest = Message<"leman.v1.AlterColumnsRequest"> & {
  * Use `create(AlterColumnsRequestSchema)` to create a new message.
  */
 export const AlterColumnsRequestSchema: GenMessage<AlterColumnsRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 14);
+  messageDesc(file_leman_v1_catalog, 15);
 
 /**
  * See CatalogService.AlterColumns.
@@ -527,7 +668,7 @@ export type AlterColumnsResponse = Message<"leman.v1.AlterColumnsResponse"> & {
  * Use `create(AlterColumnsResponseSchema)` to create a new message.
  */
 export const AlterColumnsResponseSchema: GenMessage<AlterColumnsResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 15);
+  messageDesc(file_leman_v1_catalog, 16);
 
 /**
  * See CatalogService.DescribeTable.
@@ -548,7 +689,7 @@ export type DescribeTableRequest = Message<"leman.v1.DescribeTableRequest"> & {
  * Use `create(DescribeTableRequestSchema)` to create a new message.
  */
 export const DescribeTableRequestSchema: GenMessage<DescribeTableRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 16);
+  messageDesc(file_leman_v1_catalog, 17);
 
 /**
  * See CatalogService.DescribeTable.
@@ -618,7 +759,7 @@ export type DescribeTableResponse = Message<"leman.v1.DescribeTableResponse"> & 
  * Use `create(DescribeTableResponseSchema)` to create a new message.
  */
 export const DescribeTableResponseSchema: GenMessage<DescribeTableResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 17);
+  messageDesc(file_leman_v1_catalog, 18);
 
 /**
  * A column and the function that computes it.
@@ -660,7 +801,7 @@ export type ComputedColumn = Message<"leman.v1.ComputedColumn"> & {
  * Use `create(ComputedColumnSchema)` to create a new message.
  */
 export const ComputedColumnSchema: GenMessage<ComputedColumn> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 18);
+  messageDesc(file_leman_v1_catalog, 19);
 
 /**
  * See CatalogService.ListTables.
@@ -695,7 +836,7 @@ export type ListTablesRequest = Message<"leman.v1.ListTablesRequest"> & {
  * Use `create(ListTablesRequestSchema)` to create a new message.
  */
 export const ListTablesRequestSchema: GenMessage<ListTablesRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 19);
+  messageDesc(file_leman_v1_catalog, 20);
 
 /**
  * See CatalogService.ListTables.
@@ -723,7 +864,7 @@ export type ListTablesResponse = Message<"leman.v1.ListTablesResponse"> & {
  * Use `create(ListTablesResponseSchema)` to create a new message.
  */
 export const ListTablesResponseSchema: GenMessage<ListTablesResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 20);
+  messageDesc(file_leman_v1_catalog, 21);
 
 /**
  * What a view holds: one row for each row of the source that the filter matches.
@@ -786,7 +927,7 @@ export type ViewQuery = Message<"leman.v1.ViewQuery"> & {
  * Use `create(ViewQuerySchema)` to create a new message.
  */
 export const ViewQuerySchema: GenMessage<ViewQuery> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 21);
+  messageDesc(file_leman_v1_catalog, 22);
 
 /**
  * A column made by the source alone.
@@ -815,7 +956,7 @@ export type ViewColumn = Message<"leman.v1.ViewColumn"> & {
  * Use `create(ViewColumnSchema)` to create a new message.
  */
 export const ViewColumnSchema: GenMessage<ViewColumn> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 22);
+  messageDesc(file_leman_v1_catalog, 23);
 
 /**
  * A column computed by a function.
@@ -851,7 +992,7 @@ export type ViewFunction = Message<"leman.v1.ViewFunction"> & {
  * Use `create(ViewFunctionSchema)` to create a new message.
  */
 export const ViewFunctionSchema: GenMessage<ViewFunction> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 23);
+  messageDesc(file_leman_v1_catalog, 24);
 
 /**
  * See CatalogService.CreateMaterializedView.
@@ -894,7 +1035,7 @@ export type CreateMaterializedViewRequest = Message<"leman.v1.CreateMaterialized
  * Use `create(CreateMaterializedViewRequestSchema)` to create a new message.
  */
 export const CreateMaterializedViewRequestSchema: GenMessage<CreateMaterializedViewRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 24);
+  messageDesc(file_leman_v1_catalog, 25);
 
 /**
  * See CatalogService.CreateMaterializedView.
@@ -922,7 +1063,7 @@ export type CreateMaterializedViewResponse = Message<"leman.v1.CreateMaterialize
  * Use `create(CreateMaterializedViewResponseSchema)` to create a new message.
  */
 export const CreateMaterializedViewResponseSchema: GenMessage<CreateMaterializedViewResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 25);
+  messageDesc(file_leman_v1_catalog, 26);
 
 /**
  * See CatalogService.GetMaterializedView.
@@ -943,7 +1084,7 @@ export type GetMaterializedViewRequest = Message<"leman.v1.GetMaterializedViewRe
  * Use `create(GetMaterializedViewRequestSchema)` to create a new message.
  */
 export const GetMaterializedViewRequestSchema: GenMessage<GetMaterializedViewRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 26);
+  messageDesc(file_leman_v1_catalog, 27);
 
 /**
  * See CatalogService.GetMaterializedView.
@@ -964,7 +1105,7 @@ export type GetMaterializedViewResponse = Message<"leman.v1.GetMaterializedViewR
  * Use `create(GetMaterializedViewResponseSchema)` to create a new message.
  */
 export const GetMaterializedViewResponseSchema: GenMessage<GetMaterializedViewResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 27);
+  messageDesc(file_leman_v1_catalog, 28);
 
 /**
  * See CatalogService.ListMaterializedViews.
@@ -999,7 +1140,7 @@ export type ListMaterializedViewsRequest = Message<"leman.v1.ListMaterializedVie
  * Use `create(ListMaterializedViewsRequestSchema)` to create a new message.
  */
 export const ListMaterializedViewsRequestSchema: GenMessage<ListMaterializedViewsRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 28);
+  messageDesc(file_leman_v1_catalog, 29);
 
 /**
  * See CatalogService.ListMaterializedViews.
@@ -1034,7 +1175,7 @@ export type ListMaterializedViewsResponse = Message<"leman.v1.ListMaterializedVi
  * Use `create(ListMaterializedViewsResponseSchema)` to create a new message.
  */
 export const ListMaterializedViewsResponseSchema: GenMessage<ListMaterializedViewsResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 29);
+  messageDesc(file_leman_v1_catalog, 30);
 
 /**
  * A view as a listing tells of it. GetMaterializedView has all of its query, and its columns.
@@ -1112,7 +1253,7 @@ export type MaterializedViewSummary = Message<"leman.v1.MaterializedViewSummary"
  * Use `create(MaterializedViewSummarySchema)` to create a new message.
  */
 export const MaterializedViewSummarySchema: GenMessage<MaterializedViewSummary> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 30);
+  messageDesc(file_leman_v1_catalog, 31);
 
 /**
  * See CatalogService.AlterMaterializedView.
@@ -1157,7 +1298,7 @@ export type AlterMaterializedViewRequest = Message<"leman.v1.AlterMaterializedVi
  * Use `create(AlterMaterializedViewRequestSchema)` to create a new message.
  */
 export const AlterMaterializedViewRequestSchema: GenMessage<AlterMaterializedViewRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 31);
+  messageDesc(file_leman_v1_catalog, 32);
 
 /**
  * See CatalogService.AlterMaterializedView.
@@ -1178,7 +1319,7 @@ export type AlterMaterializedViewResponse = Message<"leman.v1.AlterMaterializedV
  * Use `create(AlterMaterializedViewResponseSchema)` to create a new message.
  */
 export const AlterMaterializedViewResponseSchema: GenMessage<AlterMaterializedViewResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 32);
+  messageDesc(file_leman_v1_catalog, 33);
 
 /**
  * A view as its table describes it.
@@ -1277,7 +1418,49 @@ export type MaterializedView = Message<"leman.v1.MaterializedView"> & {
  * Use `create(MaterializedViewSchema)` to create a new message.
  */
 export const MaterializedViewSchema: GenMessage<MaterializedView> = /*@__PURE__*/
-  messageDesc(file_leman_v1_catalog, 33);
+  messageDesc(file_leman_v1_catalog, 34);
+
+/**
+ * What becomes of a computed column that the table has already. A column that no function computes is refused in any case:
+ * ALREADY_EXISTS (COLUMN_EXISTS).
+ *
+ * @generated from enum leman.v1.OnChange
+ */
+export enum OnChange {
+  /**
+   * It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS).
+   *
+   * @generated from enum value: ON_CHANGE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED).
+   *
+   * @generated from enum value: ON_CHANGE_ERROR = 1;
+   */
+  ERROR = 1,
+
+  /**
+   * It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them.
+   *
+   * @generated from enum value: ON_CHANGE_UPDATE = 2;
+   */
+  UPDATE = 2,
+
+  /**
+   * It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values.
+   *
+   * @generated from enum value: ON_CHANGE_KEEP = 3;
+   */
+  KEEP = 3,
+}
+
+/**
+ * Describes the enum leman.v1.OnChange.
+ */
+export const OnChangeSchema: GenEnum<OnChange> = /*@__PURE__*/
+  enumDesc(file_leman_v1_catalog, 0);
 
 /**
  * How a view refers to rows of its source.
@@ -1311,7 +1494,7 @@ export enum RowReference {
  * Describes the enum leman.v1.RowReference.
  */
 export const RowReferenceSchema: GenEnum<RowReference> = /*@__PURE__*/
-  enumDesc(file_leman_v1_catalog, 0);
+  enumDesc(file_leman_v1_catalog, 1);
 
 /**
  * Tables, their computed columns, and the functions that compute them. Served by the planner.
@@ -1440,14 +1623,26 @@ export const CatalogService: GenService<{
   /**
    * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
    *
+   * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
+   * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
+   * another expression) are changed first, in a version of their own, and new ones added then: where the second of these
+   * fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+   * definition.
+   *
    * Errors:
+   * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
+   *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
+   *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
    * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
    *   with both a function and an expression, or a name that no column can have; mend the request.
    * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
    *   that a function can have; name one.
    * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
    * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
-   * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or AlterColumns.
+   * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
+   *   it is a computed one.
+   * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
+   * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
    * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
    * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are

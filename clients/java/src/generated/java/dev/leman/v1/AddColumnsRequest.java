@@ -23,6 +23,7 @@ private static final long serialVersionUID = 0L;
   private AddColumnsRequest() {
     columns_ = java.util.Collections.emptyList();
     requestId_ = "";
+    onChange_ = 0;
   }
 
   @java.lang.Override
@@ -194,6 +195,32 @@ private static final long serialVersionUID = 0L;
     }
   }
 
+  public static final int ON_CHANGE_FIELD_NUMBER = 4;
+  private int onChange_ = 0;
+  /**
+   * <pre>
+   * What becomes of computed columns that the table has already.
+   * </pre>
+   *
+   * <code>.leman.v1.OnChange on_change = 4;</code>
+   * @return The enum numeric value on the wire for onChange.
+   */
+  @java.lang.Override public int getOnChangeValue() {
+    return onChange_;
+  }
+  /**
+   * <pre>
+   * What becomes of computed columns that the table has already.
+   * </pre>
+   *
+   * <code>.leman.v1.OnChange on_change = 4;</code>
+   * @return The onChange.
+   */
+  @java.lang.Override public dev.leman.v1.OnChange getOnChange() {
+    dev.leman.v1.OnChange result = dev.leman.v1.OnChange.forNumber(onChange_);
+    return result == null ? dev.leman.v1.OnChange.UNRECOGNIZED : result;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -217,6 +244,9 @@ private static final long serialVersionUID = 0L;
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(requestId_)) {
       com.google.protobuf.GeneratedMessageV3.writeString(output, 3, requestId_);
     }
+    if (onChange_ != dev.leman.v1.OnChange.ON_CHANGE_UNSPECIFIED.getNumber()) {
+      output.writeEnum(4, onChange_);
+    }
     getUnknownFields().writeTo(output);
   }
 
@@ -236,6 +266,10 @@ private static final long serialVersionUID = 0L;
     }
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(requestId_)) {
       size += com.google.protobuf.GeneratedMessageV3.computeStringSize(3, requestId_);
+    }
+    if (onChange_ != dev.leman.v1.OnChange.ON_CHANGE_UNSPECIFIED.getNumber()) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeEnumSize(4, onChange_);
     }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
@@ -261,6 +295,7 @@ private static final long serialVersionUID = 0L;
         .equals(other.getColumnsList())) return false;
     if (!getRequestId()
         .equals(other.getRequestId())) return false;
+    if (onChange_ != other.onChange_) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -282,6 +317,8 @@ private static final long serialVersionUID = 0L;
     }
     hash = (37 * hash) + REQUEST_ID_FIELD_NUMBER;
     hash = (53 * hash) + getRequestId().hashCode();
+    hash = (37 * hash) + ON_CHANGE_FIELD_NUMBER;
+    hash = (53 * hash) + onChange_;
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -437,6 +474,7 @@ private static final long serialVersionUID = 0L;
       }
       bitField0_ = (bitField0_ & ~0x00000002);
       requestId_ = "";
+      onChange_ = 0;
       return this;
     }
 
@@ -492,6 +530,9 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00000004) != 0)) {
         result.requestId_ = requestId_;
+      }
+      if (((from_bitField0_ & 0x00000008) != 0)) {
+        result.onChange_ = onChange_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -574,6 +615,9 @@ private static final long serialVersionUID = 0L;
         bitField0_ |= 0x00000004;
         onChanged();
       }
+      if (other.onChange_ != 0) {
+        setOnChangeValue(other.getOnChangeValue());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -625,6 +669,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000004;
               break;
             } // case 26
+            case 32: {
+              onChange_ = input.readEnum();
+              bitField0_ |= 0x00000008;
+              break;
+            } // case 32
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -1204,6 +1253,79 @@ private static final long serialVersionUID = 0L;
       checkByteStringIsUtf8(value);
       requestId_ = value;
       bitField0_ |= 0x00000004;
+      onChanged();
+      return this;
+    }
+
+    private int onChange_ = 0;
+    /**
+     * <pre>
+     * What becomes of computed columns that the table has already.
+     * </pre>
+     *
+     * <code>.leman.v1.OnChange on_change = 4;</code>
+     * @return The enum numeric value on the wire for onChange.
+     */
+    @java.lang.Override public int getOnChangeValue() {
+      return onChange_;
+    }
+    /**
+     * <pre>
+     * What becomes of computed columns that the table has already.
+     * </pre>
+     *
+     * <code>.leman.v1.OnChange on_change = 4;</code>
+     * @param value The enum numeric value on the wire for onChange to set.
+     * @return This builder for chaining.
+     */
+    public Builder setOnChangeValue(int value) {
+      onChange_ = value;
+      bitField0_ |= 0x00000008;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of computed columns that the table has already.
+     * </pre>
+     *
+     * <code>.leman.v1.OnChange on_change = 4;</code>
+     * @return The onChange.
+     */
+    @java.lang.Override
+    public dev.leman.v1.OnChange getOnChange() {
+      dev.leman.v1.OnChange result = dev.leman.v1.OnChange.forNumber(onChange_);
+      return result == null ? dev.leman.v1.OnChange.UNRECOGNIZED : result;
+    }
+    /**
+     * <pre>
+     * What becomes of computed columns that the table has already.
+     * </pre>
+     *
+     * <code>.leman.v1.OnChange on_change = 4;</code>
+     * @param value The onChange to set.
+     * @return This builder for chaining.
+     */
+    public Builder setOnChange(dev.leman.v1.OnChange value) {
+      if (value == null) {
+        throw new NullPointerException();
+      }
+      bitField0_ |= 0x00000008;
+      onChange_ = value.getNumber();
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of computed columns that the table has already.
+     * </pre>
+     *
+     * <code>.leman.v1.OnChange on_change = 4;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearOnChange() {
+      bitField0_ = (bitField0_ & ~0x00000008);
+      onChange_ = 0;
       onChanged();
       return this;
     }

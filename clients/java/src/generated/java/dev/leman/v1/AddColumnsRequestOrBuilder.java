@@ -100,4 +100,23 @@ public interface AddColumnsRequestOrBuilder extends
    */
   com.google.protobuf.ByteString
       getRequestIdBytes();
+
+  /**
+   * <pre>
+   * What becomes of computed columns that the table has already.
+   * </pre>
+   *
+   * <code>.leman.v1.OnChange on_change = 4;</code>
+   * @return The enum numeric value on the wire for onChange.
+   */
+  int getOnChangeValue();
+  /**
+   * <pre>
+   * What becomes of computed columns that the table has already.
+   * </pre>
+   *
+   * <code>.leman.v1.OnChange on_change = 4;</code>
+   * @return The onChange.
+   */
+  dev.leman.v1.OnChange getOnChange();
 }

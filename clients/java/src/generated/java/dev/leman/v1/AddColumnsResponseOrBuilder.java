@@ -17,4 +17,48 @@ public interface AddColumnsResponseOrBuilder extends
    * @return The version.
    */
   long getVersion();
+
+  /**
+   * <pre>
+   * What became of each column, in the order of the request.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  java.util.List<dev.leman.v1.ColumnOutcome> 
+      getColumnsList();
+  /**
+   * <pre>
+   * What became of each column, in the order of the request.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  dev.leman.v1.ColumnOutcome getColumns(int index);
+  /**
+   * <pre>
+   * What became of each column, in the order of the request.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  int getColumnsCount();
+  /**
+   * <pre>
+   * What became of each column, in the order of the request.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  java.util.List<? extends dev.leman.v1.ColumnOutcomeOrBuilder> 
+      getColumnsOrBuilderList();
+  /**
+   * <pre>
+   * What became of each column, in the order of the request.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  dev.leman.v1.ColumnOutcomeOrBuilder getColumnsOrBuilder(
+      int index);
 }

@@ -86,6 +86,11 @@ public final class CatalogProto {
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
       internal_static_leman_v1_AddColumnsResponse_fieldAccessorTable;
   static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_ColumnOutcome_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_ColumnOutcome_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
     internal_static_leman_v1_AlterColumnsRequest_descriptor;
   static final 
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
@@ -194,142 +199,158 @@ public final class CatalogProto {
       descriptor;
   static {
     java.lang.String[] descriptorData = {
-      "\n\026leman/v1/catalog.proto\022\010leman.v1\032 goog" +
-      "le/protobuf/field_mask.proto\032\032leman/v1/a" +
-      "nnotations.proto\032\024leman/v1/types.proto\032\022" +
-      "leman/v1/udf.proto\"+\n\010TableRef\022\020\n\010databa" +
-      "se\030\001 \001(\t\022\r\n\005table\030\002 \001(\t\"c\n\022RegisterUdfRe" +
-      "quest\022\020\n\010database\030\001 \001(\t\022+\n\ndefinition\030\002 " +
-      "\001(\0132\027.leman.v1.UdfDefinition\022\016\n\006bundle\030\003" +
-      " \001(\014\"S\n\023RegisterUdfResponse\022\017\n\007created\030\001" +
-      " \001(\010\022+\n\ndefinition\030\002 \001(\0132\027.leman.v1.UdfD" +
-      "efinition\"]\n\023UploadBundleRequest\022.\n\006head" +
-      "er\030\001 \001(\0132\034.leman.v1.UploadBundleHeaderH\000" +
-      "\022\016\n\004data\030\002 \001(\014H\000B\006\n\004part\"J\n\022UploadBundle" +
-      "Header\022\020\n\010database\030\001 \001(\t\022\016\n\006sha256\030\002 \001(\t" +
-      "\022\022\n\nsize_bytes\030\003 \001(\003\"\'\n\024UploadBundleResp" +
-      "onse\022\017\n\007created\030\001 \001(\010\"@\n\rGetUdfRequest\022\020" +
-      "\n\010database\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1" +
-      ".UdfRef\"S\n\016GetUdfResponse\022+\n\ndefinition\030" +
-      "\001 \001(\0132\027.leman.v1.UdfDefinition\022\024\n\014needs_" +
-      "bundle\030\002 \001(\010\"J\n\017ListUdfsRequest\022\020\n\010datab" +
-      "ase\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_tok" +
-      "en\030\003 \001(\t\"Y\n\020ListUdfsResponse\022,\n\013definiti" +
-      "ons\030\001 \003(\0132\027.leman.v1.UdfDefinition\022\027\n\017ne" +
-      "xt_page_token\030\002 \001(\t\"p\n\021AddColumnsRequest" +
-      "\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022$\n\007c" +
-      "olumns\030\002 \003(\0132\023.leman.v1.NewColumn\022\022\n\nreq" +
-      "uest_id\030\003 \001(\t\"\244\001\n\tNewColumn\022\014\n\004name\030\001 \001(" +
-      "\t\022\037\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRefH\000\022\030\n\016sq" +
-      "l_expression\030\003 \001(\tH\000\022\025\n\rinput_columns\030\004 " +
-      "\003(\t\022+\n\014error_policy\030\005 \001(\0132\025.leman.v1.Err" +
-      "orPolicyB\n\n\010function\"L\n\020ColumnAlteration" +
-      "\022#\n\006column\030\001 \001(\0132\023.leman.v1.NewColumn\022\023\n" +
-      "\013keep_values\030\002 \001(\010\"%\n\022AddColumnsResponse" +
-      "\022\017\n\007version\030\001 \001(\003\"y\n\023AlterColumnsRequest" +
-      "\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022+\n\007c" +
-      "olumns\030\002 \003(\0132\032.leman.v1.ColumnAlteration" +
-      "\022\022\n\nrequest_id\030\003 \001(\t\"\'\n\024AlterColumnsResp" +
-      "onse\022\017\n\007version\030\001 \001(\003\"9\n\024DescribeTableRe" +
-      "quest\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef" +
-      "\"\354\001\n\025DescribeTableResponse\022\013\n\003uri\030\001 \001(\t\022" +
-      "\017\n\007version\030\002 \001(\003\022\021\n\trow_count\030\003 \001(\003\022\026\n\016f" +
-      "ragment_count\030\004 \001(\005\022\016\n\006schema\030\005 \001(\014\0222\n\020c" +
-      "omputed_columns\030\006 \003(\0132\030.leman.v1.Compute" +
-      "dColumn\022\026\n\016stable_row_ids\030\007 \001(\010\022.\n\013json_" +
-      "schema\030\010 \001(\0132\031.leman.v1.JsonArrowSchema\"" +
-      "t\n\016ComputedColumn\022\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002" +
-      " \001(\0132\020.leman.v1.UdfRef\022\025\n\rinput_columns\030" +
-      "\003 \003(\t\022\036\n\004kept\030\004 \003(\0132\020.leman.v1.UdfRef\"L\n" +
-      "\021ListTablesRequest\022\020\n\010database\030\001 \001(\t\022\021\n\t" +
-      "page_size\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t\"=\n\022L" +
-      "istTablesResponse\022\016\n\006tables\030\001 \003(\t\022\027\n\017nex" +
-      "t_page_token\030\002 \001(\t\"\352\001\n\tViewQuery\022\"\n\006sour" +
-      "ce\030\001 \001(\0132\022.leman.v1.TableRef\022%\n\007columns\030" +
-      "\002 \003(\0132\024.leman.v1.ViewColumn\022)\n\tfunctions" +
-      "\030\003 \003(\0132\026.leman.v1.ViewFunction\022\r\n\005where\030" +
-      "\004 \001(\t\022\031\n\014shuffle_seed\030\005 \001(\003H\000\210\001\001\022\022\n\005limi" +
-      "t\030\006 \001(\003H\001\210\001\001\022\016\n\006offset\030\007 \001(\003B\017\n\r_shuffle" +
-      "_seedB\010\n\006_limit\".\n\nViewColumn\022\014\n\004name\030\001 " +
-      "\001(\t\022\022\n\nexpression\030\002 \001(\t\"R\n\014ViewFunction\022" +
-      "\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.Ud" +
-      "fRef\022\025\n\rinput_columns\030\003 \003(\t\"\267\001\n\035CreateMa" +
-      "terializedViewRequest\022 \n\004view\030\001 \001(\0132\022.le" +
-      "man.v1.TableRef\022\"\n\005query\030\002 \001(\0132\023.leman.v" +
-      "1.ViewQuery\022\"\n\025max_rows_per_fragment\030\003 \001" +
-      "(\003H\000\210\001\001\022\022\n\nrequest_id\030\004 \001(\tB\030\n\026_max_rows" +
-      "_per_fragment\"\\\n\036CreateMaterializedViewR" +
-      "esponse\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materia" +
-      "lizedView\022\020\n\010warnings\030\002 \003(\t\">\n\032GetMateri" +
+      "\n\026leman/v1/catalog.proto\022\010leman.v1\032\036goog" +
+      "le/protobuf/duration.proto\032 google/proto" +
+      "buf/field_mask.proto\032\032leman/v1/annotatio" +
+      "ns.proto\032\024leman/v1/types.proto\032\022leman/v1" +
+      "/udf.proto\"+\n\010TableRef\022\020\n\010database\030\001 \001(\t" +
+      "\022\r\n\005table\030\002 \001(\t\"c\n\022RegisterUdfRequest\022\020\n" +
+      "\010database\030\001 \001(\t\022+\n\ndefinition\030\002 \001(\0132\027.le" +
+      "man.v1.UdfDefinition\022\016\n\006bundle\030\003 \001(\014\"S\n\023" +
+      "RegisterUdfResponse\022\017\n\007created\030\001 \001(\010\022+\n\n" +
+      "definition\030\002 \001(\0132\027.leman.v1.UdfDefinitio" +
+      "n\"]\n\023UploadBundleRequest\022.\n\006header\030\001 \001(\013" +
+      "2\034.leman.v1.UploadBundleHeaderH\000\022\016\n\004data" +
+      "\030\002 \001(\014H\000B\006\n\004part\"J\n\022UploadBundleHeader\022\020" +
+      "\n\010database\030\001 \001(\t\022\016\n\006sha256\030\002 \001(\t\022\022\n\nsize" +
+      "_bytes\030\003 \001(\003\"\'\n\024UploadBundleResponse\022\017\n\007" +
+      "created\030\001 \001(\010\"@\n\rGetUdfRequest\022\020\n\010databa" +
+      "se\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef\"" +
+      "S\n\016GetUdfResponse\022+\n\ndefinition\030\001 \001(\0132\027." +
+      "leman.v1.UdfDefinition\022\024\n\014needs_bundle\030\002" +
+      " \001(\010\"J\n\017ListUdfsRequest\022\020\n\010database\030\001 \001(" +
+      "\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t" +
+      "\"Y\n\020ListUdfsResponse\022,\n\013definitions\030\001 \003(" +
+      "\0132\027.leman.v1.UdfDefinition\022\027\n\017next_page_" +
+      "token\030\002 \001(\t\"\227\001\n\021AddColumnsRequest\022!\n\005tab" +
+      "le\030\001 \001(\0132\022.leman.v1.TableRef\022$\n\007columns\030" +
+      "\002 \003(\0132\023.leman.v1.NewColumn\022\022\n\nrequest_id" +
+      "\030\003 \001(\t\022%\n\ton_change\030\004 \001(\0162\022.leman.v1.OnC" +
+      "hange\"\244\001\n\tNewColumn\022\014\n\004name\030\001 \001(\t\022\037\n\003udf" +
+      "\030\002 \001(\0132\020.leman.v1.UdfRefH\000\022\030\n\016sql_expres" +
+      "sion\030\003 \001(\tH\000\022\025\n\rinput_columns\030\004 \003(\t\022+\n\014e" +
+      "rror_policy\030\005 \001(\0132\025.leman.v1.ErrorPolicy" +
+      "B\n\n\010function\"L\n\020ColumnAlteration\022#\n\006colu" +
+      "mn\030\001 \001(\0132\023.leman.v1.NewColumn\022\023\n\013keep_va" +
+      "lues\030\002 \001(\010\"O\n\022AddColumnsResponse\022\017\n\007vers" +
+      "ion\030\001 \001(\003\022(\n\007columns\030\002 \003(\0132\027.leman.v1.Co" +
+      "lumnOutcome\"\217\003\n\rColumnOutcome\022\016\n\006column\030" +
+      "\001 \001(\t\0220\n\007outcome\030\002 \001(\0162\037.leman.v1.Column" +
+      "Outcome.Outcome\022\035\n\003udf\030\003 \001(\0132\020.leman.v1." +
+      "UdfRef\022$\n\nudf_before\030\004 \001(\0132\020.leman.v1.Ud" +
+      "fRef\022\014\n\004diff\030\005 \001(\t\022\022\n\nrows_stale\030\006 \001(\003\022\031" +
+      "\n\021rows_not_computed\030\007 \001(\003\0224\n\021expected_du" +
+      "ration\030\010 \001(\0132\031.google.protobuf.Duration\022" +
+      "\017\n\007summary\030\t \001(\t\"s\n\007Outcome\022\027\n\023OUTCOME_U" +
+      "NSPECIFIED\020\000\022\021\n\rOUTCOME_ADDED\020\001\022\025\n\021OUTCO" +
+      "ME_UNCHANGED\020\002\022\023\n\017OUTCOME_UPDATED\020\003\022\020\n\014O" +
+      "UTCOME_KEPT\020\004\"y\n\023AlterColumnsRequest\022!\n\005" +
+      "table\030\001 \001(\0132\022.leman.v1.TableRef\022+\n\007colum" +
+      "ns\030\002 \003(\0132\032.leman.v1.ColumnAlteration\022\022\n\n" +
+      "request_id\030\003 \001(\t\"\'\n\024AlterColumnsResponse" +
+      "\022\017\n\007version\030\001 \001(\003\"9\n\024DescribeTableReques" +
+      "t\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\"\354\001\n" +
+      "\025DescribeTableResponse\022\013\n\003uri\030\001 \001(\t\022\017\n\007v" +
+      "ersion\030\002 \001(\003\022\021\n\trow_count\030\003 \001(\003\022\026\n\016fragm" +
+      "ent_count\030\004 \001(\005\022\016\n\006schema\030\005 \001(\014\0222\n\020compu" +
+      "ted_columns\030\006 \003(\0132\030.leman.v1.ComputedCol" +
+      "umn\022\026\n\016stable_row_ids\030\007 \001(\010\022.\n\013json_sche" +
+      "ma\030\010 \001(\0132\031.leman.v1.JsonArrowSchema\"t\n\016C" +
+      "omputedColumn\022\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002 \001(\013" +
+      "2\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\003 \003(" +
+      "\t\022\036\n\004kept\030\004 \003(\0132\020.leman.v1.UdfRef\"L\n\021Lis" +
+      "tTablesRequest\022\020\n\010database\030\001 \001(\t\022\021\n\tpage" +
+      "_size\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t\"=\n\022ListT" +
+      "ablesResponse\022\016\n\006tables\030\001 \003(\t\022\027\n\017next_pa" +
+      "ge_token\030\002 \001(\t\"\352\001\n\tViewQuery\022\"\n\006source\030\001" +
+      " \001(\0132\022.leman.v1.TableRef\022%\n\007columns\030\002 \003(" +
+      "\0132\024.leman.v1.ViewColumn\022)\n\tfunctions\030\003 \003" +
+      "(\0132\026.leman.v1.ViewFunction\022\r\n\005where\030\004 \001(" +
+      "\t\022\031\n\014shuffle_seed\030\005 \001(\003H\000\210\001\001\022\022\n\005limit\030\006 " +
+      "\001(\003H\001\210\001\001\022\016\n\006offset\030\007 \001(\003B\017\n\r_shuffle_see" +
+      "dB\010\n\006_limit\".\n\nViewColumn\022\014\n\004name\030\001 \001(\t\022" +
+      "\022\n\nexpression\030\002 \001(\t\"R\n\014ViewFunction\022\014\n\004n" +
+      "ame\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef" +
+      "\022\025\n\rinput_columns\030\003 \003(\t\"\267\001\n\035CreateMateri" +
       "alizedViewRequest\022 \n\004view\030\001 \001(\0132\022.leman." +
-      "v1.TableRef\"G\n\033GetMaterializedViewRespon" +
-      "se\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materialized" +
-      "View\"W\n\034ListMaterializedViewsRequest\022\020\n\010" +
-      "database\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npag" +
-      "e_token\030\003 \001(\t\"|\n\035ListMaterializedViewsRe" +
-      "sponse\0220\n\005views\030\001 \003(\0132!.leman.v1.Materia" +
-      "lizedViewSummary\022\027\n\017next_page_token\030\002 \001(" +
-      "\t\022\020\n\010warnings\030\003 \003(\t\"\376\001\n\027MaterializedView" +
-      "Summary\022\014\n\004name\030\001 \001(\t\022\013\n\003uri\030\002 \001(\t\022\017\n\007ve" +
-      "rsion\030\003 \001(\003\022\"\n\006source\030\004 \001(\0132\022.leman.v1.T" +
-      "ableRef\022\026\n\016source_version\030\005 \001(\003\022-\n\rrow_r" +
-      "eference\030\006 \001(\0162\026.leman.v1.RowReference\022\021" +
-      "\n\trow_count\030\007 \001(\003\022\025\n\010rows_set\030\010 \001(\003H\000\210\001\001" +
-      "\022\025\n\rstale_columns\030\t \003(\tB\013\n\t_rows_set\"\260\001\n" +
-      "\034AlterMaterializedViewRequest\022 \n\004view\030\001 " +
-      "\001(\0132\022.leman.v1.TableRef\022)\n\tfunctions\030\002 \003" +
-      "(\0132\026.leman.v1.ViewFunction\022/\n\013update_mas" +
-      "k\030\003 \001(\0132\032.google.protobuf.FieldMask\022\022\n\nr" +
-      "equest_id\030\004 \001(\t\"I\n\035AlterMaterializedView" +
-      "Response\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materi" +
-      "alizedView\"\271\002\n\020MaterializedView\022\013\n\003uri\030\001" +
-      " \001(\t\022\014\n\004name\030\002 \001(\t\022\017\n\007version\030\003 \001(\003\022\"\n\005q" +
-      "uery\030\004 \001(\0132\023.leman.v1.ViewQuery\022\022\n\nsourc" +
-      "e_uri\030\005 \001(\t\022\026\n\016source_version\030\006 \001(\003\022-\n\rr" +
-      "ow_reference\030\007 \001(\0162\026.leman.v1.RowReferen" +
-      "ce\022\021\n\trow_count\030\010 \001(\003\022\020\n\010rows_set\030\t \001(\003\022" +
-      "\016\n\006schema\030\n \001(\014\022.\n\013json_schema\030\013 \001(\0132\031.l" +
-      "eman.v1.JsonArrowSchema\022\025\n\rstale_columns" +
-      "\030\014 \003(\t*i\n\014RowReference\022\035\n\031ROW_REFERENCE_" +
-      "UNSPECIFIED\020\000\022\031\n\025ROW_REFERENCE_ADDRESS\020\001" +
-      "\022\037\n\033ROW_REFERENCE_STABLE_ROW_ID\020\0022\231\t\n\016Ca" +
-      "talogService\022o\n\013RegisterUdf\022\034.leman.v1.R" +
-      "egisterUdfRequest\032\035.leman.v1.RegisterUdf" +
-      "Response\"#\220\002\002\262\336\"\034\010\003\032\030definition.python_b" +
-      "undle\022\\\n\014UploadBundle\022\035.leman.v1.UploadB" +
-      "undleRequest\032\036.leman.v1.UploadBundleResp" +
-      "onse\"\013\220\002\002\262\336\"\004\010\003\020\001(\001\022F\n\006GetUdf\022\027.leman.v1" +
-      ".GetUdfRequest\032\030.leman.v1.GetUdfResponse" +
-      "\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListUdfs\022\031.leman.v1.ListU" +
-      "dfsRequest\032\032.leman.v1.ListUdfsResponse\"\t" +
-      "\220\002\001\262\336\"\002\010\001\022O\n\nAddColumns\022\033.leman.v1.AddCo" +
-      "lumnsRequest\032\034.leman.v1.AddColumnsRespon" +
-      "se\"\006\262\336\"\002\010\003\022U\n\014AlterColumns\022\035.leman.v1.Al" +
-      "terColumnsRequest\032\036.leman.v1.AlterColumn" +
-      "sResponse\"\006\262\336\"\002\010\003\022[\n\rDescribeTable\022\036.lem" +
-      "an.v1.DescribeTableRequest\032\037.leman.v1.De" +
-      "scribeTableResponse\"\t\220\002\001\262\336\"\002\010\001\022R\n\nListTa" +
-      "bles\022\033.leman.v1.ListTablesRequest\032\034.lema" +
-      "n.v1.ListTablesResponse\"\t\220\002\001\262\336\"\002\010\001\022s\n\026Cr" +
-      "eateMaterializedView\022\'.leman.v1.CreateMa" +
-      "terializedViewRequest\032(.leman.v1.CreateM" +
-      "aterializedViewResponse\"\006\262\336\"\002\010\003\022m\n\023GetMa" +
-      "terializedView\022$.leman.v1.GetMaterialize" +
-      "dViewRequest\032%.leman.v1.GetMaterializedV" +
-      "iewResponse\"\t\220\002\001\262\336\"\002\010\001\022s\n\025ListMaterializ" +
-      "edViews\022&.leman.v1.ListMaterializedViews" +
-      "Request\032\'.leman.v1.ListMaterializedViews" +
-      "Response\"\t\220\002\001\262\336\"\002\010\001\022p\n\025AlterMaterialized" +
-      "View\022&.leman.v1.AlterMaterializedViewReq" +
-      "uest\032\'.leman.v1.AlterMaterializedViewRes" +
-      "ponse\"\006\262\336\"\002\010\003Be\n\014dev.leman.v1B\014CatalogPr" +
-      "otoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003L" +
-      "MN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006pr" +
-      "oto3"
+      "v1.TableRef\022\"\n\005query\030\002 \001(\0132\023.leman.v1.Vi" +
+      "ewQuery\022\"\n\025max_rows_per_fragment\030\003 \001(\003H\000" +
+      "\210\001\001\022\022\n\nrequest_id\030\004 \001(\tB\030\n\026_max_rows_per" +
+      "_fragment\"\\\n\036CreateMaterializedViewRespo" +
+      "nse\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materialize" +
+      "dView\022\020\n\010warnings\030\002 \003(\t\">\n\032GetMaterializ" +
+      "edViewRequest\022 \n\004view\030\001 \001(\0132\022.leman.v1.T" +
+      "ableRef\"G\n\033GetMaterializedViewResponse\022(" +
+      "\n\004view\030\001 \001(\0132\032.leman.v1.MaterializedView" +
+      "\"W\n\034ListMaterializedViewsRequest\022\020\n\010data" +
+      "base\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_to" +
+      "ken\030\003 \001(\t\"|\n\035ListMaterializedViewsRespon" +
+      "se\0220\n\005views\030\001 \003(\0132!.leman.v1.Materialize" +
+      "dViewSummary\022\027\n\017next_page_token\030\002 \001(\t\022\020\n" +
+      "\010warnings\030\003 \003(\t\"\376\001\n\027MaterializedViewSumm" +
+      "ary\022\014\n\004name\030\001 \001(\t\022\013\n\003uri\030\002 \001(\t\022\017\n\007versio" +
+      "n\030\003 \001(\003\022\"\n\006source\030\004 \001(\0132\022.leman.v1.Table" +
+      "Ref\022\026\n\016source_version\030\005 \001(\003\022-\n\rrow_refer" +
+      "ence\030\006 \001(\0162\026.leman.v1.RowReference\022\021\n\tro" +
+      "w_count\030\007 \001(\003\022\025\n\010rows_set\030\010 \001(\003H\000\210\001\001\022\025\n\r" +
+      "stale_columns\030\t \003(\tB\013\n\t_rows_set\"\260\001\n\034Alt" +
+      "erMaterializedViewRequest\022 \n\004view\030\001 \001(\0132" +
+      "\022.leman.v1.TableRef\022)\n\tfunctions\030\002 \003(\0132\026" +
+      ".leman.v1.ViewFunction\022/\n\013update_mask\030\003 " +
+      "\001(\0132\032.google.protobuf.FieldMask\022\022\n\nreque" +
+      "st_id\030\004 \001(\t\"I\n\035AlterMaterializedViewResp" +
+      "onse\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materializ" +
+      "edView\"\271\002\n\020MaterializedView\022\013\n\003uri\030\001 \001(\t" +
+      "\022\014\n\004name\030\002 \001(\t\022\017\n\007version\030\003 \001(\003\022\"\n\005query" +
+      "\030\004 \001(\0132\023.leman.v1.ViewQuery\022\022\n\nsource_ur" +
+      "i\030\005 \001(\t\022\026\n\016source_version\030\006 \001(\003\022-\n\rrow_r" +
+      "eference\030\007 \001(\0162\026.leman.v1.RowReference\022\021" +
+      "\n\trow_count\030\010 \001(\003\022\020\n\010rows_set\030\t \001(\003\022\016\n\006s" +
+      "chema\030\n \001(\014\022.\n\013json_schema\030\013 \001(\0132\031.leman" +
+      ".v1.JsonArrowSchema\022\025\n\rstale_columns\030\014 \003" +
+      "(\t*d\n\010OnChange\022\031\n\025ON_CHANGE_UNSPECIFIED\020" +
+      "\000\022\023\n\017ON_CHANGE_ERROR\020\001\022\024\n\020ON_CHANGE_UPDA" +
+      "TE\020\002\022\022\n\016ON_CHANGE_KEEP\020\003*i\n\014RowReference" +
+      "\022\035\n\031ROW_REFERENCE_UNSPECIFIED\020\000\022\031\n\025ROW_R" +
+      "EFERENCE_ADDRESS\020\001\022\037\n\033ROW_REFERENCE_STAB" +
+      "LE_ROW_ID\020\0022\231\t\n\016CatalogService\022o\n\013Regist" +
+      "erUdf\022\034.leman.v1.RegisterUdfRequest\032\035.le" +
+      "man.v1.RegisterUdfResponse\"#\220\002\002\262\336\"\034\010\003\032\030d" +
+      "efinition.python_bundle\022\\\n\014UploadBundle\022" +
+      "\035.leman.v1.UploadBundleRequest\032\036.leman.v" +
+      "1.UploadBundleResponse\"\013\220\002\002\262\336\"\004\010\003\020\001(\001\022F\n" +
+      "\006GetUdf\022\027.leman.v1.GetUdfRequest\032\030.leman" +
+      ".v1.GetUdfResponse\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListUdf" +
+      "s\022\031.leman.v1.ListUdfsRequest\032\032.leman.v1." +
+      "ListUdfsResponse\"\t\220\002\001\262\336\"\002\010\001\022O\n\nAddColumn" +
+      "s\022\033.leman.v1.AddColumnsRequest\032\034.leman.v" +
+      "1.AddColumnsResponse\"\006\262\336\"\002\010\003\022U\n\014AlterCol" +
+      "umns\022\035.leman.v1.AlterColumnsRequest\032\036.le" +
+      "man.v1.AlterColumnsResponse\"\006\262\336\"\002\010\003\022[\n\rD" +
+      "escribeTable\022\036.leman.v1.DescribeTableReq" +
+      "uest\032\037.leman.v1.DescribeTableResponse\"\t\220" +
+      "\002\001\262\336\"\002\010\001\022R\n\nListTables\022\033.leman.v1.ListTa" +
+      "blesRequest\032\034.leman.v1.ListTablesRespons" +
+      "e\"\t\220\002\001\262\336\"\002\010\001\022s\n\026CreateMaterializedView\022\'" +
+      ".leman.v1.CreateMaterializedViewRequest\032" +
+      "(.leman.v1.CreateMaterializedViewRespons" +
+      "e\"\006\262\336\"\002\010\003\022m\n\023GetMaterializedView\022$.leman" +
+      ".v1.GetMaterializedViewRequest\032%.leman.v" +
+      "1.GetMaterializedViewResponse\"\t\220\002\001\262\336\"\002\010\001" +
+      "\022s\n\025ListMaterializedViews\022&.leman.v1.Lis" +
+      "tMaterializedViewsRequest\032\'.leman.v1.Lis" +
+      "tMaterializedViewsResponse\"\t\220\002\001\262\336\"\002\010\001\022p\n" +
+      "\025AlterMaterializedView\022&.leman.v1.AlterM" +
+      "aterializedViewRequest\032\'.leman.v1.AlterM" +
+      "aterializedViewResponse\"\006\262\336\"\002\010\003Be\n\014dev.l" +
+      "eman.v1B\014CatalogProtoP\001Z\035leman.dev/go/le" +
+      "man/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\" +
+      "V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
         new com.google.protobuf.Descriptors.FileDescriptor[] {
+          com.google.protobuf.DurationProto.getDescriptor(),
           com.google.protobuf.FieldMaskProto.getDescriptor(),
           dev.leman.v1.AnnotationsProto.getDescriptor(),
           dev.leman.v1.TypesProto.getDescriptor(),
@@ -400,7 +421,7 @@ public final class CatalogProto {
     internal_static_leman_v1_AddColumnsRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AddColumnsRequest_descriptor,
-        new java.lang.String[] { "Table", "Columns", "RequestId", });
+        new java.lang.String[] { "Table", "Columns", "RequestId", "OnChange", });
     internal_static_leman_v1_NewColumn_descriptor =
       getDescriptor().getMessageTypes().get(11);
     internal_static_leman_v1_NewColumn_fieldAccessorTable = new
@@ -418,123 +439,129 @@ public final class CatalogProto {
     internal_static_leman_v1_AddColumnsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AddColumnsResponse_descriptor,
-        new java.lang.String[] { "Version", });
-    internal_static_leman_v1_AlterColumnsRequest_descriptor =
+        new java.lang.String[] { "Version", "Columns", });
+    internal_static_leman_v1_ColumnOutcome_descriptor =
       getDescriptor().getMessageTypes().get(14);
+    internal_static_leman_v1_ColumnOutcome_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_ColumnOutcome_descriptor,
+        new java.lang.String[] { "Column", "Outcome", "Udf", "UdfBefore", "Diff", "RowsStale", "RowsNotComputed", "ExpectedDuration", "Summary", });
+    internal_static_leman_v1_AlterColumnsRequest_descriptor =
+      getDescriptor().getMessageTypes().get(15);
     internal_static_leman_v1_AlterColumnsRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AlterColumnsRequest_descriptor,
         new java.lang.String[] { "Table", "Columns", "RequestId", });
     internal_static_leman_v1_AlterColumnsResponse_descriptor =
-      getDescriptor().getMessageTypes().get(15);
+      getDescriptor().getMessageTypes().get(16);
     internal_static_leman_v1_AlterColumnsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AlterColumnsResponse_descriptor,
         new java.lang.String[] { "Version", });
     internal_static_leman_v1_DescribeTableRequest_descriptor =
-      getDescriptor().getMessageTypes().get(16);
+      getDescriptor().getMessageTypes().get(17);
     internal_static_leman_v1_DescribeTableRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_DescribeTableRequest_descriptor,
         new java.lang.String[] { "Table", });
     internal_static_leman_v1_DescribeTableResponse_descriptor =
-      getDescriptor().getMessageTypes().get(17);
+      getDescriptor().getMessageTypes().get(18);
     internal_static_leman_v1_DescribeTableResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_DescribeTableResponse_descriptor,
         new java.lang.String[] { "Uri", "Version", "RowCount", "FragmentCount", "Schema", "ComputedColumns", "StableRowIds", "JsonSchema", });
     internal_static_leman_v1_ComputedColumn_descriptor =
-      getDescriptor().getMessageTypes().get(18);
+      getDescriptor().getMessageTypes().get(19);
     internal_static_leman_v1_ComputedColumn_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ComputedColumn_descriptor,
         new java.lang.String[] { "Name", "Udf", "InputColumns", "Kept", });
     internal_static_leman_v1_ListTablesRequest_descriptor =
-      getDescriptor().getMessageTypes().get(19);
+      getDescriptor().getMessageTypes().get(20);
     internal_static_leman_v1_ListTablesRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ListTablesRequest_descriptor,
         new java.lang.String[] { "Database", "PageSize", "PageToken", });
     internal_static_leman_v1_ListTablesResponse_descriptor =
-      getDescriptor().getMessageTypes().get(20);
+      getDescriptor().getMessageTypes().get(21);
     internal_static_leman_v1_ListTablesResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ListTablesResponse_descriptor,
         new java.lang.String[] { "Tables", "NextPageToken", });
     internal_static_leman_v1_ViewQuery_descriptor =
-      getDescriptor().getMessageTypes().get(21);
+      getDescriptor().getMessageTypes().get(22);
     internal_static_leman_v1_ViewQuery_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ViewQuery_descriptor,
         new java.lang.String[] { "Source", "Columns", "Functions", "Where", "ShuffleSeed", "Limit", "Offset", });
     internal_static_leman_v1_ViewColumn_descriptor =
-      getDescriptor().getMessageTypes().get(22);
+      getDescriptor().getMessageTypes().get(23);
     internal_static_leman_v1_ViewColumn_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ViewColumn_descriptor,
         new java.lang.String[] { "Name", "Expression", });
     internal_static_leman_v1_ViewFunction_descriptor =
-      getDescriptor().getMessageTypes().get(23);
+      getDescriptor().getMessageTypes().get(24);
     internal_static_leman_v1_ViewFunction_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ViewFunction_descriptor,
         new java.lang.String[] { "Name", "Udf", "InputColumns", });
     internal_static_leman_v1_CreateMaterializedViewRequest_descriptor =
-      getDescriptor().getMessageTypes().get(24);
+      getDescriptor().getMessageTypes().get(25);
     internal_static_leman_v1_CreateMaterializedViewRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_CreateMaterializedViewRequest_descriptor,
         new java.lang.String[] { "View", "Query", "MaxRowsPerFragment", "RequestId", });
     internal_static_leman_v1_CreateMaterializedViewResponse_descriptor =
-      getDescriptor().getMessageTypes().get(25);
+      getDescriptor().getMessageTypes().get(26);
     internal_static_leman_v1_CreateMaterializedViewResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_CreateMaterializedViewResponse_descriptor,
         new java.lang.String[] { "View", "Warnings", });
     internal_static_leman_v1_GetMaterializedViewRequest_descriptor =
-      getDescriptor().getMessageTypes().get(26);
+      getDescriptor().getMessageTypes().get(27);
     internal_static_leman_v1_GetMaterializedViewRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_GetMaterializedViewRequest_descriptor,
         new java.lang.String[] { "View", });
     internal_static_leman_v1_GetMaterializedViewResponse_descriptor =
-      getDescriptor().getMessageTypes().get(27);
+      getDescriptor().getMessageTypes().get(28);
     internal_static_leman_v1_GetMaterializedViewResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_GetMaterializedViewResponse_descriptor,
         new java.lang.String[] { "View", });
     internal_static_leman_v1_ListMaterializedViewsRequest_descriptor =
-      getDescriptor().getMessageTypes().get(28);
+      getDescriptor().getMessageTypes().get(29);
     internal_static_leman_v1_ListMaterializedViewsRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ListMaterializedViewsRequest_descriptor,
         new java.lang.String[] { "Database", "PageSize", "PageToken", });
     internal_static_leman_v1_ListMaterializedViewsResponse_descriptor =
-      getDescriptor().getMessageTypes().get(29);
+      getDescriptor().getMessageTypes().get(30);
     internal_static_leman_v1_ListMaterializedViewsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ListMaterializedViewsResponse_descriptor,
         new java.lang.String[] { "Views", "NextPageToken", "Warnings", });
     internal_static_leman_v1_MaterializedViewSummary_descriptor =
-      getDescriptor().getMessageTypes().get(30);
+      getDescriptor().getMessageTypes().get(31);
     internal_static_leman_v1_MaterializedViewSummary_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_MaterializedViewSummary_descriptor,
         new java.lang.String[] { "Name", "Uri", "Version", "Source", "SourceVersion", "RowReference", "RowCount", "RowsSet", "StaleColumns", });
     internal_static_leman_v1_AlterMaterializedViewRequest_descriptor =
-      getDescriptor().getMessageTypes().get(31);
+      getDescriptor().getMessageTypes().get(32);
     internal_static_leman_v1_AlterMaterializedViewRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AlterMaterializedViewRequest_descriptor,
         new java.lang.String[] { "View", "Functions", "UpdateMask", "RequestId", });
     internal_static_leman_v1_AlterMaterializedViewResponse_descriptor =
-      getDescriptor().getMessageTypes().get(32);
+      getDescriptor().getMessageTypes().get(33);
     internal_static_leman_v1_AlterMaterializedViewResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AlterMaterializedViewResponse_descriptor,
         new java.lang.String[] { "View", });
     internal_static_leman_v1_MaterializedView_descriptor =
-      getDescriptor().getMessageTypes().get(33);
+      getDescriptor().getMessageTypes().get(34);
     internal_static_leman_v1_MaterializedView_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_MaterializedView_descriptor,
@@ -544,6 +571,7 @@ public final class CatalogProto {
     registry.add(dev.leman.v1.AnnotationsProto.access);
     com.google.protobuf.Descriptors.FileDescriptor
         .internalUpdateFileDescriptor(descriptor, registry);
+    com.google.protobuf.DurationProto.getDescriptor();
     com.google.protobuf.FieldMaskProto.getDescriptor();
     dev.leman.v1.AnnotationsProto.getDescriptor();
     dev.leman.v1.TypesProto.getDescriptor();

@@ -500,6 +500,15 @@ public enum ErrorReason
   ATTEMPT_FENCED(49),
   /**
    * <pre>
+   * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
+   * rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+   * </pre>
+   *
+   * <code>COLUMN_CHANGED = 185;</code>
+   */
+  COLUMN_CHANGED(185),
+  /**
+   * <pre>
    * The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
    * before the call.
    * </pre>
@@ -1990,6 +1999,15 @@ public enum ErrorReason
   public static final int ATTEMPT_FENCED_VALUE = 49;
   /**
    * <pre>
+   * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
+   * rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+   * </pre>
+   *
+   * <code>COLUMN_CHANGED = 185;</code>
+   */
+  public static final int COLUMN_CHANGED_VALUE = 185;
+  /**
+   * <pre>
    * The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
    * before the call.
    * </pre>
@@ -3078,6 +3096,7 @@ public enum ErrorReason
       case 181: return FUNCTION_SIGNATURE_MISMATCH;
       case 182: return FUNCTION_VERSION_MISMATCH;
       case 49: return ATTEMPT_FENCED;
+      case 185: return COLUMN_CHANGED;
       case 50: return COLUMN_EXISTS;
       case 51: return COLUMN_IN_USE;
       case 52: return COLUMN_IS_COMPUTED;

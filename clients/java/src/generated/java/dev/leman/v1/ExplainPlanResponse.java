@@ -639,6 +639,47 @@ private static final long serialVersionUID = 0L;
     }
   }
 
+  public static final int EXPECTED_DURATION_FIELD_NUMBER = 17;
+  private com.google.protobuf.Duration expectedDuration_;
+  /**
+   * <pre>
+   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+   * none, or nothing is to be computed.
+   * </pre>
+   *
+   * <code>.google.protobuf.Duration expected_duration = 17;</code>
+   * @return Whether the expectedDuration field is set.
+   */
+  @java.lang.Override
+  public boolean hasExpectedDuration() {
+    return ((bitField0_ & 0x00000004) != 0);
+  }
+  /**
+   * <pre>
+   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+   * none, or nothing is to be computed.
+   * </pre>
+   *
+   * <code>.google.protobuf.Duration expected_duration = 17;</code>
+   * @return The expectedDuration.
+   */
+  @java.lang.Override
+  public com.google.protobuf.Duration getExpectedDuration() {
+    return expectedDuration_ == null ? com.google.protobuf.Duration.getDefaultInstance() : expectedDuration_;
+  }
+  /**
+   * <pre>
+   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+   * none, or nothing is to be computed.
+   * </pre>
+   *
+   * <code>.google.protobuf.Duration expected_duration = 17;</code>
+   */
+  @java.lang.Override
+  public com.google.protobuf.DurationOrBuilder getExpectedDurationOrBuilder() {
+    return expectedDuration_ == null ? com.google.protobuf.Duration.getDefaultInstance() : expectedDuration_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -700,6 +741,9 @@ private static final long serialVersionUID = 0L;
     }
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(summary_)) {
       com.google.protobuf.GeneratedMessageV3.writeString(output, 16, summary_);
+    }
+    if (((bitField0_ & 0x00000004) != 0)) {
+      output.writeMessage(17, getExpectedDuration());
     }
     getUnknownFields().writeTo(output);
   }
@@ -774,6 +818,10 @@ private static final long serialVersionUID = 0L;
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(summary_)) {
       size += com.google.protobuf.GeneratedMessageV3.computeStringSize(16, summary_);
     }
+    if (((bitField0_ & 0x00000004) != 0)) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeMessageSize(17, getExpectedDuration());
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -827,6 +875,11 @@ private static final long serialVersionUID = 0L;
         .equals(other.getDecisionsList())) return false;
     if (!getSummary()
         .equals(other.getSummary())) return false;
+    if (hasExpectedDuration() != other.hasExpectedDuration()) return false;
+    if (hasExpectedDuration()) {
+      if (!getExpectedDuration()
+          .equals(other.getExpectedDuration())) return false;
+    }
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -889,6 +942,10 @@ private static final long serialVersionUID = 0L;
     }
     hash = (37 * hash) + SUMMARY_FIELD_NUMBER;
     hash = (53 * hash) + getSummary().hashCode();
+    if (hasExpectedDuration()) {
+      hash = (37 * hash) + EXPECTED_DURATION_FIELD_NUMBER;
+      hash = (53 * hash) + getExpectedDuration().hashCode();
+    }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -1027,6 +1084,7 @@ private static final long serialVersionUID = 0L;
         getReasonsFieldBuilder();
         getKeptFieldBuilder();
         getDecisionsFieldBuilder();
+        getExpectedDurationFieldBuilder();
       }
     }
     @java.lang.Override
@@ -1072,6 +1130,11 @@ private static final long serialVersionUID = 0L;
       }
       bitField0_ = (bitField0_ & ~0x00004000);
       summary_ = "";
+      expectedDuration_ = null;
+      if (expectedDurationBuilder_ != null) {
+        expectedDurationBuilder_.dispose();
+        expectedDurationBuilder_ = null;
+      }
       return this;
     }
 
@@ -1180,6 +1243,12 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00008000) != 0)) {
         result.summary_ = summary_;
+      }
+      if (((from_bitField0_ & 0x00010000) != 0)) {
+        result.expectedDuration_ = expectedDurationBuilder_ == null
+            ? expectedDuration_
+            : expectedDurationBuilder_.build();
+        to_bitField0_ |= 0x00000004;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -1360,6 +1429,9 @@ private static final long serialVersionUID = 0L;
         bitField0_ |= 0x00008000;
         onChanged();
       }
+      if (other.hasExpectedDuration()) {
+        mergeExpectedDuration(other.getExpectedDuration());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -1493,6 +1565,13 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00008000;
               break;
             } // case 130
+            case 138: {
+              input.readMessage(
+                  getExpectedDurationFieldBuilder().getBuilder(),
+                  extensionRegistry);
+              bitField0_ |= 0x00010000;
+              break;
+            } // case 138
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -3460,6 +3539,172 @@ private static final long serialVersionUID = 0L;
       bitField0_ |= 0x00008000;
       onChanged();
       return this;
+    }
+
+    private com.google.protobuf.Duration expectedDuration_;
+    private com.google.protobuf.SingleFieldBuilderV3<
+        com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> expectedDurationBuilder_;
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     * @return Whether the expectedDuration field is set.
+     */
+    public boolean hasExpectedDuration() {
+      return ((bitField0_ & 0x00010000) != 0);
+    }
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     * @return The expectedDuration.
+     */
+    public com.google.protobuf.Duration getExpectedDuration() {
+      if (expectedDurationBuilder_ == null) {
+        return expectedDuration_ == null ? com.google.protobuf.Duration.getDefaultInstance() : expectedDuration_;
+      } else {
+        return expectedDurationBuilder_.getMessage();
+      }
+    }
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     */
+    public Builder setExpectedDuration(com.google.protobuf.Duration value) {
+      if (expectedDurationBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        expectedDuration_ = value;
+      } else {
+        expectedDurationBuilder_.setMessage(value);
+      }
+      bitField0_ |= 0x00010000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     */
+    public Builder setExpectedDuration(
+        com.google.protobuf.Duration.Builder builderForValue) {
+      if (expectedDurationBuilder_ == null) {
+        expectedDuration_ = builderForValue.build();
+      } else {
+        expectedDurationBuilder_.setMessage(builderForValue.build());
+      }
+      bitField0_ |= 0x00010000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     */
+    public Builder mergeExpectedDuration(com.google.protobuf.Duration value) {
+      if (expectedDurationBuilder_ == null) {
+        if (((bitField0_ & 0x00010000) != 0) &&
+          expectedDuration_ != null &&
+          expectedDuration_ != com.google.protobuf.Duration.getDefaultInstance()) {
+          getExpectedDurationBuilder().mergeFrom(value);
+        } else {
+          expectedDuration_ = value;
+        }
+      } else {
+        expectedDurationBuilder_.mergeFrom(value);
+      }
+      if (expectedDuration_ != null) {
+        bitField0_ |= 0x00010000;
+        onChanged();
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     */
+    public Builder clearExpectedDuration() {
+      bitField0_ = (bitField0_ & ~0x00010000);
+      expectedDuration_ = null;
+      if (expectedDurationBuilder_ != null) {
+        expectedDurationBuilder_.dispose();
+        expectedDurationBuilder_ = null;
+      }
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     */
+    public com.google.protobuf.Duration.Builder getExpectedDurationBuilder() {
+      bitField0_ |= 0x00010000;
+      onChanged();
+      return getExpectedDurationFieldBuilder().getBuilder();
+    }
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     */
+    public com.google.protobuf.DurationOrBuilder getExpectedDurationOrBuilder() {
+      if (expectedDurationBuilder_ != null) {
+        return expectedDurationBuilder_.getMessageOrBuilder();
+      } else {
+        return expectedDuration_ == null ?
+            com.google.protobuf.Duration.getDefaultInstance() : expectedDuration_;
+      }
+    }
+    /**
+     * <pre>
+     * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+     * none, or nothing is to be computed.
+     * </pre>
+     *
+     * <code>.google.protobuf.Duration expected_duration = 17;</code>
+     */
+    private com.google.protobuf.SingleFieldBuilderV3<
+        com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder> 
+        getExpectedDurationFieldBuilder() {
+      if (expectedDurationBuilder_ == null) {
+        expectedDurationBuilder_ = new com.google.protobuf.SingleFieldBuilderV3<
+            com.google.protobuf.Duration, com.google.protobuf.Duration.Builder, com.google.protobuf.DurationOrBuilder>(
+                getExpectedDuration(),
+                getParentForChildren(),
+                isClean());
+        expectedDuration_ = null;
+      }
+      return expectedDurationBuilder_;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

@@ -373,4 +373,34 @@ public interface ExplainPlanResponseOrBuilder extends
    */
   com.google.protobuf.ByteString
       getSummaryBytes();
+
+  /**
+   * <pre>
+   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+   * none, or nothing is to be computed.
+   * </pre>
+   *
+   * <code>.google.protobuf.Duration expected_duration = 17;</code>
+   * @return Whether the expectedDuration field is set.
+   */
+  boolean hasExpectedDuration();
+  /**
+   * <pre>
+   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+   * none, or nothing is to be computed.
+   * </pre>
+   *
+   * <code>.google.protobuf.Duration expected_duration = 17;</code>
+   * @return The expectedDuration.
+   */
+  com.google.protobuf.Duration getExpectedDuration();
+  /**
+   * <pre>
+   * About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
+   * none, or nothing is to be computed.
+   * </pre>
+   *
+   * <code>.google.protobuf.Duration expected_duration = 17;</code>
+   */
+  com.google.protobuf.DurationOrBuilder getExpectedDurationOrBuilder();
 }

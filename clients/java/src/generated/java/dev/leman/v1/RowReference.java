@@ -123,7 +123,7 @@ public enum RowReference
   }
   public static final com.google.protobuf.Descriptors.EnumDescriptor
       getDescriptor() {
-    return dev.leman.v1.CatalogProto.getDescriptor().getEnumTypes().get(0);
+    return dev.leman.v1.CatalogProto.getDescriptor().getEnumTypes().get(1);
   }
 
   private static final RowReference[] VALUES = values();

@@ -1,0 +1,183 @@
+"""Columns that a table is to have: which of them are new, which have changed, and what is to be done about each."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from core.domain.table import TableField, TableSnapshot
+from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
+from core.errors import DataLoss
+from core.udf import binding, validation
+from core.udf.validation import NewColumn
+from planner import column_changes
+from planner.catalog import KEEP_TYPE, Addition, Catalog, id_of_added
+from planner.column_changes import ColumnOutcome, OnChange, Outcome
+from planner.plan_maker import PlanMaker
+from planner.run_history import expected_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnRequest:
+    """What is asked of a table's columns, all at once."""
+
+    database: str
+    table: str
+    columns: Sequence[NewColumn]
+    on_change: OnChange
+    request_id: str
+    #: Tells the request from another one under the same id.
+    body: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnWork:
+    """What the commit coordinator is to do, one after the other, and what is then told."""
+
+    #: The version of the table where nothing is to be done.
+    version: int
+    changed: Addition | None
+    added: Addition | None
+    outcomes: tuple[ColumnOutcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Existing:
+    """A column that is asked for and is there."""
+
+    asked: NewColumn
+    field: TableField
+    bound: ColumnBinding
+    udf: UdfDefinition
+    inputs: tuple[TableField, ...]
+
+
+class ColumnRequests:
+    """What compares columns that are asked for with those of a table. It holds no state.
+
+    Args:
+        expected: tells how many seconds so many rows of a column of a database's table will take.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        plans: PlanMaker,
+        expected: Callable[[str, str, str, int], float | None] = expected_seconds,
+    ) -> None:
+        self._catalog = catalog
+        self._plans = plans
+        self._expected = expected
+
+    def work(self, request: ColumnRequest) -> ColumnWork:
+        """Return what is to be done so that the table has the columns.
+
+        Raises:
+            LemanError: what `CatalogService.AddColumns` (protos/leman/v1/catalog.proto) names.
+        """
+        asked = request.request_id or uuid.uuid4().hex
+        request = replace(request, request_id=asked)
+        table = self._catalog.checked_table(request.database, request.table, request.columns)
+        binding.check_request((field.arrow for field in table.fields), asked, request.body)
+        outcomes: list[ColumnOutcome] = []
+        added: list[NewColumn] = []
+        changed: list[NewColumn] = []
+        for column in request.columns:
+            existing = self._existing(request, table, column)
+            if existing is None:
+                added.append(column)
+                outcomes.append(_added(column, table))
+                continue
+            outcome = self._outcome(request, table, existing)
+            outcomes.append(outcome)
+            if outcome.outcome is not Outcome.UNCHANGED:
+                names = () if column.sql_expression else tuple(field.name for field in existing.inputs)
+                keep = request.on_change is OnChange.KEEP
+                changed.append(replace(column, input_columns=names, keep_values=keep))
+        if request.on_change is OnChange.ERROR:
+            _refuse_changed(outcomes)
+        return self._work(request, table, changed, added, outcomes)
+
+    def _work(
+        self,
+        request: ColumnRequest,
+        table: TableSnapshot,
+        changed: list[NewColumn],
+        added: list[NewColumn],
+        outcomes: list[ColumnOutcome],
+    ) -> ColumnWork:
+        """Have everything checked before anything is done."""
+        place, asked, body = (request.database, request.table), request.request_id, request.body
+        to_add = self._catalog.addition(*place, added, asked, body) if added else None
+        to_change = self._catalog.alteration(*place, changed, asked, body) if changed else None
+        if to_add is not None:
+            functions = {f.name: bound.function for f in to_add.schema if (bound := binding.read(f)) is not None}
+            outcomes = [replace(o, function=functions[o.column]) if o.outcome is Outcome.ADDED else o for o in outcomes]
+        if to_add is not None and to_change is not None:  # the coordinator takes a request id for one thing
+            to_change = replace(to_change, request_id=f"{to_change.request_id}-changed")
+        return ColumnWork(version=table.version, changed=to_change, added=to_add, outcomes=tuple(outcomes))
+
+    def _existing(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> _Existing | None:
+        """Return the column as the table has it; None where it is to be added, or was by this very request."""
+        field = table.column(column.name)
+        bound = None if field is None else binding.read(field.arrow)
+        if field is None or bound is None or request.on_change is OnChange.REFUSE_ANY:
+            return None
+        if bound.column_id == id_of_added(table.uri, request.request_id, column.name):
+            return None
+        udf = self._catalog.function(request.database, table, column)
+        inputs = column_changes.inputs_asked(column, udf, bound, table)
+        validation.check_output_type(field, udf, KEEP_TYPE)
+        return _Existing(column, field, bound, udf, inputs)
+
+    def _outcome(self, request: ColumnRequest, table: TableSnapshot, existing: _Existing) -> ColumnOutcome:
+        column, udf, bound = existing.asked.name, existing.udf, existing.bound
+        function = FunctionVersion(udf.name, udf.version)
+        kept = request.on_change is OnChange.KEEP
+        if binding.was_made_by(existing.field.arrow, request.request_id):
+            return ColumnOutcome(column=column, outcome=Outcome.KEPT if kept else Outcome.UPDATED, function=function)
+        if column_changes.is_same(udf, existing.inputs, bound, table):
+            return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
+        stale, first = self._rows(table, existing, kept=kept)
+        return ColumnOutcome(
+            column=column,
+            outcome=Outcome.KEPT if kept else Outcome.UPDATED,
+            function=function,
+            before=bound.function,
+            diff=column_changes.source_diff(self._function_before(request.database, bound), udf),
+            rows_stale=stale,
+            rows_not_computed=first,
+            expected_seconds=self._expected(request.database, request.table, column, stale + first),
+            notes=column_changes.notes(udf, existing.inputs, bound, table),
+        )
+
+    def _rows(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> tuple[int, int]:
+        """Count the rows that a backfill would compute with the new definition: anew, and for the first time."""
+        column, udf, bound, inputs = existing.asked.name, existing.udf, existing.bound, existing.inputs
+        earlier = validation.kept(column, bound, udf, inputs, table) if kept else ()
+        rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, earlier)
+        field = replace(existing.field, arrow=binding.bind(existing.field.arrow, rebound))
+        fields = tuple(field if f.field_id == field.field_id else f for f in table.fields)
+        return column_changes.rows_by_need(self._plans.forecast(replace(table, fields=fields), column, udf))
+
+    def _function_before(self, database: str, bound: ColumnBinding) -> UdfDefinition | None:
+        with contextlib.suppress(DataLoss):  # then there is nothing to compare with
+            return self._catalog.registry(database).find(bound.udf_name, bound.udf_version)
+        return None
+
+
+def _added(column: NewColumn, table: TableSnapshot) -> ColumnOutcome:
+    return ColumnOutcome(
+        column=column.name,
+        outcome=Outcome.ADDED,
+        function=FunctionVersion(column.udf_name, column.udf_version),
+        rows_not_computed=table.live_rows,
+    )
+
+
+def _refuse_changed(outcomes: Sequence[ColumnOutcome]) -> None:
+    refused = [o for o in outcomes if o.outcome is Outcome.UPDATED]
+    if refused:
+        raise column_changes.changed(refused)

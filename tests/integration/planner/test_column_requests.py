@@ -1,0 +1,164 @@
+"""Columns that a table is to have: the same request again does nothing, a changed one says what it changes."""
+
+import dataclasses
+
+import lance
+import pytest
+
+from commit_coordinator.lance_io.table_handle import TableHandle
+from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from core.lance_io.tables import LanceTables
+from core.udf.validation import NewColumn
+from planner.catalog import Catalog
+from planner.column_changes import OnChange, Outcome
+from planner.column_requests import ColumnRequest, ColumnRequests
+from planner.plan_maker import PlanMaker
+from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
+
+SECOND = dataclasses.replace(UDF, version="2", source="def f(x):\n    return x + 1")
+ALL = 3 * ROWS
+
+
+@pytest.fixture
+def lake(tmp_path):
+    made = Lake(tmp_path)
+    made.registry.put(dataclasses.replace(UDF, source="def f(x):\n    return x"))
+    made.registry.put(SECOND)
+    made.fill(made.plan())
+    return made
+
+
+def asked(lake, *columns, on_change=OnChange.ERROR, request_id="r"):
+    """What is to be done, and its outcomes by column."""
+    tables = LanceTables()
+    requests = ColumnRequests(Catalog(tables), PlanMaker(tables), lambda *_: 720.0)
+    work = requests.work(
+        ColumnRequest(
+            database=lake.database, table="t", columns=columns, on_change=on_change, request_id=request_id, body="b"
+        )
+    )
+    return work, {outcome.column: outcome for outcome in work.outcomes}
+
+
+def done(lake, work):
+    """Does it, as the commit coordinator would."""
+    handle = TableHandle(lake.uri)
+    if work.changed is not None:
+        handle.bind_columns(handle.latest(), work.changed.schema)
+    if work.added is not None:
+        handle.add_null_columns(handle.latest(), work.added.schema)
+
+
+def column(name="c", version="1", inputs=(), **more):
+    return NewColumn(name, "f", version, inputs, **more)
+
+
+def test_the_same_again_is_nothing_to_do(lake):
+    work, told = asked(lake, column())
+    assert (work.changed, work.added, work.version) == (None, None, lake.open().version)
+    assert told["c"].outcome is Outcome.UNCHANGED
+
+
+def test_a_changed_function_is_refused_with_what_would_be_stale_and_why(lake):
+    with pytest.raises(FailedPrecondition) as caught:
+        asked(lake, column(version="2"), column("n"))
+    assert caught.value.reason == "COLUMN_CHANGED"
+    assert caught.value.message.startswith("c changed: 30 rows stale, about 12 minutes (f@1 → f@2)")
+    assert "-    return x\n+    return x + 1" in caught.value.message
+
+
+def test_on_update_the_column_gets_the_function_and_its_rows_are_stale(lake):
+    work, told = asked(lake, column(version="2"), on_change=OnChange.UPDATE)
+    assert told["c"].summary == "c changed: 30 rows stale, about 12 minutes"
+    done(lake, work)
+    made = lake.plan()
+    assert (made.header.udf.version, made.header.rows_to_compute) == ("2", ALL)
+    assert asked(lake, column(version="2"), on_change=OnChange.UPDATE, request_id="r2")[0].changed is None
+
+
+def test_rows_without_a_value_are_told_apart(lake):
+    lance.write_dataset(rows(ROWS), lake.uri, mode="append")
+    told = asked(lake, column(version="2"), on_change=OnChange.UPDATE)[1]["c"]
+    assert (told.rows_stale, told.rows_not_computed) == (ALL, ROWS)
+
+
+def test_on_keep_values_stay_current_and_only_new_rows_are_left(lake):
+    lance.write_dataset(rows(ROWS), lake.uri, mode="append")
+    work, told = asked(lake, column(version="2"), on_change=OnChange.KEEP)
+    assert told["c"].summary == "c changed: its values are kept, 10 not computed yet, about 12 minutes"
+    done(lake, work)
+    made = lake.plan()
+    assert (made.header.udf.version, made.header.rows_to_compute) == ("2", ROWS)
+
+
+def test_a_change_that_goes_back_finds_the_values_that_are_still_there(lake):
+    done(lake, asked(lake, column(version="2"), on_change=OnChange.UPDATE)[0])
+    told = asked(lake, column(), on_change=OnChange.UPDATE, request_id="r2")[1]["c"]
+    assert (told.rows_stale, told.rows_not_computed) == (0, 0)
+
+
+def test_new_and_changed_columns_come_together(lake):
+    work, told = asked(lake, column(version="2"), column("n", "2"), column(name="c2"), on_change=OnChange.UPDATE)
+    assert [told[name].outcome for name in ("c", "n", "c2")] == [Outcome.UPDATED, Outcome.ADDED, Outcome.ADDED]
+    assert work.changed.request_id != work.added.request_id
+    done(lake, work)
+    assert {"n", "c2"} <= set(lake.open().schema.names)
+    assert (told["n"].function, told["n"].rows_not_computed) == (("f", "2"), ALL)
+
+
+def test_a_request_that_is_sent_again_is_told_its_outcome_again(lake):
+    columns = (column(version="2"), column("n"))
+    done(lake, asked(lake, *columns, on_change=OnChange.UPDATE)[0])
+    work, told = asked(lake, *columns, on_change=OnChange.UPDATE)
+    assert [told[name].outcome for name in ("c", "n")] == [Outcome.UPDATED, Outcome.ADDED]
+    before = lake.open().version
+    done(lake, work)
+    assert lake.open().version == before
+
+
+def test_other_inputs_are_a_change(lake):
+    lake.open().add_columns({"z": "x + 1"})
+    told = asked(lake, column(inputs=("z",)), on_change=OnChange.UPDATE)[1]["c"]
+    assert (told.outcome, told.rows_stale) == (Outcome.UPDATED, ALL)
+    assert told.notes == ("it read x, and is to read z",)
+
+
+def test_an_input_with_another_name_is_no_change_for_who_calls_it_as_before(lake):
+    lake.open().alter_columns({"path": "x", "name": "price"})
+    assert asked(lake, column())[1]["c"].outcome is Outcome.UNCHANGED
+
+
+def test_expressions_are_compared_too_and_only_registered_where_they_are_taken(lake):
+    done(lake, asked(lake, NewColumn("s", "", "", sql_expression="x * 2"), request_id="r1")[0])
+    known = len(lake.registry.names())
+    assert asked(lake, NewColumn("s", "", "", sql_expression="x  *  2"))[1]["s"].outcome is Outcome.UNCHANGED
+    with pytest.raises(FailedPrecondition, match=r"-x \* 2\n\+x \* 3"):
+        asked(lake, NewColumn("s", "", "", sql_expression="x * 3"))
+    assert len(lake.registry.names()) == known
+    done(lake, asked(lake, NewColumn("s", "", "", sql_expression="x * 3"), on_change=OnChange.UPDATE)[0])
+    assert len(lake.registry.names()) == known + 1
+
+
+@pytest.mark.parametrize("on_change", [OnChange.ERROR, OnChange.UPDATE, OnChange.KEEP])
+def test_a_column_keeps_its_type_and_plain_data_stays_plain(lake, on_change):
+    with pytest.raises(FailedPrecondition) as caught:
+        asked(lake, NewColumn("c", "", "", sql_expression="cast(x as string)"), on_change=on_change)
+    assert caught.value.reason == "TYPE_MISMATCH"
+    with pytest.raises(AlreadyExists) as exists:
+        asked(lake, column("id"), on_change=on_change)
+    assert exists.value.reason == "COLUMN_EXISTS"
+    with pytest.raises(InvalidArgument, match="named twice"):
+        asked(lake, column(), column(), on_change=on_change)
+
+
+def test_without_a_word_about_changes_a_column_that_is_there_is_refused(lake):
+    with pytest.raises(AlreadyExists) as caught:
+        asked(lake, column(), on_change=OnChange.REFUSE_ANY)
+    assert caught.value.reason == "COLUMN_EXISTS"
+
+
+def test_a_function_that_is_gone_is_replaced_without_a_diff(lake):
+    for path in (p for p in lake.registry.names() if p == "f@1.json"):
+        (lake.registry._files).delete_file(f"{lake.registry._root}/{path}")
+    told = asked(lake, column(version="2"), on_change=OnChange.UPDATE)[1]["c"]
+    assert (told.outcome, told.diff, told.rows_stale) == (Outcome.UPDATED, "", ALL)

@@ -1,0 +1,149 @@
+"""Whether a column that is asked for is the one that is there, and what is said of the difference."""
+
+import dataclasses
+
+import pyarrow as pa
+import pytest
+
+from core.domain.plan import PlanHeader, Reason, ReasonCount
+from core.domain.table import TableField
+from core.domain.udf import FunctionVersion, UdfDefinition, UdfKind
+from core.errors import FailedPrecondition
+from core.udf import binding
+from core.udf.validation import NewColumn
+from planner.column_changes import (
+    ColumnOutcome,
+    Outcome,
+    changed,
+    inputs_asked,
+    is_same,
+    notes,
+    rows_by_need,
+    source_diff,
+)
+from tests.unit.planner.planner_helpers import UDF, fragment, table
+
+OLD = dataclasses.replace(UDF, source="def f(x):\n    y = x\n    return y * 2")
+NEW = dataclasses.replace(UDF, version="2", source="def f(x):\n    y = x\n    return y * 3")
+TABLE = table([fragment(0)])
+BOUND = binding.read(TABLE.fields[2].arrow)
+WITH_Y = dataclasses.replace(UDF, input_columns=("y",))
+
+
+def asked(udf=UDF, inputs=(), snapshot=TABLE):
+    return inputs_asked(NewColumn("c", udf.name, udf.version, inputs), udf, BOUND, snapshot)
+
+
+def outcome(kind=Outcome.UPDATED, **more):
+    return ColumnOutcome(
+        column="score", outcome=kind, function=FunctionVersion("f", "2"), before=FunctionVersion("f", "1"), **more
+    )
+
+
+def test_the_same_function_and_inputs_are_the_same_whether_they_are_named_or_not():
+    assert is_same(UDF, asked(), BOUND, TABLE)
+    assert is_same(UDF, asked(inputs=("x",)), BOUND, TABLE)
+    assert notes(UDF, asked(), BOUND, TABLE) == ()
+
+
+@pytest.mark.parametrize(
+    ("udf", "inputs", "said"),
+    [
+        (NEW, (), ("f@1 → f@2",)),
+        (UDF, ("y",), ("it read x, and is to read y",)),
+        (dataclasses.replace(NEW, input_columns=("y",)), (), ("f@1 → f@2", "it read x, and is to read y")),
+    ],
+)
+def test_another_version_or_other_inputs_are_a_change(udf, inputs, said):
+    found = asked(udf, inputs)
+    assert not is_same(udf, found, BOUND, TABLE)
+    assert notes(udf, found, BOUND, TABLE) == said
+
+
+def test_a_program_may_go_on_to_call_an_input_as_it_was_called_when_the_column_was_made():
+    x, *others = TABLE.fields
+    renamed = dataclasses.replace(TABLE, fields=(TableField(x.arrow.with_name("price"), x.field_ids), *others))
+    assert is_same(UDF, asked(snapshot=renamed), BOUND, renamed)
+    again = dataclasses.replace(renamed, fields=(*renamed.fields, TableField(pa.field("x", pa.int64()), (9,))))
+    assert not is_same(UDF, asked(snapshot=again), BOUND, again), "a new column of the old name is meant"
+    with pytest.raises(FailedPrecondition, match="gone"):
+        asked(inputs=("gone",), snapshot=renamed)
+
+
+def test_what_cannot_compute_the_column_is_refused_first():
+    with pytest.raises(FailedPrecondition) as caught:
+        asked(inputs=("c",))
+    assert caught.value.reason == "INPUT_IS_OUTPUT"
+
+
+def test_the_difference_is_a_unified_diff_of_the_sources():
+    assert source_diff(OLD, NEW).splitlines() == [
+        "--- f@1",
+        "+++ f@2",
+        "@@ -1,3 +1,3 @@",
+        " def f(x):",
+        "     y = x",
+        "-    return y * 2",
+        "+    return y * 3",
+    ]
+
+
+def test_expressions_are_compared_as_they_are_written():
+    before, after = (
+        UdfDefinition("sql", version, UdfKind.SQL, ("x",), pa.int64(), sql_expression=text)
+        for version, text in (("1", "x * 2"), ("2", "x * 3"))
+    )
+    assert source_diff(before, after).splitlines()[-2:] == ["-x * 2", "+x * 3"]
+
+
+def test_without_two_texts_there_is_no_diff():
+    assert source_diff(None, NEW) == source_diff(UDF, NEW) == source_diff(NEW, UDF) == source_diff(OLD, OLD) == ""
+
+
+def test_a_long_diff_is_cut():
+    before, after = (dataclasses.replace(UDF, source="\n".join(f"{i}{end}" for i in range(5000))) for end in "ab")
+    assert 16_000 < len(source_diff(before, after)) < 17_000
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (outcome(rows_stale=4000, expected_seconds=720.0), "score changed: 4,000 rows stale, about 12 minutes"),
+        (outcome(rows_stale=4000), "score changed: 4,000 rows stale"),
+        (
+            outcome(rows_stale=30, rows_not_computed=10, expected_seconds=2.0),
+            "score changed: 30 rows stale, 10 not computed yet, about 2 seconds",
+        ),
+        (outcome(Outcome.KEPT), "score changed: its values are kept"),
+        (outcome(Outcome.KEPT, rows_not_computed=5), "score changed: its values are kept, 5 not computed yet"),
+        (outcome(Outcome.ADDED, rows_not_computed=7), "score is new: 7 rows not computed yet"),
+        (outcome(Outcome.UNCHANGED), "score is as it was"),
+        (dataclasses.replace(outcome(), before=None), "score changed"),
+    ],
+)
+def test_it_is_said_in_a_sentence(told, said):
+    assert told.summary == said
+
+
+def test_the_refusal_names_the_ways_out_and_shows_the_diff():
+    diff = source_diff(OLD, NEW)
+    error = changed([outcome(rows_stale=4000, expected_seconds=720.0, diff=diff, notes=("f@1 → f@2",))])
+    assert error.reason == "COLUMN_CHANGED"
+    assert error.message.startswith("score changed: 4,000 rows stale, about 12 minutes (f@1 → f@2). Nothing was done")
+    assert all(f"'{word}'" in error.message for word in ("update", "keep", "error"))
+    assert error.message.endswith("+    return y * 3")
+    assert (error.facts["columns"], error.facts["rows_stale"], error.facts["diff"]) == ("score", "4000", diff)
+
+
+def test_rows_that_were_never_computed_are_told_apart_from_stale_ones():
+    counts = (
+        ReasonCount(Reason.MISSING, 1, 10),
+        ReasonCount(Reason.UDF_CHANGED, 3, 30),
+        ReasonCount(Reason.REUSED, 1, 5),
+    )
+    made = PlanHeader(
+        uri="", read_version=1, incarnation="", output=None, input_columns=(), udf=UDF, bundle_uri="", where="",
+        reasons=counts, rows_to_compute=40,
+    )  # fmt: skip
+    assert rows_by_need(made) == (30, 10)
+    assert rows_by_need(dataclasses.replace(made, rows_to_compute=4)) == (0, 4), "the others are in checkpoints"
