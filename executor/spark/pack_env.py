@@ -77,7 +77,7 @@ def _installed(into: str) -> Iterator[Entry]:
                 raise FailedPrecondition(
                     "NOT_PACKABLE", f"{path.name} is an editable install that only works here: install it as it is"
                 )
-            elif path.name not in _OURS:
+            elif path.name not in _OURS and not _has_ours(path):
                 yield from _tree(path, f"{into}/{path.name}")
     for name in _OURS:
         spec = importlib.util.find_spec(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from leman import _local_database, local
+from leman import _local_database, _services_here, local
 from leman._channel import Endpoints
 from leman._contact import ask
 from leman.errors import StartFailed
@@ -165,11 +164,14 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def _spawn(database: str, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start the supervisor in a session of its own: it outlives this process and ends when idle."""
-    command = [sys.executable, "-P", "-m", "embedded", "--database", database]
+    """Start the supervisor in a session of its own: it outlives this process and ends when idle. Raises StartFailed."""
+    found = _services_here.folder()
+    if found is None:
+        raise StartFailed(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
     with log.open("ab") as output:
         child = subprocess.Popen(
-            command,
+            _services_here.command("embedded", "--database", database),
+            env=_services_here.environment(found),
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -232,11 +234,5 @@ def _failure(what: str, log: Path, before: int) -> StartFailed:
     with log.open("rb") as stream:
         stream.seek(before)
         text = stream.read().decode(errors="replace").strip()
-    if "No module named" in text and "embedded" in text.splitlines()[-1]:
-        return StartFailed(
-            "The services are not installed in this Python environment: install leman-services for local"
-            " databases, or name running ones with leman.connect(..., endpoint='host:port')",
-            reason="SERVICES_NOT_INSTALLED",
-        )
     tail = "\n  ".join(text.splitlines()[-_LOG_LINES:])
     return StartFailed(f"The embedded services {what}; {log} ends with:\n  {tail}")

@@ -9,6 +9,8 @@ import sysconfig
 from pathlib import Path
 from types import ModuleType
 
+from leman import _services_here
+
 _INSTALLED_FOLDERS = ("site-packages", "dist-packages")
 
 
@@ -23,7 +25,11 @@ def is_installed(name: str) -> bool:
         return False
     if top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "leman":
         return True
-    return any(_is_installed_path(path) for path in _locations(name))
+    places = _locations(name)
+    if top in _services_here.PACKAGES:  # in a worker these names are the services' own
+        found = _services_here.folder()
+        return found is not None and any(Path(place).resolve().is_relative_to(found / top) for place in places)
+    return any(_is_installed_path(path) for path in places)
 
 
 def loaded_user_modules() -> list[ModuleType]:

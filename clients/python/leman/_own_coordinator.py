@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from leman import _services_here
 from leman._channel import Endpoints, Services
 from leman.errors import StartFailed
 
@@ -42,12 +41,14 @@ def own_coordinator() -> Iterator[Services]:
     """
     token = secrets.token_urlsafe(32)
     ours = {"HOST": "127.0.0.1", "PORT": "0", "TOKEN": token, "TLS_CERT": "", "TLS_KEY": "", "REUSE_PORT": "false"}
-    environment = {**os.environ, **{f"LEMAN_SERVER__{key}": value for key, value in ours.items()}}
-    environment["LEMAN_EMBEDDED__DATABASE"] = ""
+    found = _services_here.folder()
+    if found is None:
+        raise StartFailed(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
+    settings = {f"LEMAN_SERVER__{key}": value for key, value in ours.items()} | {"LEMAN_EMBEDDED__DATABASE": ""}
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "commit_coordinator"],
-            env=environment,
+            _services_here.command("commit_coordinator"),
+            env=_services_here.environment(found, settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import leman
-from leman import _embedded
+from leman import _embedded, _services_here
 from leman.errors import InvalidArgument, StartFailed
 from tests.unit.clients.fake_services import FakeLeman
 
@@ -52,7 +52,7 @@ def services(tmp_path, monkeypatch):
     def install(program, **names):
         (folder / "embedded.py").write_text(textwrap.dedent(program).format(**names))
 
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setattr(_services_here, "folder", lambda: folder)
     yield install
     for pid, child in list(_embedded._children.items()):
         child.kill()
@@ -216,12 +216,9 @@ def test_what_is_no_path(path):
         leman.connect(path)
 
 
-def test_services_that_are_not_installed(services, database, tmp_path):
-    services("")
-    (tmp_path / "installed" / "embedded.py").unlink()
-    (tmp_path / "installed" / "embedded").mkdir()
-    (tmp_path / "installed" / "embedded" / "__init__.py").touch()
-    with pytest.raises(StartFailed, match="install leman-services") as caught:
+def test_services_that_are_not_installed(monkeypatch, database):
+    monkeypatch.setattr(_services_here, "folder", lambda: None)
+    with pytest.raises(StartFailed, match=r"install leman\[local\]") as caught:
         call(database)
     assert caught.value.reason == "SERVICES_NOT_INSTALLED"
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import enum
-import importlib.util
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
+from leman import _services_here
 from leman._local_database import check_possible
 from leman._names import database_uri
 from leman.cli._options import JsonOption
@@ -32,10 +31,9 @@ def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the d
     uri = database_uri(path)
     if "://" in uri:
         raise InvalidArgument("leman up serves a local folder")
-    _services_package()
+    found = _services()
     check_possible(uri)
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "embedded", "--database", uri, "--foreground"])
+    _become(found, "embedded", "--database", uri, "--foreground")
 
 
 def demo(
@@ -46,50 +44,42 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Build anew what is there already.")] = False,
 ) -> None:
     """Indexes the Python source on this machine: computes columns, then answers questions with them."""
-    root = _services_package().parent
+    root = _services()
     program = example.value if example else "demo"
     if not (root / "examples" / program / "main.py").exists():
         raise NotFound(f"the demo comes with the source of Leman; there is none in {root}", reason="NO_DEMO")
     options = [*(["--rows", str(rows)] if rows else []), *(["--path", path] if path else [])]
     options += ["--fresh"] if fresh else []
-    command = [sys.executable, "-P", "-m", f"examples.{program}.main", *options]
-    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
-    sys.stdout.flush()
-    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": os.pathsep.join(paths)})
+    _become(root, f"examples.{program}.main", *options)
 
 
 def pack_env(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write the archive.")] = "leman-env.tar.gz",
 ) -> None:
     """Pack this Python environment into an archive for the workers of a Spark cluster (`spark.archives`)."""
-    _services_package()
-    command = [sys.executable, "-P", "-m", "executor.spark.pack_env", file]
-    raise typer.Exit(subprocess.run(command, check=False).returncode)
+    _become(_services(), "executor.spark.pack_env", file)
 
 
 @config.command("show")
 def config_show(*, as_json: JsonOption = False) -> None:
     """List every setting of the services with its value, where that comes from, and its meaning."""
-    _services_package()
-    command = [sys.executable, "-P", "-m", "core.config", *(["--json"] if as_json else [])]
-    raise typer.Exit(subprocess.run(command, check=False).returncode)
+    _become(_services(), "core.config", *(["--json"] if as_json else []))
 
 
 @config.command("clean")
 def config_clean() -> None:
     """Delete the archives of Spark's classes; `leman config show` says where they lie and how large they are."""
-    _services_package()
-    command = [sys.executable, "-P", "-m", "core.class_archives", "--clean"]
-    raise typer.Exit(subprocess.run(command, check=False).returncode)
+    _become(_services(), "core.class_archives", "--clean")
 
 
-def _services_package() -> Path:
-    """Folder of the package `core`. Raises MissingDependency where the services are not installed."""
-    spec = importlib.util.find_spec("core")
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    if not places or not (Path(places[0]) / "config").is_dir():
-        raise MissingDependency(
-            "the services are not installed in this Python environment: install leman-services",
-            reason="SERVICES_NOT_INSTALLED",
-        )
-    return Path(places[0]).resolve()
+def _services() -> Path:
+    """The folder of the services' packages. Raises MissingDependency where they are not installed."""
+    found = _services_here.folder()
+    if found is None:
+        raise MissingDependency(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
+    return found
+
+
+def _become(found: Path, module: str, *arguments: str) -> NoReturn:
+    sys.stdout.flush()
+    os.execve(sys.executable, _services_here.command(module, *arguments), _services_here.environment(found))
