@@ -86,5 +86,12 @@ def db(system: System, tmp_path: Path) -> Iterator[leman.Database]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The file that takes longest comes first: where files run side by side, none is waited for in the end."""
+    """What takes long is skipped without LEMAN_LONG=1.
+
+    The file that takes longest comes first: where files run side by side, none is waited for in the end.
+    """
+    if not os.environ.get("LEMAN_LONG"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes long; LEMAN_LONG=1 runs it"))
     items.sort(key=lambda item: not item.nodeid.startswith("tests/integration/views/histories/test_sequences.py"))

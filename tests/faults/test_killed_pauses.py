@@ -56,6 +56,7 @@ def test_of_an_executor_with_a_paused_job(lake, db, call_log):
     check_settled(db, table, ROWS)
 
 
+@pytest.mark.long
 def test_of_an_executor_that_was_just_asked_to_pause_a_job(lake, db, call_log):
     table, future = begin(db, call_log, "pausing")
     future.pause()
@@ -68,6 +69,7 @@ def test_of_an_executor_that_was_just_asked_to_pause_a_job(lake, db, call_log):
     check_settled(db, table, ROWS)
 
 
+@pytest.mark.long
 def test_of_an_executor_with_a_paused_refresh(lake, db, call_log):
     _, view = make(db, call_log, "paused_refresh", seconds=0.05)
     future = view.refresh_async()

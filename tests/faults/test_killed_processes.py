@@ -93,6 +93,7 @@ def test_of_a_fork_server_above_the_worker(lake, db, call_log, level):
     check_settled(db, table, ROWS)
 
 
+@pytest.mark.long
 def test_of_the_java_machine_below_the_executor(lake, db, call_log):
     """The executor is no use without it: it ends, and its jobs are taken over."""
     table, future = begin(db, call_log, "java", "many")

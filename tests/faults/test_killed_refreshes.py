@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark]
 #: What may be going on, how often before, and the process that dies.
 FILL = [
     ("planner.refresh_planned", 1, "planner"),
-    ("executor.fill_answered", 1, "executor"),
+    pytest.param("executor.fill_answered", 1, "executor", marks=pytest.mark.long),
     ("coordinator.before_commit", 1, "commit_coordinator"),
     ("coordinator.after_commit", 2, "commit_coordinator"),
 ]
 DELTA = [
     ("planner.refresh_planned", "planner"),
     ("executor.view_files_written", "executor"),
-    ("executor.delta_answered", "executor"),
+    pytest.param("executor.delta_answered", "executor", marks=pytest.mark.long),
     ("coordinator.before_delta", "commit_coordinator"),
     ("coordinator.after_delta", "commit_coordinator"),
 ]
@@ -105,6 +105,7 @@ def test_while_workers_compute(lake, db, call_log):
         lake.wait_back(name, before=pid)
 
 
+@pytest.mark.long
 def test_of_the_executor_while_workers_compute(lake, db, call_log):
     """Calls that were lost with it are not counted, those of which the values were safe are: once."""
     table, view = make(db, call_log, "executor", seconds=SLOW)
@@ -124,6 +125,7 @@ def test_of_the_executor_while_workers_compute(lake, db, call_log):
     check_settled(lake, db, view, [*range(ROWS), *range(1000, 1100)])
 
 
+@pytest.mark.long
 def test_of_everything_and_the_refresh_is_asked_for_again(lake, db, call_log):
     """The one that was cut short is taken over at the same time: both are the same work."""
     _, view = make(db, call_log, "ended", seconds=SLOW)

@@ -22,7 +22,9 @@ def thirds(x: int) -> int:
     return 2 * x
 
 
-@pytest.fixture(params=[200, ROWS], ids=["many", "one"])  # failed rows of a fragment take longer than an interval
+@pytest.fixture(
+    params=[200, pytest.param(ROWS, marks=pytest.mark.long)], ids=["many", "one"]
+)  # failed rows of a fragment take longer than an interval
 def failed(request, db) -> tuple[leman.Table, str]:
     table = db.create_table(f"retry {request.node.name}", numbers(ROWS), max_rows_per_file=request.param)
     table.add_columns({"y": thirds})

@@ -33,6 +33,7 @@ def covered(table: leman.Table) -> int:
     return total(merge(parsed.range for key in keys if (parsed := parse_range_key(key)) is not None))
 
 
+@pytest.mark.long
 def test_of_the_executor(lake: Lake, db: leman.Database):
     table, future = begin(db, "sql_executor")
     pid = lake.pid("executor")

@@ -18,7 +18,7 @@ ROWS = 1200
 ORPHANS_END_SECONDS = 15
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_the_supervisor_is_ended(lake, db, call_log, number):
     """SIGTERM lets workers store what they have, or it comes down to the same as SIGKILL: either is enough."""
     table = db.create_table(f"ended_by_{number.name}", numbers(ROWS), max_rows_per_file=300)

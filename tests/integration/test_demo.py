@@ -83,6 +83,7 @@ def test_the_demo_computes_answers_and_then_has_nothing_to_do(demo, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_fresh_reads_the_source_anew(demo):
     demo("--rows", "2")
 
@@ -115,6 +116,7 @@ def test_the_view_reuses_what_the_changes_left(demo, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_demo_that_was_interrupted_goes_on(demo, monkeypatch):
     refresh = training.refresh
 

@@ -32,6 +32,7 @@ def until_recorded(uri: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_an_executor_records_a_compaction_between_jobs(watched):
     uri = str(watched.database / "t.lance")
     data = pa.table({"title": [f"title {i}" for i in range(40)]})

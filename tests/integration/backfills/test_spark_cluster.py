@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +16,7 @@ from tests.integration.call_log import numbers, values
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.skipif(not os.environ.get("LEMAN_LONG"), reason="starts a Spark cluster; LEMAN_LONG=1 runs it"),
+    pytest.mark.long,
 ]
 
 

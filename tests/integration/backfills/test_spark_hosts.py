@@ -40,9 +40,8 @@ def may_make_networks() -> bool:
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not os.environ.get("LEMAN_LONG"), reason="starts a Spark cluster; LEMAN_LONG=1 runs it"),
 ]
 
 

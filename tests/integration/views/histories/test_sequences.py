@@ -21,7 +21,7 @@ KEPT = [shape for shape in SHAPES if not shape.offset]
 LONG = bool(os.environ.get("LEMAN_LONG"))
 DEPTH = 3
 #: Of the operations that may come third, so many follow each pair; with LEMAN_LONG all.
-THIRD = len(OPERATIONS) if LONG else 2
+THIRD = len(OPERATIONS) if LONG else 1
 
 
 @pytest.mark.parametrize("first", list(OPERATIONS))
@@ -97,7 +97,7 @@ def _histories(operations: Collection[str], examples: int) -> Callable[[Callable
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         profile = settings(
-            max_examples=examples * 20 if LONG else examples,
+            max_examples=examples * 40 if LONG else examples,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if LONG else [])],  # it takes minutes
@@ -109,12 +109,12 @@ def _histories(operations: Collection[str], examples: int) -> Callable[[Callable
     return decorate
 
 
-@_histories(OPERATIONS, 8)
+@_histories(OPERATIONS, 4)
 def test_long_histories(views_system, tmp_path_factory, steps):
     _live(World(views_system, tmp_path_factory.mktemp("history") / "db"), steps)
 
 
-@_histories(OPERATIONS | CARE, 5)
+@_histories(OPERATIONS | CARE, 3)
 def test_long_histories_of_a_source_that_is_cared_for(views_system, tmp_path_factory, steps):
     _live(World(views_system, tmp_path_factory.mktemp("history") / "db", KEPT), steps)
 

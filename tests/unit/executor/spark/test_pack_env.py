@@ -34,6 +34,7 @@ def packed(environment: Path, out: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=out.parent, check=False)
 
 
+@pytest.mark.long
 def test_it_runs_elsewhere_with_what_was_installed_as_editable(environment, tmp_path):
     out = tmp_path / "env.tar.gz"
     done = packed(environment, out)
