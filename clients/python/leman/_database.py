@@ -18,6 +18,7 @@ from leman._names import check_name
 from leman._paging import pages
 from leman._query import Query
 from leman._registration import Registration
+from leman._shown import Shown
 from leman._stubs import Stubs
 from leman._table import Table
 from leman._table_model import UdfInfo
@@ -41,7 +42,7 @@ from leman.errors import (
 from leman.v1 import catalog_pb2, commit_pb2, tables_pb2, udf_pb2
 
 
-class Database(DatabaseJobs):
+class Database(DatabaseJobs, Shown):
     """Made by `leman.connect`. Closes its connections at the end of a `with` block, or by `close()`."""
 
     def __init__(self, uri: str, services: Services) -> None:

@@ -11,7 +11,7 @@ from leman._job_attributes import job_filter
 from leman._job_model import Job, JobState, Progress
 from leman._paging import list_errors, pages
 from leman._registration import Registration
-from leman._table_model import RowError
+from leman._table_model import RowErrors
 from leman._tracebacks import boundary, warn
 from leman._udf import UDF
 from leman.v1 import jobs_pb2
@@ -73,7 +73,7 @@ class DatabaseJobs:
         return self.job_future(job_id).job()
 
     @boundary
-    def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
+    def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> RowErrors:
         """As `Table.get_errors`, for whoever has no more than a job's id."""
         return list_errors(self._services, self.uri, job_id, column_name, limit)
 

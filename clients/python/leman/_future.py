@@ -16,6 +16,7 @@ from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Job, JobEvent, JobState, Progress
 from leman._patience import Patience
 from leman._registration import Registration
+from leman._shown import Shown
 from leman._tracebacks import boundary
 from leman._udf import UDF
 from leman.errors import DeadlineExceeded, InvalidArgument, JobCancelled, JobFailed
@@ -27,7 +28,7 @@ _STREAM_SECONDS = 60.0
 log = logging.getLogger("leman")
 
 
-class JobFuture:
+class JobFuture(Shown):
     """A job of a database; it runs in the services, whatever becomes of this object."""
 
     def __init__(self, services: Services, database: str, job_id: str, ended: Job | None = None) -> None:

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from leman._shown import Shown
 from leman._table_model import IndexCoverage, ReasonCount
 
 
@@ -171,7 +172,7 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(Shown):
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
     refreshes a view has no `column` and says in `refresh_result` what it did so far. `queue_position`: its place among

@@ -7,7 +7,7 @@ from typing import Any
 
 from leman import _wire
 from leman._channel import Services
-from leman._table_model import RowError
+from leman._table_model import RowErrors
 from leman.v1 import jobs_pb2
 
 PAGE = 1000
@@ -28,7 +28,7 @@ def pages(call: Callable[[str, int], Any], limit: int | None = None) -> Iterator
 
 def list_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, *, places_only: bool = False
-) -> list[RowError]:
+) -> RowErrors:
     """The rows of a job for which the function failed, by row address. `places_only`: all of them, and only where they
     are."""
     requests = pages(
@@ -44,4 +44,4 @@ def list_errors(
         ),
         limit,
     )
-    return [_wire.row_error(item) for page in requests for item in page.errors]
+    return RowErrors(_wire.row_error(item) for page in requests for item in page.errors)

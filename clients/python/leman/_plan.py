@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leman._shown import Shown
 from leman._table_model import KeptRows, ReasonCount
 
 REASONS = {
@@ -34,7 +35,7 @@ class FragmentDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Shown):
     """What a backfill would do, and why. `fragments`: the first few with work; `kept`: rows that stay although an
     earlier version of the function computed them; `inputs_version`: the one that `read_version` asked to
     compute from, 0: the table's; `expected_seconds`: what it will take about, from the column's last backfill (None: it

@@ -15,7 +15,8 @@ from leman._paging import PAGE, list_errors
 from leman._query import Query
 from leman._registration import Registration
 from leman._rows import RowStream, read_request
-from leman._table_model import Commit, IndexCoverage, RowError, TableInfo
+from leman._shown import Shown
+from leman._table_model import Commit, IndexCoverage, RowErrors, TableInfo
 from leman._tracebacks import boundary
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, commit_pb2
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _A_DAY = 86400.0
 
 
-class Relation:
+class Relation(Shown):
     """A table or a view of a database. Holds no state: every answer is of now."""
 
     def __init__(self, services: Services, registration: Registration, database: str, name: str) -> None:
@@ -94,7 +95,7 @@ class Relation:
         return Query(self)
 
     @boundary
-    def get_errors(self, *, job_id: str, column_name: str | None = None, limit: int | None = None) -> list[RowError]:
+    def get_errors(self, *, job_id: str, column_name: str | None = None, limit: int | None = None) -> RowErrors:
         """The rows of a job for which the function failed, by row address; at most `limit` of them.
 
         Raises JobNotFound.

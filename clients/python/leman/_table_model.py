@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from leman._shown import Shown
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -28,7 +30,7 @@ class KeptRows:
 
 
 @dataclass(frozen=True, slots=True)
-class RowStates:
+class RowStates(Shown):
     """Rows of a computed column by what is known of their value; deleted rows are not counted.
 
     `computed`: the function gave the value, from the inputs as they are now; `null`: of these, rows whose value is
@@ -79,6 +81,10 @@ class RowError:
         return f"{self.column}, {place}: {self.error_type}: {self.error_message}"
 
 
+class RowErrors(list[RowError], Shown):
+    """Rows for which functions failed, by row address."""
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """A version of a table that Leman made.
@@ -117,7 +123,7 @@ class IndexCoverage:
 
 
 @dataclass(frozen=True, slots=True)
-class UdfInfo:
+class UdfInfo(Shown):
     """A registered function. `kind`: `scalar`, `array`, `record_batch`, `sql`, which has a `sql_expression`, or
     `remote`, whose servers have the `addresses`. `options`: those of `leman.udf` that were given. `source`: its
     text, which `Database.udf` tells, and listings leave out."""
@@ -147,7 +153,7 @@ class ComputedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class TableInfo:
+class TableInfo(Shown):
     """A table as it stands now. `row_count` leaves deleted rows out."""
 
     name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from leman._shown import Shown
 from leman._table_model import TableInfo
 
 RefreshPolicy = Literal["auto", "incremental", "full"]
@@ -91,7 +92,7 @@ class ViewSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshPlan:
+class RefreshPlan(Shown):
     """What a refresh would do, and why; `str()` is for people.
 
     `changes` counts the source's fragments that are to be compared row by row, by how they differ: `appeared`, `gone`,

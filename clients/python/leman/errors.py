@@ -38,8 +38,11 @@ next, `facts` (short strings for programs), the `code` of gRPC, the `fields` of 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from leman._shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class FieldViolation:
     description: str
 
 
-class LemanError(Exception):
+class LemanError(Shown, Exception):
     """Base of all errors that Leman raises on purpose. `str()` is the message alone."""
 
     default_reason = "INTERNAL"
@@ -70,6 +73,11 @@ class LemanError(Exception):
 
     def __str__(self) -> str:
         return self.message  # KeyError would show its repr
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it where nobody caught it."""
+        lines: list[str] = importlib.import_module("leman._notebook").error_lines(self)
+        return lines
 
 
 class InvalidArgument(LemanError, ValueError):

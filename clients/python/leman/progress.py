@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -20,6 +21,7 @@ __all__ = [
     "Display",
     "LineDisplay",
     "LiveDisplay",
+    "NotebookDisplay",
     "duration",
     "errors_command",
     "is_done",
@@ -30,6 +32,9 @@ __all__ = [
 
 QUIET_SECONDS = 0.3
 """A live display appears only for jobs that take longer: others would make the screen flicker."""
+
+
+_RENEWAL_SECONDS = 0.25
 
 
 class Display:
@@ -140,6 +145,48 @@ class LiveDisplay(Display):
         return render(self._name, self._job, self._console.width)
 
 
+class NotebookDisplay(Display):
+    """A cell's output that is renewed while the job runs: HTML, or a line of text where a page shows no HTML."""
+
+    tells_result = True
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._job: Job | None = None
+        self._next = time.monotonic() + QUIET_SECONDS
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Show how it ended; how it failed is left to the exception."""
+        if self._job is not None and (is_done(self._job) or self._handle is not None):
+            self._show(self._job)
+
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:  # noqa: ARG002 - as in Display
+        """See Display."""
+        self._job = job
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _RENEWAL_SECONDS
+            self._show(job)
+
+    def _show(self, job: Job) -> None:
+        from IPython.display import display  # noqa: PLC0415 - there is one: this process is a notebook's
+
+        progress = job.progress
+        text = f"{job.target}: {state_line(job)}, {progress.rows_checkpointed:,} of {progress.rows_planned:,} rows"
+        bundle = {"text/plain": result_line(job) if job.state.terminal else text, "text/html": job._repr_html_()}
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
+
+def _in_notebook() -> bool:
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
 def make_display(
     progress: bool | Callable[[Progress], object] | None,  # noqa: FBT001 - the argument of backfill, passed on
     name: str,
@@ -150,6 +197,8 @@ def make_display(
         return CallbackDisplay(progress)
     if progress is False:
         return Display()
+    if stream is None and _in_notebook():
+        return NotebookDisplay()
     target = sys.stderr if stream is None else stream
     if not target.isatty():
         return LineDisplay(name, target)

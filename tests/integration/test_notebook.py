@@ -1,0 +1,82 @@
+"""The notebook of the examples, run by a kernel of its own: what its cells show, as HTML and as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from tests.conftest import ROOT
+
+pytestmark = [
+    pytest.mark.spark,
+    # of jupyter_client and its event loop, in this process
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::RuntimeWarning", "ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def outputs(system, tmp_path_factory):
+    """What each cell of code gave, by its place."""
+    folder = tmp_path_factory.mktemp("notebook")
+    (folder / "lake" / "_leman").mkdir(parents=True)
+    (folder / "lake" / "_leman" / "service.json").write_text(json.dumps(system.service))
+    notebook = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)
+    NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(folder)}}
+    ).execute()
+    nbformat.write(notebook, folder / "executed.ipynb")
+    return [cell.outputs for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def shown(outputs, kind: str = "text/html") -> str:
+    return "\n".join(one.data[kind] for one in outputs if "data" in one and kind in one.data)
+
+
+def bare(html: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+def test_each_object_shows_itself(outputs):
+    database, plan, before, _, after, errors, function, view, _ = (bare(shown(one)) for one in outputs)
+    assert re.search(r"table rows version computed columns docs 2,000 2 ", database)
+    assert "Plan of docs.words" in plan
+    assert "■ to compute 2,000" in plan
+    assert "MISSING 1 2,000 never computed" in plan
+    assert "words int64 words(text) @" in before
+    assert "■ to compute 2,000" in before
+    assert "■ computed 1,500 ■ failed 500" in after
+    assert errors.startswith(" 500 failed rows ")
+    assert "ValueError no text in this row" in errors
+    assert "and 480 more" in errors
+    assert "raise ValueError(&quot;no text in this row&quot;)" in function
+    assert "View long" in view
+    assert "500 rows" in view
+
+
+def test_a_job_shows_its_end_where_its_progress_was(outputs):
+    job = outputs[3]
+    assert all(one.output_type in ("display_data", "execute_result") for one in job), "nothing on stderr"
+    assert "docs.words: 1,500 rows computed" in bare(shown(job))
+    assert "■ committed 2,000" in bare(shown(job))
+    assert "docs.words: 1,500 rows computed" in shown(job, "text/plain")
+
+
+def test_an_error_is_a_few_lines_that_say_what_to_do(outputs):
+    (error,) = outputs[-1]
+    assert error.output_type == "error"
+    lines = error.traceback
+    assert len("\n".join(lines).splitlines()) <= 15
+    assert lines[0].startswith("ColumnNot")
+    assert "wrods" in lines[0]
+    assert '  cell, line 1: table.backfill("wrods")' in lines
+
+
+def test_the_notebook_is_kept_without_what_it_gave():
+    cells = json.loads(Path(ROOT / "examples" / "notebook.ipynb").read_text())["cells"]
+    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)

@@ -1,0 +1,65 @@
+"""What notebooks show: text is never taken for HTML, what cannot be asked is shown as an error, errors are short."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pyarrow as pa
+
+import leman
+from leman import _html, _notebook
+from leman._table_model import ComputedColumn, KeptRows, RowError, RowErrors, RowStates, TableInfo, UdfInfo
+from leman.errors import LemanError, Unavailable
+
+EVIL = "<script>alert('a & b')</script>"
+
+
+def test_text_is_escaped_wherever_it_comes_from():
+    info = TableInfo(
+        EVIL, EVIL, 1, 5, 1, pa.schema({EVIL: pa.int32()}), (ComputedColumn(EVIL, EVIL, EVIL, (EVIL,), (EVIL,)),), True
+    )
+    states = RowStates(1, 3, 0, 1, 1, (KeptRows(EVIL, EVIL, 1),))
+    error = RowError("job", EVIL, 7, None, EVIL, EVIL, EVIL, 1, EVIL)
+    shown = [
+        _html.table(info, {EVIL: states}),
+        _html.udf(UdfInfo(EVIL, EVIL, EVIL, (EVIL,), pa.int32(), stateful=False, source=EVIL)),
+        _html.row_errors(RowErrors([error])),
+        _html.error(LemanError(EVIL, reason=EVIL, facts={EVIL: EVIL})),
+        _html.panel(EVIL, _html.note(EVIL), _html.bar([(EVIL, 1, "red")])),
+    ]
+    for html in shown:
+        assert "<script" not in html
+        assert "&lt;script&gt;" in html
+
+
+def test_states_have_the_width_of_their_share():
+    html = _html.row_states(RowStates(1, 60, 5, 10, 30, (KeptRows("f", "1", 20),)))
+    widths = {"computed: 40": "40.000", "kept of earlier versions: 20": "20.000", "failed: 10": "10.000"}
+    for label, width in (widths | {"to compute: 30": "30.000"}).items():
+        assert f'title="{label}" style="width:{width}%' in html
+    assert "width:0" not in _html.row_states(RowStates(1, 0, 0, 0, 0, ()))
+
+
+def test_what_cannot_be_asked_is_shown_as_the_error_that_it_is(monkeypatch):
+    def unreachable(_):
+        raise Unavailable("nobody answers at 127.0.0.1:9")
+
+    monkeypatch.setattr(leman.Database, "views", unreachable)
+    database = leman.Database("/lake", cast("Any", None))
+    assert "nobody answers at 127.0.0.1:9" in str(database._repr_html_())
+    assert _notebook.show(object()) is None
+
+
+def test_a_long_error_is_cut_to_fifteen_lines_and_says_where_the_rest_is():
+    def ask():
+        raise LemanError("\n".join(f"line {n} {'x' * 200}" for n in range(40)), reason="MANY")
+
+    try:
+        ask()
+    except LemanError as error:
+        lines = error._render_traceback_()
+    assert len(lines) == 15
+    assert lines[0].startswith("LemanError: line 0")
+    assert any(line.startswith("… and ") and line.endswith("str(error)") for line in lines)
+    assert any('raise LemanError("' in line for line in lines), "where it was raised"
+    assert max(map(len, lines)) <= 110
