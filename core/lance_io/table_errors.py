@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import itertools
+import os
 import re
 from pathlib import Path
 
@@ -21,6 +25,9 @@ _DAMAGED = re.compile(
     rf"Unknown Lance storage version|{NO_VERSION}|{OTHER_VERSION}"
 )
 _TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
+_SUFFIX = ".lance"
+#: Of so many entries of a folder a name may be meant: an error is not to take long.
+_LOOKED_AT = 10_000
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
 
 
@@ -40,7 +47,7 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
     if any(sign in text for sign in _MISSING):
         return NotFound(
             "TABLE_NOT_FOUND",
-            f"There is no table at {uri}: check the database path and the table name, or create it first",
+            f"There is no table at {uri}: {_advice(uri)}",
             uri=uri,
         )
     if _TOO_NEW.search(text):
@@ -57,6 +64,19 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
             path=path,
         )
     return failed(error, f"Table {uri} cannot be read: {text}", uri)
+
+
+def _advice(uri: str) -> str:
+    """Return what to do about a table that is not there; in a local folder it names the tables that may be meant."""
+    folder, _, name = uri.rpartition("/")
+    names: list[str] = []
+    if "://" not in uri:
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            looked_at = itertools.islice(entries, _LOOKED_AT)
+            names = [entry.name.removesuffix(_SUFFIX) for entry in looked_at if entry.name.endswith(_SUFFIX)]
+    close = difflib.get_close_matches(name.removesuffix(_SUFFIX), names, n=2)
+    meant = f"did you mean {' or '.join(map(repr, close))}? Else " if close else ""
+    return f"{meant}check the database path and the table name, or create it first"
 
 
 def _look(uri: str, version: int) -> tuple[str, bool]:

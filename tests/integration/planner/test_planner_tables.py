@@ -106,6 +106,15 @@ def test_what_is_missing_is_told_apart(uri, tmp_path, uri_end, version, reason, 
     assert "/home/runner" not in caught.value.message
 
 
+def test_a_table_that_may_be_meant_is_named(tmp_path):
+    for name in ("texts", "text_parts", "images"):
+        write(tmp_path / f"{name}.lance")
+    with pytest.raises(NotFound, match=r"did you mean 'texts'\? Else check the database path and the table name"):
+        TABLES.snapshot(str(tmp_path / "textz.lance"))
+    with pytest.raises(NotFound, match=r"textz\.lance: check the database path"):
+        TABLES.snapshot(str(tmp_path / "no folder" / "textz.lance"))
+
+
 def test_a_table_that_cannot_be_read_is_not_called_missing(uri, tmp_path):
     for file in (tmp_path / "t.lance" / "_versions").iterdir():
         file.write_bytes(b"garbage")
