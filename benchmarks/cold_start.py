@@ -45,10 +45,11 @@ def first_result(side: str, folder: Path, rows: int, **settings: str) -> Start:
 
 def end_system(folder: Path) -> Document:
     """Ends the system that `first_result` has started; seconds in which each of its processes was up."""
-    supervisor = psutil.Process(json.loads((folder / "_leman" / "service.json").read_text())["pid"])
+    said = json.loads((folder / "_leman" / "service.json").read_text())
+    supervisor = psutil.Process(said["pid"])
     supervisor.send_signal(signal.SIGTERM)
     supervisor.wait(_STOP_SECONDS)
-    lines = (folder / "_leman" / "logs" / "supervisor.log").read_text().splitlines()
+    lines = Path(said["home"], "logs", "supervisor.log").read_text().splitlines()
     events = [json.loads(line) for line in lines if line.startswith("{")]
     return {e["process"]: e["seconds"] for e in events if e.get("event") == "up"}
 

@@ -1,7 +1,8 @@
-"""`python -m embedded --database PATH`: run the embedded system of one local database.
+"""`python -m embedded --database PATH`: run the embedded system of one local database, or, with `--home PATH`, one that
+databases share.
 
-Exit codes: 0 it was asked to end, was idle or its database was deleted, 1 it could not be started, 2 wrong
-arguments or settings, 4 another one serves this database already. Ends on SIGTERM, SIGINT and SIGHUP.
+Exit codes: 0 it was asked to end, was idle or its folder was deleted, 1 it could not be started, 2 wrong
+arguments or settings, 4 another one runs there already. Ends on SIGTERM, SIGINT and SIGHUP.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
+import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -25,7 +29,7 @@ with without(*HEAVY):
     from core.process_secrets import blank_shown
     from embedded import leftovers
     from embedded.log_file import LogFile
-    from embedded.service_file import AlreadyRunning, DatabaseLock, Home
+    from embedded.service_file import AlreadyRunning, Home, HomeLock, write_private
     from embedded.supervisor import Supervisor
 
 _log = structlog.get_logger(__name__)
@@ -33,33 +37,41 @@ _log = structlog.get_logger(__name__)
 EXIT_FAILED, EXIT_USAGE, EXIT_ALREADY_RUNNING = 1, 2, 4
 #: So long it waits for another supervisor that is starting or ending.
 _LOCK_SECONDS = 60.0
+#: In so many seconds it ends that is to end with another process.
+_LIFELINE_SECONDS = 2.0
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the embedded system as the command line asks, and return the exit code."""
     arguments = _parser().parse_args(argv)
-    database = Path(arguments.database).expanduser()
-    if "://" in arguments.database:
+    if "://" in (arguments.database or ""):
         return _fail(EXIT_USAGE, f"{arguments.database}: an embedded system needs a local folder")
+    database = Path(arguments.database).expanduser().resolve() if arguments.database else None
     try:
         settings = config.load()
         blank_shown()  # the services are given them
-        database.mkdir(parents=True, exist_ok=True)
-        home = Home(database.resolve())
+        if database is not None:
+            database.mkdir(parents=True, exist_ok=True)
+        home = Home.of(database) if database is not None else Home(Path(arguments.home).resolve())
         home.create()
     except (InvalidArgument, OSError) as error:
         return _fail(EXIT_USAGE, str(error))
     try:
-        with DatabaseLock(home) as lock:
+        with HomeLock(home) as lock:
             lock.acquire(_LOCK_SECONDS)
-            return _serve(home, settings, _idle_seconds(arguments, settings), foreground=arguments.foreground)
+            return _serve(home, database, settings, arguments)
     except AlreadyRunning as error:
         return _fail(EXIT_ALREADY_RUNNING, str(error))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m embedded", description="Leman on this machine.")
-    parser.add_argument("--database", required=True, metavar="PATH", help="folder of the tables; made if missing")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--database", metavar="PATH", help="folder of the tables; made if missing")
+    which.add_argument("--home", metavar="PATH", help="folder of a system that is told which databases to serve")
+    parser.add_argument("--warm", action="store_true", help="with --home: start Spark before a job needs it")
+    parser.add_argument("--register", metavar="PATH", help="folder in which a file says that this one runs")
+    parser.add_argument("--lifeline", action="store_true", help="end with standard input")
     parser.add_argument("--foreground", action="store_true", help="show what runs where; stay until Ctrl-C")
     parser.add_argument(
         "--idle-seconds",
@@ -76,36 +88,63 @@ def _idle_seconds(arguments: argparse.Namespace, settings: Settings) -> float:
     return 0.0 if arguments.foreground else settings.embedded.idle_seconds
 
 
-def _serve(home: Home, settings: Settings, idle_seconds: float, *, foreground: bool) -> int:
+def _serve(home: Home, database: Path | None, settings: Settings, arguments: argparse.Namespace) -> int:
     log = LogFile(home.log("supervisor"), settings.log.file_max_mb << 20, settings.log.files_kept)
     with contextlib.closing(log):
         telemetry.configure(settings, "supervisor", cast(TextIO, log))
         for path in leftovers.sweep(home.folder):
             _log.info("half-written file of a killed process deleted", file=str(path))
         try:
-            asyncio.run(_supervise(home, settings, idle_seconds, foreground=foreground))
+            asyncio.run(_supervise(home, database, settings, arguments))
         except (LemanError, OSError) as error:
             return _fail(EXIT_FAILED, str(error))
     return 0
 
 
-async def _supervise(home: Home, settings: Settings, idle_seconds: float, *, foreground: bool) -> None:
+async def _supervise(home: Home, database: Path | None, settings: Settings, arguments: argparse.Namespace) -> None:
     def on_ready(content: dict[str, Any]) -> None:
-        if foreground:
+        if arguments.foreground:
             _show(home, content)
 
-    supervisor = Supervisor(home, settings, idle_seconds=idle_seconds, on_ready=on_ready)
+    idle_seconds = _idle_seconds(arguments, settings)
+    supervisor = Supervisor(home, settings, idle_seconds=idle_seconds, on_ready=on_ready, database=database)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, supervisor.stop)
-    await supervisor.run()
+    if arguments.lifeline:
+        loop.add_reader(0, _on_lifeline, loop, supervisor)
+    if arguments.warm:
+        supervisor.databases.warm()
+    with _registered(arguments.register, home):
+        await supervisor.run()
+
+
+def _on_lifeline(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
+    if not os.read(0, 4096):
+        loop.remove_reader(0)
+        supervisor.stop(_LIFELINE_SECONDS)
+
+
+@contextlib.contextmanager
+def _registered(folder: str | None, home: Home) -> Iterator[None]:
+    """Say in a file by this process's id where the system's folder is, as long as it runs."""
+    if folder is None:
+        yield
+        return
+    file = Path(folder) / f"{os.getpid()}.json"
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(file, json.dumps({"home": str(home.folder)}))
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _show(home: Home, content: dict[str, Any]) -> None:
     from rich.console import Console  # noqa: PLC0415 - slow to import, and only people need it
     from rich.table import Table  # noqa: PLC0415
 
-    table = Table(title=f"Leman serves {home.database}")
+    table = Table(title=f"Leman serves {content['database'] or 'the databases of its user'}")
     table.add_column("process")
     table.add_column("address")
     table.add_column("pid", justify="right")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import structlog
@@ -13,7 +12,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Announcement:
-    """What a supervisor says of its system; the caller holds the database's lock for as long as this is used."""
+    """What a supervisor says of its system; the caller holds the folder's lock for as long as this is used."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -32,7 +31,7 @@ class Announcement:
         Nothing happens before it was written for the first time, and in a database that was deleted and made anew: that
         one belongs to others.
         """
-        if self._content is None or self._is_told(self._content):
+        if self._content is None or self._home.said() == self._content:
             return
         try:
             if self._home.lock_file.stat().st_ino == self._lock:
@@ -45,9 +44,3 @@ class Announcement:
         """Remove the service file."""
         self._content = None
         remove_service_file(self._home)
-
-    def _is_told(self, content: dict[str, Any]) -> bool:
-        try:
-            return bool(json.loads(self._home.service_file.read_bytes()) == content)
-        except (OSError, ValueError):
-            return False

@@ -1,13 +1,18 @@
-"""The files of an embedded system in its database: the lock that makes it the only one, and how to reach it.
+"""The files of an embedded system in its own folder, and in each database that it serves: the lock that makes it the
+only one there, and how to reach it.
 
-`<database>/_leman/service.json`, readable by its owner alone, exists while the system can be called:
+`service.json`, readable by its owner alone, exists while the system can be called:
 
     {"pid": 12, "token": "…", "planner": "127.0.0.1:4001", "executor": "127.0.0.1:4002",
      "commit_coordinator": "127.0.0.1:4003", "http": null, "redis_pid": 13, "pids": {"planner": 14, …},
-     "started_at": "2026-01-01T00:00:00+00:00", "version": "0.1.0", "database": "/data/lake"}
+     "started_at": "2026-01-01T00:00:00+00:00", "version": "0.1.0", "database": "/data/lake",
+     "home": "/home/me/.local/state/leman/systems/3f…", "python": "/data/.venv/bin/python",
+     "control": "127.0.0.1:4004", "control_token": "…"}
 
-`http` is the address of JSON over HTTP, where it is asked for (`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null with a
-Redis from outside. A supervisor that was killed leaves the file behind: so readers check
+`database`: the one that the file lies in; empty in the system's own folder, unless that is a database's. `home`: the
+system's own folder, with its logs and its Redis. `control`: where it is told to serve another database, or to end
+(`embedded/control.py`). `http` is the address of JSON over HTTP, where it is asked for (`LEMAN_SERVER__HTTP_PORT`).
+`redis_pid` is null with a Redis from outside. A supervisor that was killed leaves the file behind: so readers check
 that its `pid` lives and that a service answers.
 """
 
@@ -28,13 +33,14 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The folder `_leman` of a local database."""
+    """A folder with such files: a system's own, or `_leman` of a local database."""
 
-    database: Path
+    folder: Path
 
-    @property
-    def folder(self) -> Path:
-        return self.database / "_leman"
+    @classmethod
+    def of(cls, database: Path) -> Home:
+        """Return that of a database."""
+        return cls(database / "_leman")
 
     @property
     def service_file(self) -> Path:
@@ -58,13 +64,21 @@ class Home:
             folder.mkdir(parents=True, exist_ok=True)
         self.redis.mkdir(mode=0o700, exist_ok=True)
 
+    def said(self) -> dict[str, Any]:
+        """Return the content of the service file; empty where there is none that can be read."""
+        try:
+            content = json.loads(self.service_file.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
 
 class AlreadyRunning(Exception):
-    """Another supervisor serves this database."""
+    """Another supervisor has this folder, and serves its database."""
 
 
-class DatabaseLock:
-    """The lock that lets at most one supervisor serve a database: an OS lock, which a killed process does not keep."""
+class HomeLock:
+    """The lock that lets at most one supervisor have a folder: an OS lock, which a killed process does not keep."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -81,10 +95,16 @@ class DatabaseLock:
         while not self._try():
             if self._home.service_file.exists() or time.monotonic() > deadline:
                 self.release()
-                raise AlreadyRunning(f"an embedded system runs for {self._home.database} already")
+                raise AlreadyRunning(self._who())
             time.sleep(_POLL_SECONDS)
         # Only a killed supervisor leaves the file behind: nobody else holds the lock.
         self._home.service_file.unlink(missing_ok=True)
+
+    def _who(self) -> str:
+        said = self._home.said()
+        place = said.get("database") or str(self._home.folder.parent)
+        process = f"process {said.get('pid', '?')}, since {said.get('started_at', '?')}"
+        return f"an embedded system runs for {place} already: {process}; `leman down {place}` ends it"
 
     def release(self) -> None:
         """Give the lock back."""

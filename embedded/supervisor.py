@@ -1,4 +1,4 @@
-"""The supervisor: it runs Redis, planner, commit coordinator and executor for one local database, and keeps them up.
+"""The supervisor: it runs Redis, planner, commit coordinator and executor for local databases, and keeps them up.
 
 Each is a process of its own and may be killed alone: it is started again on the same port. When all are up,
 the service file says so. It ends when it is asked to, or when nobody has needed any service for the idle
@@ -12,9 +12,11 @@ import datetime
 import functools
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -26,8 +28,10 @@ from core.release import SERVICES, version
 from core.rpc.addresses import is_loopback
 from embedded import process
 from embedded.announcement import Announcement
+from embedded.control import Control
 from embedded.process import Running, Spec
 from embedded.redis_server import RedisServer
+from embedded.served_databases import ServedDatabases
 from embedded.service_file import Home
 from embedded.tcp_ports import HOST, HeldPort
 
@@ -38,16 +42,21 @@ _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 _SETTLED_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
+#: After so long without a call or a job a system of another release is replaced.
+_QUIET_SECONDS = 5.0
 #: Seconds beyond their own grace that services get to end.
 _EXTRA_GRACE_SECONDS = 3.0
+#: Of the time in which everything is to end, the part that the services get; what they leave is ended in the rest.
+_SERVICES_PART = 0.7
 
 log = structlog.get_logger(__name__)
 
 
 class Supervisor:
-    """One embedded system. The caller holds the database's lock.
+    """One embedded system. The caller holds the lock of its folder.
 
-    `on_ready` is called with the service file's content when everything is up for the first time.
+    `database` is the one that it is for; None: it is told which by and by, and Spark waits for the first job that needs
+    it. `on_ready` is called with the service file's content when everything is up for the first time.
     """
 
     def __init__(
@@ -57,11 +66,16 @@ class Supervisor:
         *,
         idle_seconds: float,
         on_ready: Callable[[dict[str, Any]], None],
+        database: Path | None = None,
         commands: Mapping[str, list[str]] = COMMANDS,
     ) -> None:
         _check(settings)
         self._home = home
         self._announcement = Announcement(home)
+        self._database = database
+        self.databases = ServedDatabases(home)
+        self._control = Control(self.databases, self.stop, self._is_idle)
+        self._within: float | None = None
         self._settings = settings
         self._idle_limit = idle_seconds
         self._on_ready = on_ready
@@ -78,8 +92,9 @@ class Supervisor:
         self._expected = 0
         self._announced = False
 
-    def stop(self) -> None:
-        """Ask the system to end; asked again, it ends at once."""
+    def stop(self, within: float | None = None) -> None:
+        """Ask the system to end, in so many seconds if they are named; asked again, it ends at once."""
+        self._within = within
         if self._stopping.is_set():
             for running in self._running.values():
                 running.kill()
@@ -92,11 +107,12 @@ class Supervisor:
             LemanError: A process cannot be started at all.
         """
         try:
+            await self._control.start()
             specs = self._specs()
             self._expected = len(specs)
             tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._keep(spec)) for spec in specs]
             tasks.append(asyncio.ensure_future(self._stopping.wait()))
-            tasks.append(asyncio.ensure_future(self._database_gone()))
+            tasks.append(asyncio.ensure_future(self._home_gone()))
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -106,8 +122,10 @@ class Supervisor:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         finally:
+            self._control.close()
             self._announcement.remove()
             await self._end_all()
+            self.databases.release()
 
     # ---------------------------------------------------------------------------- what is run
 
@@ -157,9 +175,12 @@ class Supervisor:
             "LEMAN_SERVER__TOKEN": self._token,
             "LEMAN_PEERS__TOKEN": self._token,
             "LEMAN_REDIS__URL": redis_url,
-            "LEMAN_EMBEDDED__DATABASE": str(self._home.database),
+            "LEMAN_EMBEDDED__DATABASE": str(self._database or ""),
+            "LEMAN_EMBEDDED__DATABASES_FILE": "" if self._database else str(self.databases.file),
             "LEMAN_EMBEDDED__IDLE_SECONDS": str(self._idle_limit),
         }
+        if self._database is None:
+            ours.setdefault("LEMAN_SPARK__ON_DEMAND", os.environ.get("LEMAN_SPARK__ON_DEMAND", "true"))
         ours |= {f"LEMAN_PEERS__{other.upper()}": held.address for other, held in self._ports.items()}
         return {**os.environ, **ours}
 
@@ -205,6 +226,7 @@ class Supervisor:
         if len(self._up) < self._expected:
             return
         self._announcement.write(content := self._content())
+        self.databases.announce(content)
         if not self._announced:
             self._announced = True
             self._on_ready(content)
@@ -220,17 +242,26 @@ class Supervisor:
             "pids": pids,
             "started_at": self._started_at,
             "version": version(),
-            "database": str(self._home.database),
+            "database": str(self._database or ""),
+            "home": str(self._home.folder),
+            "python": sys.executable,
+            "control": self._control.address,
+            "control_token": self._control.token,
         }
 
     # ---------------------------------------------------------------------------------- ending
 
-    async def _database_gone(self) -> None:
-        """Wait until somebody has deleted the database; until then keep the service file whole."""
+    async def _home_gone(self) -> None:
+        """Wait until somebody has deleted the system's folder; until then keep the service files whole."""
         while self._home.lock_file.exists():
             self._announcement.mend()
+            self.databases.look()
             await asyncio.sleep(_LOOK_SECONDS)
-        log.warning("database is gone", database=str(self._home.database))
+        log.warning("the system's folder is gone", folder=str(self._home.folder))
+
+    def _is_idle(self) -> bool:
+        """Tell whether all services said, when they were heard last, that nobody had called them for a while."""
+        return len(self._idle) == len(self._commands) and min(self._idle.values()) >= _QUIET_SECONDS
 
     def _on_line(self, name: str, line: dict[str, Any]) -> None:
         if "idle_seconds" not in line or not self._idle_limit:
@@ -248,10 +279,14 @@ class Supervisor:
         """
         log.info("stopping")
         grace = self._settings.server.grace_seconds + _EXTRA_GRACE_SECONDS
+        if self._within is not None:
+            grace = self._within * _SERVICES_PART
         executor, redis = self._running.get("executor"), self._running.get(REDIS)
         others = [running for running in self._running.values() if running not in (executor, redis)]
-        if executor is not None:
+        if executor is not None and self._within is None:
             await executor.stop(grace)
+        elif executor is not None:
+            others.append(executor)
         await asyncio.gather(*(running.stop(grace) for running in others))
         if redis is not None:
             redis.kill()

@@ -21,7 +21,8 @@ def run() -> int:
     except InvalidArgument as error:
         sys.stderr.write(f"executor: {error}\n")
         return 2
-    spark.start_meanwhile()
+    if not spark.on_demand:
+        spark.start_meanwhile()
     with without("rich"):
         from core.rpc.server import main  # noqa: PLC0415
         from executor.app import create  # noqa: PLC0415

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from pathlib import Path
 
 import grpc
 import structlog
@@ -25,6 +26,7 @@ from executor.job_manager import JobManager
 from executor.job_manager.job_databases import JobDatabases
 from executor.job_manager.job_store import HistoryJobStore
 from executor.job_manager.running_jobs import RunningJobs
+from executor.job_manager.served_databases import follow_served, open_served
 from executor.job_manager.shared import Shared
 from executor.job_service import JobServicer
 from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
@@ -44,9 +46,13 @@ _LEAST_SECONDS = 1.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
-    """Start the Spark session, or wait for one that starts already, and make the service. Blocks for seconds."""
+    """Start the Spark session, or wait for one that starts already, and make the service. Blocks for seconds.
+
+    A session that is for the first job that needs it is not started.
+    """
     spark = spark or SparkRunner(settings.spark)
-    spark.start()
+    if not spark.on_demand:
+        spark.start()
     return Executor(settings, draining, spark)
 
 
@@ -67,12 +73,12 @@ class Executor:
         """Take over the jobs of an embedded database, then add JobService."""
         services, manager = await self._assemble()
         self._manager = manager
-        database = self._settings.embedded.database
-        if database:
-            try:
-                await manager.open_database(database)
-            except LemanError as error:  # whoever asks for its jobs hears of it
-                _log.error("jobs that were left are not taken over yet", reason=error.reason, error=error.message)
+        embedded = self._settings.embedded
+        if embedded.database:
+            await open_served(manager, embedded.database)
+        if embedded.databases_file:
+            following = follow_served(Path(embedded.databases_file), manager, self._spark.start_meanwhile)
+            self._background.append(asyncio.create_task(following))
         asked = self._settings.server
         if asked.registry:
             registry = DatabaseRegistry(registry_place(asked))
@@ -83,8 +89,7 @@ class Executor:
             tables = LanceTables(roots=DatabaseRoots(self._settings.server.database_roots))
             watch = CompactionWatch(services.planner, services.checkpoints, manager, tables)
             self._background.append(asyncio.create_task(watch.run(seconds)))
-        if self._spark.lacks_archive:
-            self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
+        self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
         return JobServicer(manager, self._draining, self._spark).add_to(server)
 
     async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
@@ -136,14 +141,16 @@ class Executor:
         idle_since = time.monotonic()
         while time.monotonic() - idle_since < _ARCHIVE_AFTER_SECONDS:
             await asyncio.sleep(_ARCHIVE_AFTER_SECONDS / 10)
-            if manager.busy():
+            if manager.busy() or not self._spark.started:
                 idle_since = time.monotonic()
+        if not self._spark.lacks_archive:
+            return
         # a daemon, as nobody is to wait for it who stops the executor
         threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
 
 
 def _leases(settings: Settings, redis_url: str) -> JobLeases:
     """An embedded database has one executor at a time: what the last one held is ours at once."""
-    database = settings.embedded.database
-    owner = f"{os.uname().nodename}:{database or os.getpid()}"
-    return JobLeases(redis_url, owner, settings.executor.job_lease_seconds, alone=bool(database))
+    embedded = settings.embedded.database or settings.embedded.databases_file
+    owner = f"{os.uname().nodename}:{embedded or os.getpid()}"
+    return JobLeases(redis_url, owner, settings.executor.job_lease_seconds, alone=bool(embedded))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent
 settings.register_profile("leman", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("suite", settings.get_profile("leman"), derandomize=True)
 settings.load_profile("leman" if os.environ.get("LEMAN_LONG") else "suite")
+# Systems that tests have started for them keep their files elsewhere than those of the user.
+STATE = tempfile.mkdtemp(prefix="leman-tests-")
+atexit.register(shutil.rmtree, STATE, ignore_errors=True)
+os.environ["XDG_STATE_HOME"] = STATE
 UNTOUCHED = {"LEMAN_SPARK__CLASS_ARCHIVE": "false"}  # tests leave the user's cache folder alone
 
 

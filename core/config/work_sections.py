@@ -38,6 +38,9 @@ class Spark(Section):
     python: str = ""
     """Path of the Python interpreter on Spark's workers, absolute or below their working directory (an archive of
     `leman pack-env`); empty: this one's path."""
+    on_demand: bool = False
+    """Start Spark with the first job that needs it, and not with the executor, where it runs on this machine alone. So
+    does the embedded system that the databases of a user share."""
     driver_memory: str = "512m"
     """Heap of the Spark driver, in Spark's notation."""
     class_archive: bool = True
@@ -120,11 +123,14 @@ class Commit(Section):
 
 
 class Embedded(Section):
-    """All services on one machine, for one local database."""
+    """All services on one machine, for local databases."""
 
     database: str = ""
-    """Path of the database that the embedded system was started for; empty in services that run on their
-    own."""
+    """Path of the database that the embedded system was started for alone; empty in one that databases share, and in
+    services that run on their own."""
+    databases_file: str = ""
+    """Path of the file in which the embedded system says which databases it serves; empty where `database` names one,
+    and in services that run on their own."""
     idle_seconds: float = Field(default=900.0, ge=0)
     """Seconds without a call and without a running job after which the embedded system ends; 0: never."""
 

@@ -268,7 +268,8 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
 async def _report_idle(running: RunningServer, name: str) -> None:
     """Tell the embedded supervisor, line by line, for how long nobody has needed this service."""
     limit = running.settings.embedded.idle_seconds
-    if not running.settings.embedded.database or not limit:
+    embedded = running.settings.embedded
+    if not (embedded.database or embedded.databases_file) or not limit:
         return
     while True:
         await asyncio.sleep(min(max(limit / 8, 0.05), 5.0))

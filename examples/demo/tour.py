@@ -87,12 +87,14 @@ def _read_source(rows: int) -> Found:
 
 def _connect(path: Path) -> tuple[leman.Database, float]:
     begun = time.perf_counter()
-    return leman.connect(path), time.perf_counter() - begun
+    db = leman.connect(path)
+    db.start()
+    return db, time.perf_counter() - begun
 
 
 def _when_ready(services: Future[tuple[leman.Database, float]]) -> leman.Database:
     db, seconds = services.result()
-    say(f"Services  planner, executor, commit coordinator, Redis and Spark: ready after {duration(seconds)}")
+    say(f"Services  planner, executor, commit coordinator and Redis: ready after {duration(seconds)}")
     return db
 
 

@@ -55,6 +55,7 @@ def run(path: Path, *, fresh: bool) -> None:
     with leman.connect(path) as db:
         if fresh and "files" in db.table_names():
             db.drop_table("files")
+        db.start()
         endpoint, token = services(path)
         say("Services  ready")
         place, environment = (endpoint, db.uri), {**os.environ, "LEMAN_TOKEN": token}
@@ -72,7 +73,7 @@ def run(path: Path, *, fresh: bool) -> None:
 
 
 def services(path: Path) -> tuple[str, str]:
-    """The address and the token of the services that `leman.connect` started, for the other programs."""
+    """The address and the token of the services of a database, for the other programs."""
     said = json.loads((path / "_leman" / "service.json").read_text())
     return said["executor"], said["token"]
 

@@ -26,7 +26,7 @@ from core.errors import LemanError, Unavailable
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import Cluster, SlotProfile
-from executor.spark import spark_conf, worker_problems
+from executor.spark import java_runtime, spark_conf, worker_problems
 from executor.spark.address import LOOPBACK, callback_address, is_local
 from executor.spark.class_archive import ClassArchive
 from executor.spark.driver_jvm import DriverJvm, driver_process
@@ -62,22 +62,38 @@ class SparkRunner:
         self._jvm = DriverJvm()
         self._session: SparkSession | None = None
         self._starting: Future[None] | None = None
+        #: The session is for the first job that needs it.
+        self.on_demand = settings.on_demand and self._local
         self._folder: TempFolder | None = None
         self._frames: dict[tuple[int, SlotProfile | None], DataFrame] = {}
         self._lock = threading.Lock()
+        self._beginning = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
         self._cancelled: set[str] = set()
         self._calls: dict[str, set[Future[None]]] = {}
 
-    def start_meanwhile(self) -> None:
-        """Begin to start in a thread: the JVM takes seconds that imports can use."""
-        self._starting = self._threads.submit(self._start)
+    def start_meanwhile(self) -> Future[None]:
+        """Begin to start in a thread, where that was not begun or has failed: the JVM takes seconds."""
+        with self._beginning:
+            if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
+                self._starting = self._threads.submit(self._start)
+            return self._starting
 
     def start(self) -> None:
-        """Start the session and one job, so that the first user's job is a warm one; blocks for seconds."""
-        (self._starting or self._threads.submit(self._start)).result()
+        """Start the session and one job, so that the first user's job is a warm one; blocks for seconds.
+
+        Raises:
+            Unavailable: SPARK_NOT_STARTED.
+        """
+        self.start_meanwhile().result()
+
+    @property
+    def started(self) -> bool:
+        """Tell whether the session is up and warm."""
+        return self._jvm.warm
 
     def _start(self) -> None:
+        java_runtime.check()
         os.environ["PYSPARK_PYTHON"] = self._python
         if self._local:
             os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -203,8 +219,11 @@ class SparkRunner:
         Raises:
             Cancelled: The job was asked to stop.
             Unavailable: SPARK_FAILED – Spark gave up on a worker.
-            LemanError: why no job can run at present, or the cluster has been full for too long.
+            LemanError: why no job can run at present, or the cluster has been full for too long; of a session that is
+                started on demand, why it does not start.
         """
+        if self.on_demand and not self.started:
+            await asyncio.shield(asyncio.wrap_future(self.start_meanwhile()))
         job_id = address.job_id
         hello = Hello(job_id, address.secret)
         worker_task = WorkerTask(address.host, address.port, hello, msgspec.json.encode(context), context.udf.identity)

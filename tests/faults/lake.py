@@ -74,6 +74,7 @@ def settings(folder: Path) -> dict[str, str]:
         "LEMAN_SERVER__GRACE_SECONDS": "5",
         "LEMAN_EMBEDDED__IDLE_SECONDS": "0",
         "LEMAN_SPARK__CLASS_ARCHIVE": "false",
+        "LEMAN_SPARK__ON_DEMAND": "false",
         "LEMAN_CRASH": str(folder),
     }
 
@@ -140,14 +141,22 @@ class Lake:
         self.armed = database.parent / "crash"
         self.armed.mkdir(parents=True, exist_ok=True)
         database.mkdir(exist_ok=True)
-        self.home = Home(database)
+        self._home = self._own = Home.of(database)
         self._family: set[psutil.Process] = set()
 
     def said(self) -> dict[str, Any]:
         """What the system announced: addresses, token, process ids."""
         with contextlib.suppress(FileNotFoundError):
-            return json.loads(self.home.service_file.read_text())
+            said = json.loads(self._own.service_file.read_text())
+            self._home = Home(Path(said["home"]))
+            return said
         return {}
+
+    @property
+    def home(self) -> Home:
+        """The folder of the system that serves it, or did so last."""
+        self.said()
+        return self._home
 
     def pid(self, name: str) -> int:
         """Process id of the supervisor, a service or Redis as it was last announced."""
@@ -156,7 +165,9 @@ class Lake:
 
     def connect(self) -> leman.Database:
         """As a user does: what is not running is started."""
-        return leman.connect(self.database)
+        database = leman.connect(self.database)
+        database.start()
+        return database
 
     @property
     def redis_url(self) -> str:

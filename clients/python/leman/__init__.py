@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
     from leman._plan import FragmentDecision, Plan
     from leman._query import Query
+    from leman._session import Session, session
     from leman._sql import SqlExpression, sql
     from leman._table import Table
     from leman._table_model import (
@@ -86,6 +87,7 @@ __all__ = [
     "Retry",
     "RowError",
     "RowStates",
+    "Session",
     "Skip",
     "SqlExpression",
     "Stall",
@@ -104,6 +106,7 @@ __all__ = [
     "__version__",
     "connect",
     "databases",
+    "session",
     "sql",
     "udf",
 ]
@@ -120,6 +123,7 @@ _PLACES = {
     "leman._job_model": ("Job", "JobError", "JobEvent", "JobState", "Progress", "RefreshResult", "Stall"),
     "leman._plan": ("FragmentDecision", "Plan"),
     "leman._query": ("Query",),
+    "leman._session": ("Session", "session"),
     "leman._sql": ("SqlExpression", "sql"),
     "leman._table": ("Table",),
     "leman._table_model": (

@@ -150,6 +150,11 @@ class Services:
             if self._endpoints is None and not self._closed:
                 self._endpoints = self._locator.locate_first()
 
+    def start(self) -> None:
+        """Have the services run, and a local database be served by them. Raises what the locator raises."""
+        self._locator.check(reads=False)
+        self.begin()
+
     def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
         """The channel to a service as it is known, opened when first needed; `reads`: for a call that changes nothing.
         Raises InvalidArgument (CLOSED), and what the locator raises."""

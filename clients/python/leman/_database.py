@@ -65,6 +65,12 @@ class Database(DatabaseJobs, Shown):
         """Close the connections. Jobs go on, and so do embedded services, until they are idle."""
         self._services.close()
 
+    @boundary
+    def start(self) -> None:
+        """Start the services of a local database, which the first call that needs them does otherwise: for programs
+        that read `_leman/service.json`, and for who would rather wait now. Raises StartFailed."""
+        self._services.start()
+
     @property
     def stubs(self) -> Stubs:
         """The generated stubs of all services: for calls that have no method here. Requests name the database

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
+import sys
 import threading
 import time
-from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from leman import _local_database, _services_here, local
+from leman import _local_database, _service_file, _services_here, _systems, local
 from leman._channel import Endpoints
 from leman._contact import ask
+from leman._service_file import ServiceFile
+from leman._tracebacks import warn
 from leman.errors import StartFailed
 
 START_DEADLINE = 120.0
-"""Seconds in which the embedded services must come up: about ten, but for a machine that is very busy."""
+"""Seconds in which the embedded services must come up: a few, but for a machine that is very busy."""
 
 _POLL = 0.05
 _ANSWER_SECONDS = 2.0  # after which the supervisor is looked at again
@@ -31,23 +32,65 @@ _MEND_SECONDS = 8.0  # in which a supervisor that runs has long written a damage
 class Embedded:
     """Locator for the services of one local database, an absolute path.
 
-    They write `<database>/_leman/service.json` when all of them are ready, and remove it when they end.
+    Whichever system serves the database says so in `<database>/_leman/service.json`. Where none does, the system of
+    this environment is told to, and started first where it does not run. `home`: the folder of another one, which alone
+    is to serve it then; it ends with this process if `lifeline`. For calls that only read a database which Leman has
+    written nothing to yet, nothing is written to it.
     """
 
-    def __init__(self, database: str, deadline: float = START_DEADLINE) -> None:
-        self._folder = Path(database) / "_leman"
+    def __init__(
+        self, database: str, deadline: float = START_DEADLINE, home: Path | None = None, *, lifeline: bool = False
+    ) -> None:
         self._database = database
         self._deadline = deadline
+        self._home = home
+        self._lifeline = lifeline
+        self._own = ServiceFile(Path(database, "_leman"))
+        self._writes = False
+        self._served = False
+        self._warned = False
 
     def check(self, *, reads: bool) -> None:
-        """Raises NotFound (DATABASE_NOT_FOUND) for a call that reads where there is no database."""
+        """Raises NotFound (DATABASE_NOT_FOUND) for a call that reads where there is no database. One that writes has
+        the database served."""
         if reads:
             _local_database.check_there(self._database)
+        elif not self._writes:
+            self._writes = True
+            if not self._served:
+                self.locate()
+            elif (said := self._own.running()) is not None and said.get("control"):
+                self._have_served(said)  # which has Spark start meanwhile
 
     def locate(self) -> Endpoints:
         """The running services, started first where there are none. Raises StartFailed."""
-        found = self._running()
-        return found if found is not None else self._start()
+        mended_by = 0.0  # when the service file of another system that serves the database must be whole
+        end = time.monotonic() + self._deadline
+        while time.monotonic() < end:
+            said = self._own.running()
+            if said is not None and self._home is not None and said.get("home") != str(self._home):
+                raise StartFailed(f"process {said['pid']} serves {self._database} already: `leman down` ends it")
+            if said is not None and not self._replaced(said):
+                self._served = True
+                return _endpoints(said)
+            system = self._system()
+            if not self._writes and not self._own.folder.exists():
+                return _endpoints(system)
+            refusal = self._have_served(system)
+            if refusal and not self._writes:
+                return _endpoints(system)  # a database that cannot be written can be read
+            if refusal:
+                raise StartFailed(
+                    f"The embedded services keep their files in {self._own.folder}, which cannot be written: {refusal}"
+                )
+            if not self._own.is_held() or self._own.running() is not None:
+                mended_by = 0.0
+                continue
+            time.sleep(_POLL)
+            if mended_by and time.monotonic() > mended_by:
+                raise self._unreachable(self._own, "cannot be understood")
+            mended_by = mended_by or time.monotonic() + _MEND_SECONDS
+        raise self._unreachable(ServiceFile(self._folder()), "is not taken at its word")
 
     def locate_first(self) -> Endpoints:
         """The running services, once the planner answers; a system that has died is not waited for but started anew.
@@ -60,174 +103,163 @@ class Embedded:
             answer = ask(found.planner, found, timeout=_ANSWER_SECONDS)
             if not isinstance(answer, grpc.RpcError):
                 return found
-            seconds, stopped = time.monotonic() - begun, _is_stopped(self._pid())
+            file = self._own if self._served else ServiceFile(self._folder())
+            seconds, stopped = time.monotonic() - begun, _service_file.is_stopped(file.pid())
             if answer.code() is grpc.StatusCode.UNAUTHENTICATED and seconds > _MEND_SECONDS:
-                raise self._unreachable(f"has a token that is refused: {answer.details()}")
+                raise self._unreachable(file, f"has a token that is refused: {answer.details()}")
             if stopped or seconds > self._deadline:
-                raise StartFailed(self._silence(found, answer, stopped=stopped))
+                raise StartFailed(_silence(file.pid(), found, answer, stopped=stopped))
             time.sleep(_POLL)
-
-    def _silence(self, found: Endpoints, answer: grpc.RpcError, *, stopped: bool) -> str:
-        pid = self._pid()
-        what = f"process {pid} is stopped (as by SIGSTOP)" if stopped else f"process {pid} runs"
-        return (
-            f"The embedded services are there ({what}) but the planner at {found.planner} does not answer:"
-            f" {answer.details()}. End them with `kill -9 {pid}` and connect again: nothing that is stored is lost"
-        )
-
-    def _unreachable(self, what: str) -> StartFailed:
-        pid = _holder(self._lock)
-        who = f"process {pid}" if pid else f"the process that holds {self._lock}"
-        return StartFailed(
-            f"The embedded services run ({who}), but {self._folder / 'service.json'}, which says how to reach them,"
-            f" {what}. End them with `kill {pid or 'PID'}` and connect again: nothing that is stored is lost"
-        )
-
-    @property
-    def _lock(self) -> Path:
-        return self._folder / "supervisor.lock"
 
     def is_running(self) -> bool:
         """True when nothing would have to be started."""
-        return self._running() is not None
+        return self._own.running() is not None or ServiceFile(self._folder()).running() is not None
 
-    def _running(self) -> Endpoints | None:
-        """What the service file says, if the process that wrote it lives. One of the services may be away
-        for a moment: its supervisor starts it again at the same address."""
-        content = self._said()
+    def _folder(self) -> Path:
+        """The folder of the system that is started where none runs."""
+        return self._home or _systems.shared_home()
+
+    def _have_served(self, system: dict[str, Any]) -> str:
+        """Tell a system to serve the database, and return why it cannot; empty: another look shows whether it does, as
+        another system may be faster, or it may end meanwhile."""
         try:
-            pid = int(content["pid"])
-            found = Endpoints(
-                planner=content["planner"],
-                executor=content["executor"],
-                commit_coordinator=content["commit_coordinator"],
-                token=content.get("token", ""),
-            )
-        except (ValueError, KeyError, TypeError):
-            return None
-        return found if _is_alive(pid) and not _is_free(self._lock) else None
+            answer = _systems.tell(system, {"do": "serve", "database": self._database, "warm": self._writes})
+        except OSError as error:  # it has ended: the next one is told
+            if _service_file.is_stopped(system["pid"]):
+                pid = system["pid"]
+                raise StartFailed(
+                    f"The embedded services are there (process {pid} is stopped, as by SIGSTOP) and do not answer:"
+                    f" {error}. End them with `kill -9 {pid}` and connect again: nothing that is stored is lost"
+                ) from None
+            answer = {"elsewhere": True}
+        if answer.get("done"):
+            return ""
+        if answer.get("elsewhere"):
+            time.sleep(_POLL)
+            return ""
+        return str(answer.get("error"))
 
-    def _said(self) -> dict[str, Any]:
-        """The service file's content; empty where there is none that can be read."""
+    def _replaced(self, said: dict[str, Any]) -> bool:
+        """End a shared system of another release where it is idle. Warn of one that goes on, and of one that runs
+        functions in another Python than this one."""
+        if self._warned or "python" not in said:
+            return False
+        self._warned = True
+        ours, theirs, python = metadata.version("leman"), said.get("version", ""), said["python"]
+        system = _systems.System(Path(said.get("home") or self._own.folder), said)
+        ends = f"`leman down {self._database}` ends them, and the next call starts others"
+        if theirs not in (ours, "unknown"):
+            if _is_of_another_release(said) and system.home != self._own.folder and system.end_if_idle():
+                return True
+            warn(f"the services of this database are of release {theirs}, and this client of {ours}: {ends}")
+        elif python != sys.executable:
+            warn(f"functions for this database run in {python}, which started its services, not in this Python: {ends}")
+        return False
+
+    def _unreachable(self, file: ServiceFile, what: str) -> StartFailed:
+        pid = file.holder()
+        who = f"process {pid}" if pid else f"the process that holds {file.lock}"
+        return StartFailed(
+            f"The embedded services run ({who}), but {file.path}, which says how to reach them,"
+            f" {what}. End them with `kill {pid or 'PID'}` and connect again: nothing that is stored is lost"
+        )
+
+    def _system(self) -> dict[str, Any]:
+        """What the system says that is told to serve the database, started first where it does not run."""
+        file = ServiceFile(self._folder())
+        said = file.running()
+        if said is None:
+            return self._start(file)
+        if _is_of_another_release(said) and _systems.System(file.folder, said).end_if_idle():
+            return self._start(file)
+        return said
+
+    def _start(self, file: ServiceFile) -> dict[str, Any]:
+        log = file.folder / "logs" / "supervisor.log"
         try:
-            content = json.loads((self._folder / "service.json").read_text())
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
-
-    def _pid(self) -> int:
-        """Process id of the supervisor; 0: none is known."""
-        pid = self._said().get("pid")
-        return pid if isinstance(pid, int) else 0
-
-    def _start(self) -> Endpoints:
-        log = self._folder / "logs" / "supervisor.log"
-        try:
-            log.parent.mkdir(parents=True, exist_ok=True)
+            log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             log.touch()
         except OSError as error:
             raise StartFailed(
-                f"The embedded services keep their files in {self._folder}, which cannot be written: {error.strerror}"
+                f"The embedded services keep their files in {file.folder}, which cannot be written: {error.strerror}"
             ) from None
         before = log.stat().st_size if log.exists() else 0
-        child = _spawn(self._database, self._folder, log)
+        child = self._spawn(file.folder, log)
         meanwhile = threading.Thread(target=local.prepare, name="leman-local", daemon=True)
         meanwhile.start()
         try:
-            return self._wait(child, log, before)
+            return self._wait(file, child, log, before)
         finally:
             meanwhile.join()
 
-    def _wait(self, child: subprocess.Popen[bytes], log: Path, before: int) -> Endpoints:
+    def _wait(self, file: ServiceFile, child: subprocess.Popen[bytes], log: Path, before: int) -> dict[str, Any]:
         end = time.monotonic() + self._deadline
         mended_by = 0.0  # when another one's file must be whole
         while time.monotonic() < end:
-            found = self._running()
-            if found is not None:
-                return found
+            said = file.running()
+            if said is not None:
+                return said
             code = child.poll()
             if code is not None and code not in _OTHER_THERE:
                 raise _failure(f"ended at once with exit code {code}", log, before)
-            if code is None or not (self._folder / "service.json").exists():
+            if code is None or not file.path.exists():
                 mended_by = 0.0
-            if code is not None and not _is_held(self._lock):  # that one was on its way out: ours is needed after all
-                child, mended_by = _spawn(self._database, self._folder, log), 0.0
+            if code is not None and not file.is_held():  # that one was on its way out: ours is needed after all
+                child, mended_by = self._spawn(file.folder, log), 0.0
             elif code is not None:
                 mended_by = mended_by or time.monotonic() + _MEND_SECONDS
                 if time.monotonic() > mended_by:
-                    raise self._unreachable("cannot be understood")
+                    raise self._unreachable(file, "cannot be understood")
             time.sleep(_POLL)
         raise _failure(f"were not ready within {self._deadline:.0f} seconds", log, before)
 
+    def _spawn(self, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+        """Start the supervisor in a session of its own: it outlives this process and ends when idle.
 
-_children: dict[int, subprocess.Popen[bytes]] = {}
+        Raises StartFailed.
+        """
+        found = _services_here.folder()
+        if found is None:
+            raise StartFailed(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
+        places = ["--home", str(folder), "--register", str(_systems.register())]
+        options = [*(["--warm"] if self._writes else []), *(["--lifeline"] if self._lifeline else [])]
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                _services_here.command("embedded", *places, *options),
+                env=_services_here.environment(found),
+                cwd=folder,
+                stdin=subprocess.PIPE if self._lifeline else subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        _service_file.children[child.pid] = child
+        return child
 
 
-def _spawn(database: str, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start the supervisor in a session of its own: it outlives this process and ends when idle. Raises StartFailed."""
-    found = _services_here.folder()
-    if found is None:
-        raise StartFailed(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
-    with log.open("ab") as output:
-        child = subprocess.Popen(
-            _services_here.command("embedded", "--database", database),
-            env=_services_here.environment(found),
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    _children[child.pid] = child
-    return child
-
-
-def _is_alive(pid: int) -> bool:
-    if pid in _children:
-        return _children[pid].poll() is None  # which also buries it
+def _is_of_another_release(said: dict[str, Any]) -> bool:
+    """Whether services that run are of another release than those that would be started."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return said.get("version", "unknown") not in (metadata.version("leman-services"), "unknown")
+    except metadata.PackageNotFoundError:
         return False
-    except PermissionError:
-        pass  # another user's, which may have the id of a supervisor that is gone
-    with suppress(OSError):  # where /proc exists it tells whether the id was given to another program since
-        return b"embedded" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    return True
 
 
-def _is_free(lock: Path) -> bool:
-    """Whether a supervisor's lock is there and nobody holds it: then whoever has its process id now is not it."""
-    try:
-        import fcntl  # noqa: PLC0415 - not on Windows, where services run elsewhere
-
-        with lock.open("rb") as held:
-            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except (ImportError, OSError):  # no lock file, or held
-        return False
-    return True
+def _endpoints(said: dict[str, Any]) -> Endpoints:
+    return Endpoints(
+        planner=said["planner"],
+        executor=said["executor"],
+        commit_coordinator=said["commit_coordinator"],
+        token=said.get("token", ""),
+    )
 
 
-def _is_held(lock: Path) -> bool:
-    return lock.exists() and not _is_free(lock)
-
-
-def _holder(lock: Path) -> int:
-    """Process id of a supervisor by its lock; 0 where the system does not tell."""
-    with suppress(OSError, ValueError, IndexError):
-        inode = str(lock.stat().st_ino)
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()  # 1: FLOCK ADVISORY WRITE pid device:inode start end
-            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode:
-                return int(fields[4])
-    return 0
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a process is there and held by a signal; where that can be told."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
-    return False
+def _silence(pid: int, found: Endpoints, answer: grpc.RpcError, *, stopped: bool) -> str:
+    what = f"process {pid} is stopped (as by SIGSTOP)" if stopped else f"process {pid} runs"
+    return (
+        f"The embedded services are there ({what}) but the planner at {found.planner} does not answer:"
+        f" {answer.details()}. End them with `kill -9 {pid}` and connect again: nothing that is stored is lost"
+    )
 
 
 def _failure(what: str, log: Path, before: int) -> StartFailed:

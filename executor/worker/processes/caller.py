@@ -40,13 +40,13 @@ class Caller:
         Raises:
             FunctionProcessEnded: The pool or the process is gone, or the task ended with an error.
         """
-        function = _worker_tasks.decode(worker_task).function
+        task = _worker_tasks.decode(worker_task)
         ours, theirs = socket.socketpair()
         with ours:
             try:
                 with theirs:
-                    socket.send_fds(self._requests, [function.encode()], [theirs.fileno()])
-                send(ours, Request(worker_task, state))
+                    socket.send_fds(self._requests, [task.function.encode()], [theirs.fileno()])
+                send(ours, Request(worker_task, state, task.hello.job_id))
                 data = receive(ours)
             except OSError:
                 data = None

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Iterator
 
 from core.errors import FailedPrecondition
+from executor.worker.processes import printed_lines
+from executor.worker.processes.printed_lines import PrintedLines
 
 _STANDARD = (0, 1, 2)
 _Identity = tuple[int, int]
@@ -32,6 +34,7 @@ class Descriptors:
         self._saved = [_high(os.dup(fd)) for fd in _STANDARD]
         self._own = {self._null, *self._saved}
         self._known: list[_Identity] = [_identity(fd) for fd in _STANDARD]
+        self._printed: tuple[PrintedLines, ...] = ()
         self._close, self._closerange, self._dup2 = os.close, os.closerange, os.dup2
 
     def guard(self) -> None:
@@ -41,8 +44,10 @@ class Descriptors:
         descriptor 1.
         """
         sys.stdin = sys.__stdin__ = _text(0, "r")  # type: ignore[misc]  # typeshed has them final
-        sys.stdout = sys.__stdout__ = _text(1, "w")  # type: ignore[misc]
-        sys.stderr = sys.__stderr__ = _text(2, "w")  # type: ignore[misc]
+        out, sys.stdout = printed_lines.opened(1)
+        err, sys.stderr = printed_lines.opened(2)
+        sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]
+        self._printed = (out, err)
         os.close, os.closerange, os.dup2 = self.close, self.closerange, self.dup2
 
     @contextlib.contextmanager
@@ -62,7 +67,7 @@ class Descriptors:
         """
         if os.getpid() == self._pid:
             if fd in _STANDARD:
-                self._redirect(self._null, fd)
+                self._lead(self._null, fd)
                 return
             if fd in self._own:
                 raise OSError(errno.EBADF, "this descriptor is Leman's")
@@ -90,14 +95,28 @@ class Descriptors:
             if fd2 in self._own:
                 raise OSError(errno.EBADF, "this descriptor is Leman's")
             if fd2 in _STANDARD:
-                self._redirect(fd, fd2)
+                self._lead(fd, fd2)
                 return fd2
         return self._dup2(fd, fd2, inheritable)
+
+    @contextlib.contextmanager
+    def printing(self, job_id: str) -> Iterator[None]:
+        """Have what is printed in this block begin with a job's id."""
+        PrintedLines.job_id = job_id
+        try:
+            yield
+        finally:
+            for printed in self._printed:
+                with contextlib.suppress(OSError):
+                    printed.end_line()
+            PrintedLines.job_id = ""
 
     def restore(self) -> None:
         """Make the standard descriptors lead where they led at first."""
         for fd in _STANDARD:
             self._redirect(self._saved[fd], fd)
+        for printed in self._printed:
+            printed.is_log = True
 
     def check(self) -> None:
         """Check that the standard descriptors are those that were set here.
@@ -116,6 +135,14 @@ class Descriptors:
                     f"The function closed descriptor {fd} of its process, which may be a file of Lance by now. "
                     "Redirect sys.stdout and sys.stderr with contextlib, or print to a file of its own",
                 )
+
+    def _lead(self, source: int, fd: int) -> None:
+        """Have a standard descriptor lead where the function wants it."""
+        for printed in self._printed:
+            if printed.fileno() == fd:
+                printed.end_line()
+                printed.is_log = False
+        self._redirect(source, fd)
 
     def _redirect(self, source: int, fd: int) -> None:
         self._dup2(source, fd)

@@ -32,7 +32,7 @@ def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Ca
             while (caller := _next_caller(control)) is not None:
                 with caller, guarded.keeping(caller.fileno()):
                     guarded.restore()
-                    _serve(caller, control, run, prepare)
+                    _serve(caller, control, run, prepare, guarded)
                 gc.collect()
     finally:
         os._exit(1)
@@ -52,7 +52,9 @@ def _next_caller(control: socket.socket) -> socket.socket | None:
     return socket.socket(fileno=fds[0]) if fds else None
 
 
-def _serve(caller: socket.socket, control: socket.socket, run: Run, prepare: Prepare) -> None:
+def _serve(
+    caller: socket.socket, control: socket.socket, run: Run, prepare: Prepare, guarded: file_descriptors.Descriptors
+) -> None:
     """Run one task.
 
     Another one is taken only where this one ended well and left no process behind. Otherwise the pool ends this process
@@ -62,7 +64,9 @@ def _serve(caller: socket.socket, control: socket.socket, run: Run, prepare: Pre
     request = receive(caller)
     if request is None:
         return
-    answer = _answer(_requests.decode(request), run, prepare)
+    asked = _requests.decode(request)
+    with guarded.printing(asked.job_id):
+        answer = _answer(asked, run, prepare)
     if os.getpid() != here:
         os._exit(1)  # a function forked, and its child came back here
     if not answer.error and not _has_children():

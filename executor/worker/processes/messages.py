@@ -19,6 +19,8 @@ class Request(msgspec.Struct, frozen=True):
     worker_task: str
     #: What the process is to take over from its caller beforehand.
     state: bytes = b""
+    #: The job that it is for.
+    job_id: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):

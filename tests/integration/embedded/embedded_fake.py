@@ -23,7 +23,7 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
     """Has a helper below it that lives as long as its standard input, like a JVM; is busy while a file says so."""
 
     def __init__(self, settings: Settings) -> None:
-        self.folder = Path(settings.embedded.database)
+        self.folder = Path(settings.embedded.database or Path(settings.embedded.databases_file).parent)
         self.redis_url = settings.redis.url.get_secret_value()
         self.helper = subprocess.Popen(["cat"], stdin=subprocess.PIPE, process_group=0)
 

@@ -25,7 +25,7 @@ DEADLINE = 30
 @contextlib.asynccontextmanager
 async def redis_for(database: Path) -> AsyncIterator[Supervisor]:
     """Its Redis is up inside the block and gone after it."""
-    home = Home(database)
+    home = Home.of(database)
     home.create()
     home.lock_file.touch()
     ready = asyncio.Event()
@@ -89,7 +89,7 @@ def test_killed_it_is_back_with_its_data(tmp_path):
 
 def test_data_that_cannot_be_loaded_are_set_aside(tmp_path):
     async def scenario():
-        folder = Home(tmp_path).redis
+        folder = Home.of(tmp_path).redis
         folder.mkdir(parents=True)
         (folder / "appendonly.aof").write_text("this is no log of commands\n")
         async with redis_for(tmp_path) as supervisor:

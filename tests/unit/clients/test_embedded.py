@@ -6,33 +6,68 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import leman
-from leman import _embedded, _services_here
+from leman import _embedded, _service_file, _services_here, _systems
 from leman.errors import InvalidArgument, StartFailed
 from tests.unit.clients.fake_services import FakeLeman
 
+#: Holds its folder, says how it is reached, and does what its control port is asked to.
 SUPERVISOR = """
-    import fcntl, json, os, pathlib, signal, sys
-    database = pathlib.Path(sys.argv[sys.argv.index("--database") + 1])
-    lock = (database / "_leman" / "supervisor.lock").open("w")
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    import fcntl, json, os, pathlib, socketserver, sys
+    home = pathlib.Path(sys.argv[sys.argv.index("--home") + 1])
     names = ("planner", "executor", "commit_coordinator")
-    content = dict(dict.fromkeys(names, {address!r}), pid=os.getpid(), token="t")
-    with (database / "starts").open("a") as starts:
+    said = dict(dict.fromkeys(names, {address!r}), pid=os.getpid(), token="t", home=str(home), python={python!r})
+    said["version"] = {version!r}
+    held = {{}}
+
+    def hold(folder):
+        folder.mkdir(exist_ok=True)
+        lock = (folder / "supervisor.lock").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held[folder] = lock
+        (folder / "new").write_text(json.dumps(said))
+        (folder / "new").rename(folder / "service.json")
+
+    class Control(socketserver.StreamRequestHandler):
+        def handle(self):
+            asked = json.loads(self.rfile.readline())
+            with (home / "asked").open("a") as log:
+                log.write(json.dumps(asked) + "\\n")
+            answer = dict(done=True)
+            folder = pathlib.Path(asked.get("database", ""), "_leman")
+            try:
+                if asked["do"] == "serve" and folder not in held:
+                    hold(folder)
+                if asked["do"] == "stop" and not {idle!r}:
+                    answer = dict(done=False, error="it is not idle")
+            except BlockingIOError:
+                answer = dict(done=False, elsewhere=True)
+            except OSError as error:
+                answer = dict(done=False, error=str(error))
+            self.wfile.write(json.dumps(answer).encode() + b"\\n")
+            self.wfile.flush()
+            if asked["do"] == "stop" and answer["done"]:
+                os._exit(0)
+
+    with (home / "starts").open("a") as starts:
         starts.write(f"{{os.getpid()}} {{os.getsid(0)}} {{os.getcwd()}}\\n")
-    temporary = database / "_leman" / "new"
-    temporary.write_text(json.dumps(content))
-    temporary.rename(database / "_leman" / "service.json")
-    signal.pause()
+    server = socketserver.TCPServer(("127.0.0.1", 0), Control)
+    said.update(control="127.0.0.1:%d" % server.server_address[1], control_token="c")
+    hold(home)
+    server.serve_forever()
 """
+GIVEN = {"python": sys.executable, "version": leman.__version__, "idle": True}
 
 
 @pytest.fixture
@@ -50,14 +85,16 @@ def services(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
 
     def install(program, **names):
-        (folder / "embedded.py").write_text(textwrap.dedent(program).format(**names))
+        text = textwrap.dedent(program)
+        (folder / "embedded.py").write_text(text.format(**GIVEN | names) if names else text)
 
     monkeypatch.setattr(_services_here, "folder", lambda: folder)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield install
-    for pid, child in list(_embedded._children.items()):
+    for pid, child in list(_service_file.children.items()):
         child.kill()
         child.wait()
-        del _embedded._children[pid]
+        del _service_file.children[pid]
 
 
 @pytest.fixture
@@ -68,6 +105,7 @@ def database(tmp_path):
 def made(path):
     """A folder that is a database."""
     (path / "docs.lance").mkdir(parents=True)
+    (path / "_leman").mkdir()
     return path
 
 
@@ -77,39 +115,49 @@ def call(database):
         assert db.table_names() == ["docs"]
 
 
-def starts(database):
-    return [line.split(maxsplit=2) for line in (database / "starts").read_text().splitlines()]
+def write(db):
+    """A call that changes something."""
+    db.register_entrypoint("m:f", name="f", version="1", input_columns=["x"], data_type=pa.int64())
+
+
+def starts():
+    """Process, session and folder of each supervisor that was started."""
+    return [line.split(maxsplit=2) for line in (_systems.shared_home() / "starts").read_text().splitlines()]
+
+
+def asked():
+    """What they were told."""
+    return [json.loads(line) for line in (_systems.shared_home() / "asked").read_text().splitlines()]
 
 
 def test_starts_once_and_is_found_again(fake, services, database):
     services(SUPERVISOR, address=fake.address)
     call(database)
     call(database)
-    ((pid, session, folder),) = starts(database)
+    ((pid, session, folder),) = starts()
     assert pid == session  # detached: a Ctrl-C here does not reach it
-    assert folder == str(database / "_leman")
+    assert folder == str(_systems.shared_home())
 
 
 def test_file_of_a_dead_supervisor_is_no_service(fake, services, database):
     services(SUPERVISOR, address=fake.address)
     call(database)
-    os.kill(int(starts(database)[0][0]), signal.SIGKILL)
-    _embedded._children[int(starts(database)[0][0])].wait()
+    os.kill(int(starts()[0][0]), signal.SIGKILL)
+    _service_file.children[int(starts()[0][0])].wait()
     call(database)
-    assert len(starts(database)) == 2
+    assert len(starts()) == 2
 
 
 def test_pid_that_now_is_another_program_is_no_service(fake, services, database):
     if not Path("/proc/self/cmdline").exists():
         pytest.skip("needs /proc")
     services(SUPERVISOR, address=fake.address)
-    (database / "_leman").mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
         content = dict.fromkeys(("planner", "executor", "commit_coordinator"), "127.0.0.1:1")
         (database / "_leman" / "service.json").write_text(json.dumps({"pid": stranger.pid, **content}))
         call(database)
         stranger.communicate(b"\n")
-    assert len(starts(database)) == 1
+    assert len(starts()) == 1
 
 
 def test_pid_that_now_is_another_databases_supervisor_is_no_service(fake, services, database, tmp_path):
@@ -117,11 +165,10 @@ def test_pid_that_now_is_another_databases_supervisor_is_no_service(fake, servic
     services(SUPERVISOR, address=fake.address)
     other = made(tmp_path / "other")
     call(other)
-    (database / "_leman").mkdir(parents=True)
     (database / "_leman" / "supervisor.lock").touch()
     (database / "_leman" / "service.json").write_text((other / "_leman" / "service.json").read_text())
     call(database)
-    assert len(starts(database)) == 1
+    assert [told["database"] for told in asked()] == [str(other), str(database)]
 
 
 def test_a_system_that_dies_while_it_is_asked_is_started_anew(fake, services, database):
@@ -130,19 +177,19 @@ def test_a_system_that_dies_while_it_is_asked_is_started_anew(fake, services, da
         services(SUPERVISOR, address=f"127.0.0.1:{silent.getsockname()[1]}")
         _embedded.Embedded(str(database.absolute())).locate()
         services(SUPERVISOR, address=fake.address)
-        (pid,) = (int(line[0]) for line in starts(database))
+        (pid,) = (int(line[0]) for line in starts())
 
         def kill():
             connection, _ = silent.accept()
             connection.close()
             os.kill(pid, signal.SIGKILL)
-            _embedded._children[pid].wait()
+            _service_file.children[pid].wait()
 
         killer = threading.Thread(target=kill)
         killer.start()
         call(database)
         killer.join()
-    assert len(starts(database)) == 2
+    assert len(starts()) == 2
 
 
 def test_a_stopped_supervisor_that_does_not_answer_is_named(services, database):
@@ -151,7 +198,7 @@ def test_a_stopped_supervisor_that_does_not_answer_is_named(services, database):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         services(SUPERVISOR, address=f"127.0.0.1:{silent.getsockname()[1]}")
         _embedded.Embedded(str(database.absolute())).locate()
-        (pid,) = (int(line[0]) for line in starts(database))
+        (pid,) = (int(line[0]) for line in starts())
         os.kill(pid, signal.SIGSTOP)
         os.waitpid(pid, os.WUNTRACED)
         with pytest.raises(StartFailed, match=f"process {pid} is stopped .*kill -9 {pid}"):
@@ -175,14 +222,14 @@ def test_calls_go_on_when_the_whole_system_was_started_anew(fake, services, data
     services(SUPERVISOR, address=fake.address)
     with leman.connect(database) as db:
         db.table_names()
-        pid = int(starts(database)[0][0])
+        pid = int(starts()[0][0])
         fake.stop()
         os.kill(pid, signal.SIGKILL)
-        _embedded._children[pid].wait()
+        _service_file.children[pid].wait()
         fake.start()  # at another port
         services(SUPERVISOR, address=fake.address)
         assert db.table_names() == ["docs"]
-    assert len(starts(database)) == 2
+    assert len(starts()) == 2
 
 
 def test_failed_start_shows_the_end_of_the_log(services, database):
@@ -203,10 +250,93 @@ def test_only_this_starts_log_is_shown(services, database):
     assert "first" not in str(caught.value)
 
 
-def test_a_folder_that_cannot_be_written(services, database):
-    services("")
+def test_a_folder_that_cannot_be_written_can_be_read(fake, services, database):
+    services(SUPERVISOR, address=fake.address)
+    (database / "_leman").rmdir()
     (database / "_leman").touch()
-    with pytest.raises(StartFailed, match="_leman, which cannot be written: "):
+    with leman.connect(database) as db:
+        assert db.table_names() == ["docs"]
+        with pytest.raises(StartFailed, match="_leman, which cannot be written: "):
+            write(db)
+
+
+def test_nothing_is_written_to_a_database_that_is_only_read(fake, services, database):
+    services(SUPERVISOR, address=fake.address)
+    (database / "_leman").rmdir()
+    with leman.connect(database) as db:
+        assert db.table_names() == ["docs"]
+        assert [entry.name for entry in database.iterdir()] == ["docs.lance"]
+        write(db)
+        assert (database / "_leman" / "service.json").exists()
+    assert [(told["do"], told["database"], told["warm"]) for told in asked()] == [("serve", str(database), True)]
+
+
+def test_databases_share_one_system(fake, services, tmp_path):
+    services(SUPERVISOR, address=fake.address)
+    paths = [made(tmp_path / name) for name in ("a", "b", "c")]
+    for path in paths:
+        call(path)
+    assert len(starts()) == 1
+    assert [told["database"] for told in asked()] == [str(path) for path in paths]
+
+
+def test_other_settings_have_another_system(fake, services, tmp_path, monkeypatch):
+    services(SUPERVISOR, address=fake.address)
+    call(made(tmp_path / "a"))
+    first = _systems.shared_home()
+    monkeypatch.setenv("LEMAN_EXECUTOR__SLOTS", "1")
+    assert _systems.shared_home() != first
+    monkeypatch.setenv("LEMAN_TOKEN", "of a client")
+    second = _systems.shared_home()
+    monkeypatch.delenv("LEMAN_TOKEN")
+    assert _systems.shared_home() == second
+    call(made(tmp_path / "b"))
+    assert len(starts()) == 1
+    call(tmp_path / "a")
+    assert len(starts()) == 1, "who serves a database goes on to"
+
+
+def test_what_the_user_keeps_of_systems_is_for_nobody_else(services):
+    services("")
+    folder = _systems.state_folder()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o755)
+    assert stat.S_IMODE(_systems.state_folder().stat().st_mode) == 0o700
+
+
+def test_a_folder_of_another_user_is_not_taken(services, tmp_path, monkeypatch):
+    services("")
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with pytest.raises(StartFailed, match=f"neither {tmp_path}/state/leman nor {tmp_path}/leman-12345 can be written"):
+        _systems.state_folder()
+
+
+def test_an_idle_system_of_another_release_is_replaced(fake, services, database):
+    services(SUPERVISOR, address=fake.address, version="0.0.1")
+    call_warned(database, None)
+    services(SUPERVISOR, address=fake.address)
+    call(database)
+    assert _systems.serving(str(database)).said["version"] == leman.__version__
+    assert "stop" in [told["do"] for told in asked()]
+
+
+def call_warned(database, match):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        call(database)
+    assert match is None or [True for warning in told if match in str(warning.message)]
+
+
+def test_one_of_another_release_that_is_at_work_is_told_of(fake, services, database):
+    services(SUPERVISOR, address=fake.address, version="0.0.1", idle=False)
+    call_warned(database, f"of release 0.0.1, and this client of {leman.__version__}: `leman down {database}`")
+    assert len(starts()) == 1
+
+
+def test_another_python_that_runs_functions_is_told_of(fake, services, database):
+    services(SUPERVISOR, address=fake.address, python="/other/bin/python")
+    with pytest.warns(UserWarning, match=f"run in /other/bin/python, .*`leman down {database}` ends them"):
         call(database)
 
 
@@ -216,7 +346,8 @@ def test_what_is_no_path(path):
         leman.connect(path)
 
 
-def test_services_that_are_not_installed(monkeypatch, database):
+def test_services_that_are_not_installed(monkeypatch, tmp_path, database):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(_services_here, "folder", lambda: None)
     with pytest.raises(StartFailed, match=r"install leman\[local\]") as caught:
         call(database)
@@ -232,10 +363,9 @@ def test_slow_start_is_given_up(services, database):
 def test_one_that_lost_the_race_waits_for_the_winner(fake, services, database):
     """Its own supervisor ends with code 4, for there is another one."""
     services("import pathlib, sys; pathlib.Path('lost').touch(); sys.exit(4)")
-    (database / "_leman").mkdir(parents=True)
 
     def win():
-        while not (database / "_leman" / "lost").exists():
+        while not (_systems.shared_home() / "lost").exists():
             threading.Event().wait(0.01)
         services(SUPERVISOR, address=fake.address)
 
@@ -249,39 +379,31 @@ def test_one_that_lost_the_race_waits_for_the_winner(fake, services, database):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "planner": ""}'])
 def test_damaged_service_file_is_none(fake, services, database, text):
     services(SUPERVISOR, address=fake.address)
-    (database / "_leman").mkdir(parents=True)
     (database / "_leman" / "service.json").write_text(text)
     call(database)
-    assert len(starts(database)) == 1
+    assert len(starts()) == 1
 
 
 @pytest.fixture
 def unmended(fake, services, database, monkeypatch):
-    """A system that runs, and does not write its file again; those that come later give way."""
+    """A system that runs, and does not write its file again."""
     services(SUPERVISOR, address=fake.address)
     call(database)
-    services(
-        """
-        import pathlib, sys
-        with pathlib.Path("later").open("a") as later: later.write("x")
-        sys.exit(4)
-        """
-    )
     monkeypatch.setattr(_embedded, "_MEND_SECONDS", 0.3)
     return database / "_leman"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_a_damaged_file_of_a_system_that_runs_is_named_with_its_process(unmended, text):
-    ((pid, *_),) = starts(unmended.parent)
+    ((pid, *_),) = starts()
     (unmended / "service.json").write_text(text)
     with pytest.raises(StartFailed, match=f"process {pid}.*service.json.*kill {pid}"):
         call(unmended.parent)
-    assert (unmended / "later").read_text() == "x", "one supervisor was started and no more"
+    assert len(starts()) == 1
 
 
 def test_a_token_that_was_damaged_is_told(unmended):
-    ((pid, *_),) = starts(unmended.parent)
+    ((pid, *_),) = starts()
     said = (unmended / "service.json").read_text()
     (unmended / "service.json").write_text(said.replace('"token": "t"', '"token": "x"'))
     with pytest.raises(StartFailed, match=f"process {pid}.*service.json.*token that is refused.*kill {pid}"):
@@ -296,13 +418,13 @@ def test_a_damaged_file_that_is_mended_is_waited_for(unmended, monkeypatch, chan
     file.write_text(said.replace(*change))
     looked = threading.Event()
     monkeypatch.setattr(_embedded, "_POLL", 0.01)
-    running = _embedded.Embedded._said
+    running = _service_file.ServiceFile.said
 
     def look(self):
         looked.set()
         return running(self)
 
-    monkeypatch.setattr(_embedded.Embedded, "_said", look)
+    monkeypatch.setattr(_service_file.ServiceFile, "said", look)
 
     def mend():
         looked.wait()

@@ -11,7 +11,11 @@ from typer.core import TyperGroup
 
 #: Where each command is, in the order in which they are shown.
 COMMANDS = {
-    "up": "_programs:up",
+    "up": "_services:up",
+    "ps": "_services:ps",
+    "status": "_services:status",
+    "logs": "_services:logs",
+    "down": "_services:down",
     "demo": "_programs:demo",
     "pack-env": "_programs:pack_env",
     "plan": "_backfill:plan",

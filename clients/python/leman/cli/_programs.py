@@ -1,4 +1,4 @@
-"""`leman up`, `demo`, `pack-env` and `config`: programs of the services' distribution, run from here."""
+"""`leman demo`, `pack-env` and `config`: programs of the services' distribution, run from here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from leman import _services_here
-from leman._local_database import check_possible
-from leman._names import database_uri
 from leman.cli._options import JsonOption
-from leman.errors import InvalidArgument, MissingDependency, NotFound
+from leman.errors import MissingDependency, NotFound
 
 
 class DemoName(enum.Enum):
@@ -24,16 +22,6 @@ class DemoName(enum.Enum):
 
 
 config = typer.Typer(help="Shows the settings of the services.", no_args_is_help=True)
-
-
-def up(path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the database.")]) -> None:
-    """Run the services of a local database until Ctrl-C, with their own Redis and Spark."""
-    uri = database_uri(path)
-    if "://" in uri:
-        raise InvalidArgument("leman up serves a local folder")
-    found = _services()
-    check_possible(uri)
-    _become(found, "embedded", "--database", uri, "--foreground")
 
 
 def demo(

@@ -1,0 +1,172 @@
+"""The embedded systems of a user: where each has its folder, which run, and how they are told what to do.
+
+The databases of a user share one, unless they are opened from another Python environment, or with other settings in
+the environment of the program: `leman.connect` starts it, and tells it of each database. Its folder lies in the user's
+folder for state, `$XDG_STATE_HOME/leman` or `~/.local/state/leman`, or, where that cannot be written, in the system's
+temporary folder. `leman up` and `leman.session` have systems of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leman._service_file import ServiceFile, is_alive
+from leman.errors import StartFailed
+
+#: Variables that change what services do: their settings, and where functions find modules.
+_SETTING = re.compile(r"LEMAN_[A-Z0-9]+__\w+|PYTHONPATH|SPARK_\w+")
+_POLL = 0.02
+_DOWN_SECONDS = 2.0
+_KILL_SECONDS = 0.7  # after which one that does not end is killed
+_ANSWER_SECONDS = 20.0
+
+
+def state_folder() -> Path:
+    """The folder of all systems of this user, which nobody else can read. Raises StartFailed."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - may stay unexpanded
+    shared = Path(tempfile.gettempdir(), f"leman-{os.getuid()}")
+    for folder in (Path(base, "leman"), shared):
+        if not folder.is_absolute():
+            continue
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            found = folder.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and os.access(folder, os.W_OK):
+                folder.chmod(0o700)
+                return folder
+    raise StartFailed(f"neither {base}/leman nor {shared} can be written, where embedded services keep their files")
+
+
+def key(environment: Mapping[str, str] = os.environ) -> str:
+    """What tells the system of one environment from that of another: the interpreter, and the settings."""
+    settings = sorted((name, value) for name, value in environment.items() if _SETTING.fullmatch(name))
+    return hashlib.sha256(json.dumps([sys.executable, sys.prefix, settings]).encode()).hexdigest()[:16]
+
+
+def shared_home() -> Path:
+    """The folder of the system that databases share which are opened from this environment."""
+    return state_folder() / "systems" / key()
+
+
+def register() -> Path:
+    """The folder in which each system says, by its process id, where its own folder is."""
+    return state_folder() / "running"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """An embedded system that runs."""
+
+    home: Path
+    said: dict[str, Any]
+
+    @property
+    def pid(self) -> int:
+        """Process id of its supervisor."""
+        return int(self.said["pid"])
+
+    @property
+    def databases(self) -> list[str]:
+        """Paths of the databases that it serves."""
+        if self.kind == "up":
+            return [str(self.home.parent)]
+        with suppress(OSError, ValueError):
+            return [str(path) for path in json.loads((self.home / "databases.json").read_text())["databases"]]
+        return []
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """The process ids of its processes by name."""
+        return {"supervisor": self.pid, **{str(name): int(pid) for name, pid in self.said.get("pids", {}).items()}}
+
+    @property
+    def kind(self) -> str:
+        """`up` for one database, `shared`, or `session`."""
+        if self.home.name == "_leman":
+            return "up"
+        return "shared" if self.home.parent == state_folder() / "systems" else "session"
+
+    def log(self, process: str) -> Path:
+        """The log file of one of its processes."""
+        return self.home / "logs" / f"{process}.log"
+
+    def down(self, within: float = _DOWN_SECONDS) -> bool:
+        """End it in so many seconds; False: it had to be killed. Jobs keep what they have finished."""
+        with suppress(OSError, StartFailed):
+            tell(self.said, {"do": "stop", "within": within})
+        end = time.monotonic() + within + _KILL_SECONDS
+        while ServiceFile(self.home).is_held() or is_alive(self.pid):
+            if time.monotonic() > end:
+                self._kill()
+                return False
+            time.sleep(_POLL)
+        return True
+
+    def _kill(self) -> None:
+        """Kill it, and remove what says that it runs; all that it has started dies with it."""
+        places = [Path(database, "_leman") for database in self.databases]
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        for folder in (self.home, *places):
+            if ServiceFile(folder).pid() == self.pid:
+                ServiceFile(folder).path.unlink(missing_ok=True)
+        (register() / f"{self.pid}.json").unlink(missing_ok=True)
+
+    def end_if_idle(self) -> bool:
+        """End it where nobody has called it and no job has run for a while; whether that was done."""
+        with suppress(OSError, StartFailed):
+            return bool(tell(self.said, {"do": "stop", "within": _DOWN_SECONDS, "if_idle": True}).get("done"))
+        return False
+
+
+def running() -> list[System]:
+    """All that this user runs, those that were started first before the others."""
+    found = []
+    for file in register().glob("*.json"):
+        try:
+            home = Path(json.loads(file.read_text())["home"])
+        except (OSError, ValueError, KeyError):
+            continue
+        said = ServiceFile(home).running()
+        if said is not None and str(said["pid"]) == file.stem:
+            found.append(System(home, said))
+        elif not Path(f"/proc/{file.stem}").exists() and Path("/proc/self").exists():
+            file.unlink(missing_ok=True)  # of one that was killed
+    return sorted(found, key=lambda system: str(system.said.get("started_at")))
+
+
+def serving(database: str) -> System | None:
+    """The system that serves a database."""
+    said = ServiceFile(Path(database, "_leman")).running()
+    return None if said is None else System(Path(said.get("home") or Path(database, "_leman")), said)
+
+
+def tell(said: Mapping[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """Ask the control port of a system, and return what it answers. Raises StartFailed, OSError."""
+    host, _, port = str(said.get("control") or "").rpartition(":")
+    if not host:
+        raise StartFailed(f"process {said.get('pid')} is of a release that has no control port: end it with `kill`")
+    with socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS) as connection:
+        asked = {"token": said.get("control_token"), **request}
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        with connection.makefile("rb") as lines:
+            line = lines.readline()
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        raise ConnectionError("the system has ended") from None
+    return answer if isinstance(answer, dict) else {}

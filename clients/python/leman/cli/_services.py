@@ -1,0 +1,283 @@
+"""`leman up`, `ps`, `status`, `logs` and `down`: the services on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from leman import _services_here, _systems
+from leman._local_database import check_possible
+from leman._names import database_uri
+from leman._service_file import ServiceFile
+from leman._systems import System
+from leman.cli._options import JsonOption
+from leman.cli._output import note, print_json, print_line, print_table
+from leman.errors import InvalidArgument, MissingDependency, NotFound
+
+SomeDatabase = Annotated[
+    str | None,
+    typer.Argument(metavar="[DB]", help="Path of a database: the services that serve it.", show_default=False),
+]
+_POLL = 0.2
+_PRINTED = re.compile(r"^\[(job-[\w-]+)\] ")
+
+
+def up(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Folder of the database.")],
+    *,
+    python: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Interpreter of services and functions; else this one."),
+    ] = None,
+) -> None:
+    """Run the services of a local database until Ctrl-C, with their own Redis and Spark.
+
+    Exit codes: 0 asked to end, 1 not started, 2 wrong settings, 4 services run for it already.
+    """
+    uri = database_uri(path)
+    if "://" in uri:
+        raise InvalidArgument("leman up serves a local folder")
+    program, environment = _interpreter(python)
+    check_possible(uri)
+    arguments = ["--database", uri, "--foreground", "--register", str(_systems.register())]
+    sys.stdout.flush()
+    os.execve(program, [program, "-P", "-m", "embedded", *arguments], environment)
+
+
+def ps(*, as_json: JsonOption = False) -> None:
+    """List the services that run on this machine for this user, a line for each set of processes."""
+    found = _systems.running()
+    if as_json:
+        print_json([_described(system) for system in found])
+        return
+    if not found:
+        note("no services run")
+    headings = ("pid", "kind", "databases", "release", "since", "memory", "python")
+    print_table(
+        headings,
+        [
+            (s.pid, s.kind, _places(s), s.said.get("version"), _since(s), _megabytes(s), s.said.get("python"))
+            for s in found
+        ],
+    )
+
+
+def status(db: SomeDatabase = None, *, as_json: JsonOption = False) -> None:
+    """Show the processes of the services of a database, or of those that databases opened from here share.
+
+    Exit code 1: none run.
+    """
+    system = _system(db)
+    if as_json:
+        print_json(_described(system))
+        return
+    for name, value in (
+        ("kind", system.kind),
+        ("release", system.said.get("version")),
+        ("since", _since(system)),
+        ("python", system.said.get("python")),
+        ("logs", system.log("*").parent),
+        *(("database", place) for place in system.databases),
+    ):
+        print_line(f"{name:<10}{value}")
+    rows = [
+        (name, pid, system.said.get(name, ""), _text(_memory(pid))) for name, pid in sorted(system.processes.items())
+    ]
+    print_table(("process", "pid", "address", "memory"), rows)
+
+
+def logs(
+    db: SomeDatabase = None,
+    job_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="What the functions of this job printed.", show_default=False),
+    ] = None,
+    *,
+    process: Annotated[
+        str | None, typer.Option(help="supervisor, planner, executor, commit_coordinator or redis; else all.")
+    ] = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="At most so many of the last lines.")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added, until Ctrl-C.")] = False,
+) -> None:
+    """Show the end of the services' logs, or what a job's functions printed: `leman logs JOB`, `leman logs DB JOB`."""
+    if db is not None and job_id is None and db.startswith("job-") and not Path(db).exists():
+        db, job_id = None, db
+    homes = [_home(db)] if db is not None or job_id is None else [system.home for system in _systems.running()]
+    names = [process] if process else ["executor"] if job_id else ["*"]
+    files = [file for home in homes for name in names for file in sorted((home / "logs").glob(f"{name}.log"))]
+    if not files:
+        raise NotFound("there are no such logs: `leman ps` lists the services that run", reason="NO_LOGS")
+    for file in files:
+        told = list(_told(_whole(file), job_id))[-lines:]
+        if told and len(files) > 1:
+            print_line(f"==> {file} <==")
+        for line in told:
+            print_line(line)
+    if follow:
+        _follow(files, job_id)
+
+
+def down(
+    db: SomeDatabase = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="All services of this user on this machine.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """End the services of a database, or those that databases opened from here share, within three seconds.
+
+    What jobs have finished is kept: they go on when services run again.
+    """
+    if every and db is not None:
+        raise typer.BadParameter("name a database, or say --all")
+    found = _systems.running() if every else _systems_of(db)
+    ended = [(system, system.down()) for system in found]
+    if as_json:
+        print_json([{"pid": system.pid, "home": str(system.home), "killed": not calmly} for system, calmly in ended])
+        return
+    if not ended:
+        note("no services run" if every or db is None else f"no services run for {database_uri(db)}")
+    for system, calmly in ended:
+        print_line(f"{system.kind} services of {_places(system)}: {'ended' if calmly else 'killed'}")
+
+
+def _interpreter(python: str | None) -> tuple[str, dict[str, str]]:
+    """The Python that is to run the services, and the environment for it. Raises MissingDependency."""
+    if python is None:
+        found = _services_here.folder()
+        if found is None:
+            raise MissingDependency(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
+        return sys.executable, _services_here.environment(found)
+    program = os.path.abspath(os.path.expanduser(python))  # noqa: PTH100, PTH111 - links are what tell environments
+    look = "from leman import _services_here; print(_services_here.folder() or '')"
+    try:
+        done = subprocess.run([program, "-P", "-c", look], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise InvalidArgument(f"--python {python}: {error.strerror}") from None
+    if done.returncode or not done.stdout.strip():
+        raise MissingDependency(
+            f"{program} cannot run the services: pip install leman[local] in its environment",
+            reason="SERVICES_NOT_INSTALLED",
+        )
+    return program, _services_here.environment(Path(done.stdout.strip()))
+
+
+def _systems_of(db: str | None) -> list[System]:
+    if db is not None:
+        system = _systems.serving(database_uri(db))
+        return [] if system is None else [system]
+    home = _systems.shared_home()
+    said = ServiceFile(home).running()
+    return [] if said is None else [System(home, said)]
+
+
+def _system(db: str | None) -> System:
+    found = _systems_of(db)
+    if not found:
+        whose = "from this Python environment" if db is None else f"for {database_uri(db)}"
+        raise NotFound(f"no services run {whose}; `leman ps` lists all", reason="NOT_RUNNING")
+    return found[0]
+
+
+def _home(db: str | None) -> Path:
+    """The folder of the services that run, or ran last: their logs stay."""
+    found = _systems_of(db)
+    if found:
+        return found[0].home
+    own = Path(database_uri(db), "_leman") if db is not None else None
+    return own if own is not None and (own / "logs").is_dir() else _systems.shared_home()
+
+
+def _described(system: System) -> dict[str, object]:
+    names = ("planner", "executor", "commit_coordinator", "http")
+    return {
+        "pid": system.pid,
+        "kind": system.kind,
+        "databases": system.databases,
+        "version": system.said.get("version"),
+        "started_at": system.said.get("started_at"),
+        "python": system.said.get("python"),
+        "home": str(system.home),
+        "addresses": {name: system.said[name] for name in names if system.said.get(name)},
+        "processes": system.processes,
+        "memory_bytes": sum(_memory(pid) for pid in _tree(system.pid)),
+    }
+
+
+def _places(system: System) -> str:
+    places = system.databases
+    return ", ".join(places[:2]) + (f" and {len(places) - 2} more" if len(places) > 2 else "") or "no database"
+
+
+def _since(system: System) -> str:
+    return str(system.said.get("started_at", "")).replace("T", " ").partition("+")[0]
+
+
+def _megabytes(system: System) -> str:
+    return _text(sum(_memory(pid) for pid in _tree(system.pid)))
+
+
+def _text(size: int) -> str:
+    return f"{size >> 20:,} MB" if size else ""
+
+
+def _tree(pid: int) -> Iterator[int]:
+    """A process and all below it, where the system tells."""
+    yield pid
+    try:
+        told = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return
+    for child in " ".join(told).split():
+        yield from _tree(int(child))
+
+
+def _memory(pid: int) -> int:
+    """Bytes of memory of a process, its share of what it has in common with others; 0 where that is not told."""
+    try:
+        found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) << 10 if found else 0
+
+
+def _whole(file: Path) -> Iterator[str]:
+    """The lines of a log, those that were set aside before the others."""
+    for part in (*(file.with_name(f"{file.name}.{number}") for number in range(9, 0, -1)), file):
+        if part.exists():
+            with part.open(errors="replace") as opened:
+                yield from (line.rstrip("\n") for line in opened)
+
+
+def _told(lines: Iterator[str], job_id: str | None) -> Iterator[str]:
+    for line in lines:
+        printed = _PRINTED.match(line)
+        if job_id is None:
+            yield line
+        elif printed and printed[1] == job_id:
+            yield line[printed.end() :]
+
+
+def _follow(files: list[Path], job_id: str | None) -> None:
+    opened = [file.open(errors="replace") for file in files]
+    for file in opened:
+        file.seek(0, os.SEEK_END)
+    try:
+        while True:
+            for file in opened:
+                for line in _told((line.rstrip("\n") for line in file), job_id):
+                    print_line(line)
+            sys.stdout.flush()
+            time.sleep(_POLL)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for file in opened:
+            file.close()

@@ -1,0 +1,74 @@
+"""Services of a program's own: databases share them, reading starts no Spark, and nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import lance
+import psutil
+import pyarrow as pa
+import pytest
+
+import leman
+from leman import _systems
+from leman.errors import StartFailed
+
+
+def java(pid):
+    return [p for p in psutil.Process(pid).children(recursive=True) if "java" in Path(p.name()).name]
+
+
+def told(*arguments):
+    """What a command prints."""
+    command = [sys.executable, "-m", "leman.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_databases_of_a_session(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEMAN_SPARK__CLASS_ARCHIVE", "false")
+
+    @leman.udf(data_type=pa.int32())
+    def words(text: str) -> int:
+        print("counting", text)  # noqa: T201 - which `leman logs JOB` shows
+        return len(text.split())
+
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path in paths:
+        lance.write_dataset(pa.table({"text": ["to be", "or"]}), path / "docs.lance")
+    with leman.session() as session:
+        read = session.connect(paths[0])
+        assert read.table_names() == ["docs"]
+        assert read.open_table("docs").describe().row_count == 2
+        assert read.jobs() == []
+        assert [entry.name for entry in paths[0].iterdir()] == ["docs.lance"]
+        (system,) = [found for found in _systems.running() if found.home == session._home]
+        assert java(system.pid) == []
+        family = psutil.Process(system.pid).children(recursive=True)
+
+        for path in paths:
+            table = session.connect(path).open_table("docs")
+            table.add_columns({"words": words})
+            job_id = table.backfill("words", progress=False)
+            assert table.to_arrow(["words"])["words"].to_pylist() == [2, 1]
+            assert _systems.serving(str(path)).pid == system.pid
+            assert told("logs", job_id) == told("logs", str(path), job_id) == ["counting to be", "counting or"]
+        assert len(java(system.pid)) == 1
+        assert system.databases == [str(path) for path in paths]
+        (line,) = [line for line in told("ps") if line.split()[0] == str(system.pid)]
+        assert line.split()[1] == "session"
+        assert json.loads("".join(told("status", str(paths[0]), "--json")))["databases"] == system.databases
+        with leman.session() as other, pytest.raises(StartFailed, match=f"process {system.pid} serves .*a already"):
+            other.connect(paths[0]).start()
+        family += psutil.Process(system.pid).children(recursive=True)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(system.pid).wait(10)
+    assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert not session._home.exists()
+    for path in paths:
+        assert not (path / "_leman" / "service.json").exists()

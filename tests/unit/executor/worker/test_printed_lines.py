@@ -1,0 +1,53 @@
+"""What functions print has the id of its job, line by line."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from executor.worker.processes import printed_lines
+from executor.worker.processes.printed_lines import PrintedLines
+
+
+@pytest.fixture
+def stream():
+    """A stream, and what came out of it."""
+    ours, theirs = os.pipe()
+    lines, text = printed_lines.opened(theirs)
+    PrintedLines.job_id = "job-1"
+    yield lines, text, lambda: os.read(ours, 1 << 20).decode()
+    PrintedLines.job_id = ""
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_lines_are_tagged_when_they_are_whole(stream):
+    lines, text, read = stream
+    print("one", end=" ", file=text)
+    print("line\nand", file=text)
+    assert read() == "[job-1] one line\n[job-1] and\n"
+    text.buffer.write(b"bytes\nand a rest")
+    assert read() == "[job-1] bytes\n"
+    lines.end_line()
+    assert read() == "[job-1] and a rest\n"
+    PrintedLines.job_id = "job-2"
+    print("x", file=text)
+    assert read() == "[job-2] x\n"
+    PrintedLines.job_id = ""
+    print("no job", file=text)
+    assert read() == "no job\n"
+
+
+def test_a_line_that_does_not_end_is_not_kept_for_ever(stream, monkeypatch):
+    _, text, read = stream
+    monkeypatch.setattr(printed_lines, "_LONGEST", 10)
+    text.write("x" * 11)
+    text.write("y\n")
+    assert read() == "[job-1] " + "x" * 11 + "\n[job-1] y\n"
+
+
+def test_text_that_is_no_utf8_is_escaped(stream):
+    _, text, read = stream
+    print("\ud800", file=text)
+    assert read() == "[job-1] \\ud800\n"
