@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 
 import pytest
@@ -35,8 +36,8 @@ class Runs:
             wanted = self._wanted[language.name]
             try:
                 done = languages.run(language, control.address, wanted, self._services.folder)
-            except AssertionError as error:  # it could not be built: not to be tried again for each case
-                done = dict.fromkeys(wanted, Outcome("failed", str(error)))
+            except Exception:  # noqa: BLE001 - such as one that cannot be built: not to be tried again for each case
+                done = dict.fromkeys(wanted, Outcome("failed", traceback.format_exc()))
             finally:
                 control.close()
             self._done[language.name] = done

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from tests.conftest import ROOT
 
 #: No case takes so long; a runner that says nothing of one for so long hangs.
 _SILENCE_SECONDS = 240.0
+#: No language takes so long with all its cases, however busy the machine: what is not done by then fails.
+_RUN_SECONDS = 900.0
 #: For so long a runner that hangs may write where it does.
 _STACK_SECONDS = 3.0
 _TAIL = 12_000
@@ -67,21 +70,24 @@ def run(language: Language, control: str, cases: Iterable[str], folder: Path) ->
         _prepare([part.format(**known) for part in command], language)
     left = list(cases)
     outcomes: dict[str, Outcome] = {}
-    while left:
+    deadline = time.monotonic() + _RUN_SECONDS
+    while left and time.monotonic() < deadline:
         file = folder / f"{language.name}.json"
         file.write_text(json.dumps({"control": control, "cases": left}))
         command = [*(part.format(**known) for part in language.run), str(file)]
-        told, errors = _told_by(command, language)
+        told, errors = _told_by(command, language, deadline)
         outcomes |= told
         left = [name for name in left if name not in outcomes]
         if left:
             outcomes[left.pop(0)] = Outcome("failed", f"the runner said nothing of it: {errors}")
-    return outcomes
+    late = Outcome("failed", f"the cases before it took {_RUN_SECONDS:.0f} s")
+    return outcomes | dict.fromkeys(left, late)
 
 
-def _told_by(command: list[str], language: Language) -> tuple[dict[str, Outcome], str]:
+def _told_by(command: list[str], language: Language, deadline: float) -> tuple[dict[str, Outcome], str]:
     """What a runner said until it ended, or was ended as it hung; and why it did, with the end of its errors."""
     outcomes: dict[str, Outcome] = {}
+    strays: list[str] = []
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             command, cwd=language.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
@@ -92,9 +98,12 @@ def _told_by(command: list[str], language: Language) -> tuple[dict[str, Outcome]
         reader.start()
         hung = False
         try:
-            while line := lines.get(timeout=_SILENCE_SECONDS):
-                told = json.loads(line)
-                outcomes[told["case"]] = Outcome(told["outcome"], told.get("detail", ""))
+            while line := lines.get(timeout=min(_SILENCE_SECONDS, max(0.0, deadline - time.monotonic()))):
+                try:
+                    told = json.loads(line)
+                    outcomes[told["case"]] = Outcome(told["outcome"], told.get("detail", ""))
+                except (ValueError, TypeError, KeyError):  # whatever wrote this, it is for whoever reads of a failure
+                    strays.append(line.decode(errors="replace"))
         except queue.Empty:
             hung = True
             process.send_signal(signal.SIGQUIT)  # Go, the JVM and the Python runner tell where their threads are
@@ -105,8 +114,8 @@ def _told_by(command: list[str], language: Language) -> tuple[dict[str, Outcome]
         process.stdout.close()
         errors.seek(0)
         tail = errors.read().decode(errors="replace")[-_TAIL:]
-    why = f"silent for {_SILENCE_SECONDS:.0f} s" if hung else f"it ended with {process.returncode}"
-    return outcomes, f"{why}\n{tail}"
+    why = f"silent for {_SILENCE_SECONDS:.0f} s, or out of time" if hung else f"it ended with {process.returncode}"
+    return outcomes, f"{why}\n{tail}{''.join(strays)[-_TAIL:]}"
 
 
 def _read(pipe: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:

@@ -16,6 +16,7 @@ for case in json.load(open(sys.argv[1]))["cases"]:
         os._exit(7)
     if case == "hangs":
         threading.Event().wait()
+    print("a line of somebody else's")
     print(json.dumps({"case": case, "outcome": "passed"}), flush=True)
 """
 
@@ -27,7 +28,18 @@ def test_a_case_at_which_the_runner_dies_or_hangs_fails_alone(tmp_path: Path, mo
     outcomes = run(language, "http://127.0.0.1:9", ["a", "dies", "b", "hangs", "c"], tmp_path)
     passed = Outcome("passed", "")
     assert {name: outcomes[name] for name in "abc"} == dict.fromkeys("abc", passed)
-    assert outcomes["dies"] == Outcome("failed", "the runner said nothing of it: it ended with 7\nout of cases")
+    assert outcomes["dies"].outcome == "failed"
+    assert "nothing of it: it ended with 7\nout of cases" in outcomes["dies"].detail
+    assert "somebody else's" in outcomes["dies"].detail
     assert outcomes["hangs"].outcome == "failed"
     assert "silent for 5 s" in outcomes["hangs"].detail
     assert "in wait" in outcomes["hangs"].detail, "where it hung"
+
+
+def test_what_is_not_done_in_time_fails(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(languages, "_RUN_SECONDS", 2.0)
+    (tmp_path / "runner.py").write_text(RUNNER)
+    language = Language("odd", tmp_path, (), (), ("{python}", "runner.py"))
+    outcomes = run(language, "http://127.0.0.1:9", ["a", "hangs", "b"], tmp_path)
+    assert {name: told.outcome for name, told in outcomes.items()} == {"a": "passed", "hangs": "failed", "b": "failed"}
+    assert outcomes["b"].detail == "the cases before it took 2 s"
