@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -21,6 +21,8 @@ from core.udf import binding, storable_types, validation
 from core.udf.validation import NewColumn
 from core.views.metadata import from_metadata
 from planner import sql_functions
+from planner.column_graph import inputs_first
+from planner.coming_columns import check_circles, not_yet, with_columns
 from planner.request_resolution import check_format, check_inputs, defined_column, inputs_of
 
 #: What to do where a function gives another type than the column has.
@@ -133,23 +135,58 @@ class Catalog:
         binding.check_request((field.arrow for field in snapshot.fields), request_id, body)
         registry = self.registry(database)
         asked = request_id or uuid.uuid4().hex
+        ordered = self._inputs_first(registry, snapshot, columns)
+        after = snapshot
         fields: list[pa.Field] = []
         functions: list[UdfDefinition] = []
-        for column in columns:
-            udf = self._function(registry, snapshot, column)
+        for column in ordered:
+            udf = self._function(registry, after, column)
             column_id = id_of_added(snapshot.uri, asked, column.name)
             field = _added_before(snapshot, column.name, column_id, udf)
             if field is None:
-                field = validation.new_field(column, udf, snapshot, column_id)
+                field = validation.new_field(column, udf, after, column_id)
+                after = with_columns(after, [field])
             fields.append(binding.mark(field, request_id, body))
             functions.append(udf)
-        self._check_expressions(snapshot, registry, columns, functions, fields)
+        self._check_expressions(after, registry, ordered, functions, fields)
         return Addition(snapshot.uri, asked, pa.schema(fields))
 
+    def _inputs_first(
+        self, registry: UdfRegistry, table: TableSnapshot, columns: Sequence[NewColumn]
+    ) -> list[NewColumn]:
+        """Return new columns in an order in which each comes after those of them that it reads.
+
+        Raises:
+            FailedPrecondition: COLUMN_CYCLE.
+        """
+        new = {column.name: column for column in columns}
+        if len(new) < 2:
+            return list(columns)
+        names = [*(field.name for field in table.fields), *new]
+        graph = {}
+        for column in columns:
+            if column.sql_expression:
+                expressions.check(column.sql_expression, names)
+                read: Iterable[str] = expressions.inputs(column.sql_expression, names)
+            else:
+                read = column.input_columns or self._function(registry, table, column).input_columns
+            first = dict.fromkeys(name.split(".")[0] for name in read)
+            graph[column.name] = [name for name in first if name in new and name != column.name]
+        return [new[name] for name in inputs_first(graph)]
+
     def alteration(
-        self, database: str, table: str, columns: Sequence[NewColumn], request_id: str, body: str = ""
+        self,
+        database: str,
+        table: str,
+        columns: Sequence[NewColumn],
+        request_id: str,
+        body: str = "",
+        also: Iterable[pa.Field] = (),
     ) -> Addition:
         """Check all columns that are to get other functions and return them as fields with their new bindings.
+
+        Args:
+            also: columns that are added before, which they may read.
 
         Raises:
             LemanError: what `CatalogService.AlterColumns` (protos/leman/v1/catalog.proto) names.
@@ -162,6 +199,7 @@ class Catalog:
                 f"'{table}' is a view: AlterMaterializedView gives its columns other functions",
                 table=table,
             )
+        snapshot = with_columns(snapshot, also)
         binding.check_request((field.arrow for field in snapshot.fields), request_id, body)
         registry = self.registry(database)
         fields: list[pa.Field] = []
@@ -182,6 +220,7 @@ class Catalog:
             rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, kept)
             fields.append(binding.mark(binding.bind(existing.arrow, rebound), request_id, body))
             functions.append(udf)
+        check_circles(snapshot, fields)
         self._check_expressions(snapshot, registry, columns, functions, fields)
         return Addition(snapshot.uri, request_id or uuid.uuid4().hex, pa.schema(fields))
 
@@ -207,7 +246,7 @@ class Catalog:
             )
         names = [field.name for field in table.fields]
         expressions.check(column.sql_expression, names)
-        output = self._tables.expression_type(table.uri, column.sql_expression)
+        output = self._tables.expression_type(table.uri, column.sql_expression, also=not_yet(table))
         made = sql_functions.definition(column.sql_expression, expressions.inputs(column.sql_expression, names), output)
         return replace(made, error_policy=_policy(column, registry, made))
 
@@ -234,7 +273,7 @@ class Catalog:
     def _check_expression(self, table: TableSnapshot, udf: UdfDefinition, bound: ColumnBinding | None) -> None:
         here = [column.name for column in bound.inputs] if bound is not None else []
         expression = expressions.with_names(udf.sql_expression, dict(zip(udf.input_columns, here, strict=True)))
-        actual = self._tables.expression_type(table.uri, expression)
+        actual = self._tables.expression_type(table.uri, expression, also=not_yet(table))
         if not validation.same_type(udf.output_type, actual):
             raise FailedPrecondition(
                 "TYPE_MISMATCH",

@@ -101,12 +101,12 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     ) -> catalog_pb2.AddColumnsResponse:
         work = await self._pool.run(self._columns.work, _column_request(request))
         version = work.version
-        if work.changed is not None:
-            binding = submission_pb2.BindColumns(schema=convert.schema_to_bytes(work.changed.schema))
-            version = await self._submit(work.changed, bind_columns=binding)
         if work.added is not None:
             addition = submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(work.added.schema))
             version = await self._submit(work.added, add_null_columns=addition)
+        if work.changed is not None:
+            binding = submission_pb2.BindColumns(schema=convert.schema_to_bytes(work.changed.schema))
+            version = await self._submit(work.changed, bind_columns=binding)
         return catalog_pb2.AddColumnsResponse(version=version, columns=[outcome_to_proto(o) for o in work.outcomes])
 
     async def AlterColumns(

@@ -7,6 +7,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
 from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from core.errors import DataLoss
@@ -15,7 +17,9 @@ from core.udf.validation import NewColumn
 from planner import column_changes
 from planner.catalog import KEEP_TYPE, Addition, Catalog, id_of_added
 from planner.column_changes import ColumnOutcome, OnChange, Outcome
+from planner.coming_columns import with_columns
 from planner.plan_maker import PlanMaker
+from planner.request_resolution import defined_column
 from planner.run_history import expected_seconds
 
 
@@ -81,52 +85,47 @@ class ColumnRequests:
         request = replace(request, request_id=asked)
         table = self._catalog.checked_table(request.database, request.table, request.columns)
         binding.check_request((field.arrow for field in table.fields), asked, request.body)
-        outcomes: list[ColumnOutcome] = []
-        added: list[NewColumn] = []
-        changed: list[NewColumn] = []
-        for column in request.columns:
-            existing = self._existing(request, table, column)
-            if existing is None:
-                added.append(column)
-                outcomes.append(_added(column, table))
-                continue
-            outcome = self._outcome(request, table, existing)
-            outcomes.append(outcome)
-            if outcome.outcome is not Outcome.UNCHANGED:
-                names = () if column.sql_expression else tuple(field.name for field in existing.inputs)
-                keep = request.on_change is OnChange.KEEP
-                changed.append(replace(column, input_columns=names, keep_values=keep))
+        new = [column for column in request.columns if not self._is_there(request, table, column)]
+        place = (request.database, request.table)
+        to_add = self._catalog.addition(*place, new, asked, request.body) if new else None
+        fields = [] if to_add is None else list(to_add.schema)
+        outcomes, changed = self._compared(request, with_columns(table, fields), fields)
         if request.on_change is OnChange.ERROR:
             _refuse_changed(outcomes)
-        return self._work(request, table, changed, added, outcomes)
-
-    def _work(
-        self,
-        request: ColumnRequest,
-        table: TableSnapshot,
-        changed: list[NewColumn],
-        added: list[NewColumn],
-        outcomes: list[ColumnOutcome],
-    ) -> ColumnWork:
-        """Have everything checked before anything is done."""
-        place, asked, body = (request.database, request.table), request.request_id, request.body
-        to_add = self._catalog.addition(*place, added, asked, body) if added else None
-        to_change = self._catalog.alteration(*place, changed, asked, body) if changed else None
-        if to_add is not None:
-            functions = {f.name: bound.function for f in to_add.schema if (bound := binding.read(f)) is not None}
-            outcomes = [replace(o, function=functions[o.column]) if o.outcome is Outcome.ADDED else o for o in outcomes]
+        to_change = self._catalog.alteration(*place, changed, asked, request.body, fields) if changed else None
         if to_add is not None and to_change is not None:  # the coordinator takes a request id for one thing
             to_change = replace(to_change, request_id=f"{to_change.request_id}-changed")
         return ColumnWork(version=table.version, changed=to_change, added=to_add, outcomes=tuple(outcomes))
 
-    def _existing(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> _Existing | None:
-        """Return the column as the table has it; None where it is to be added, or was by this very request."""
+    def _is_there(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> bool:
+        """Tell whether a column is compared with that of the table; what this very request made is added again."""
         field = table.column(column.name)
         bound = None if field is None else binding.read(field.arrow)
-        if field is None or bound is None or request.on_change is OnChange.REFUSE_ANY:
-            return None
-        if bound.column_id == id_of_added(table.uri, request.request_id, column.name):
-            return None
+        if bound is None or request.on_change is OnChange.REFUSE_ANY:
+            return False
+        return bound.column_id != id_of_added(table.uri, request.request_id, column.name)
+
+    def _compared(
+        self, request: ColumnRequest, table: TableSnapshot, new: Sequence[pa.Field]
+    ) -> tuple[list[ColumnOutcome], list[NewColumn]]:
+        """Return what becomes of each column, and those that get another definition."""
+        added = {field.name: field for field in new}
+        outcomes: list[ColumnOutcome] = []
+        changed: list[NewColumn] = []
+        for column in request.columns:
+            if column.name in added:
+                outcomes.append(_added(added[column.name], table))
+                continue
+            existing = self._existing(request, table, column)
+            outcomes.append(self._outcome(request, table, existing))
+            if outcomes[-1].outcome is not Outcome.UNCHANGED:
+                names = () if column.sql_expression else tuple(field.name for field in existing.inputs)
+                keep = request.on_change is OnChange.KEEP
+                changed.append(replace(column, input_columns=names, keep_values=keep))
+        return outcomes, changed
+
+    def _existing(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> _Existing:
+        field, bound = defined_column(table, column.name)
         udf = self._catalog.function(request.database, table, column)
         inputs = column_changes.inputs_asked(column, udf, bound, table)
         validation.check_output_type(field, udf, KEEP_TYPE)
@@ -168,12 +167,12 @@ class ColumnRequests:
         return None
 
 
-def _added(column: NewColumn, table: TableSnapshot) -> ColumnOutcome:
+def _added(field: pa.Field, table: TableSnapshot) -> ColumnOutcome:
+    bound = binding.read(field)
+    if bound is None:
+        raise TypeError(f"column {field.name} was not bound")
     return ColumnOutcome(
-        column=column.name,
-        outcome=Outcome.ADDED,
-        function=FunctionVersion(column.udf_name, column.udf_version),
-        rows_not_computed=table.live_rows,
+        column=field.name, outcome=Outcome.ADDED, function=bound.function, rows_not_computed=table.live_rows
     )
 
 

@@ -38,6 +38,7 @@ def explain_plan(plan: Plan, decisions: int, seconds: float | None) -> planner_p
         decisions=[_decision(task) for task in plan.tasks[:decisions]],
         summary=summarise(plan) + ("" if seconds is None else f"; {in_words(seconds)}"),
         expected_duration=None if seconds is None else duration_to_proto(seconds),
+        stale_inputs=[convert.stale_input_to_proto(stale) for stale in header.stale_inputs],
     )
 
 
@@ -59,6 +60,7 @@ def explain_refresh(plan: RefreshPlan) -> planner_pb2.ExplainRefreshResponse:
             for kind, fragments in kinds.items()
         ],
         stale=plan.stale,
+        stale_inputs=[convert.stale_input_to_proto(stale) for stale in plan.stale_inputs],
     )
 
 

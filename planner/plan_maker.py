@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
@@ -15,7 +15,7 @@ from core import keys
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.records import FragmentRecord, read_record
-from core.domain.plan import BackfillSpec, Plan, PlanHeader, Reason, TracedFile
+from core.domain.plan import BackfillSpec, Plan, PlanHeader, Reason, StaleInput, TracedFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, UdfDefinition
 from core.errors import DataLoss, LemanError, NotFound
@@ -37,6 +37,7 @@ from planner.planning import draft, traced
 from planner.request_resolution import check_format, check_spec, defined_column, resolve, with_filter
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, inspect, unnamed
+from planner.stale_inputs import StaleInputs
 from planner.stored_work import StoredWork, open_inputs, select_relevant
 
 _log = structlog.get_logger(__name__)
@@ -82,6 +83,8 @@ class PlanMaker:
             statuses = self.statuses(resolved)
             stored_work = self.stored_work(resolved, statuses)
             plan, *collected = draft(resolved, statuses, stored_work)
+            if stale := self._stale_inputs(resolved, plan, spec.database):
+                plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
             if plan.traced:
                 others = self._traced_of_others(resolved, spec.database)
                 plan = replace(plan, traced=(*plan.traced, *others))
@@ -105,6 +108,26 @@ class PlanMaker:
             resolved = resolve(BackfillSpec("", "", column), table, udf, udf)
             statuses = self.statuses(resolved)
             return draft(resolved, statuses, self.stored_work(resolved, statuses)).plan.header
+
+    def stale_inputs(self, database: str) -> StaleInputs:
+        """Return what tells which computed columns of a database's tables are not current."""
+        registry = self._registry(canonical_database(database))
+
+        def resolved(table: TableSnapshot, column: str) -> ResolvedRequest:
+            _, bound = defined_column(table, column)
+            spec = BackfillSpec(database, "", column)
+            udf, own = _functions(registry, spec, bound)
+            return resolve(spec, table, udf, own)
+
+        def states(request: ResolvedRequest, statuses: Sequence[FragmentStatus]) -> dict[str, StateSummary]:
+            return _states(request.table.uri, {s.current_file for s in statuses if s.reason is Reason.PARTIAL})
+
+        return StaleInputs(resolved, self.statuses, states)
+
+    def _stale_inputs(self, resolved: ResolvedRequest, plan: Plan, database: str) -> tuple[StaleInput, ...]:
+        past = resolved.past
+        read = resolved.table if past is None else self._tables.snapshot(resolved.table.uri, past.version)
+        return self.stale_inputs(database).of_plan(resolved, plan, read)
 
     def resolved(self, spec: BackfillSpec) -> ResolvedRequest:
         """Resolve a request against the latest version of its table."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
 import grpc
@@ -14,6 +14,7 @@ from core.rpc.made_ahead import MadeAhead
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 from planner.plan_maker import PlanMaker
 from planner.plan_stream import messages
+from planner.stale_inputs import refuse_stale
 from planner.views.refresh_reader import ViewReader
 
 #: Where so much of all plans waits for readers, further plans are refused; the plan of 100,000 fragments has 30 MB.
@@ -35,7 +36,11 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
         self, request: planning_pb2.CreatePlanRequest, _context: Context
     ) -> AsyncIterator[planning_pb2.CreatePlanResponse]:
         spec = convert.spec_from_proto(request.spec)
-        async with contextlib.aclosing(self._streams.stream(lambda: messages(self._plans.plan(spec)))) as made:
+
+        def planned() -> Iterator[planning_pb2.CreatePlanResponse]:
+            return messages(refuse_stale(self._plans.plan(spec), spec.on_stale_input))
+
+        async with contextlib.aclosing(self._streams.stream(planned)) as made:
             async for message in made:
                 yield message
 

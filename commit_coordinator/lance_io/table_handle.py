@@ -16,7 +16,9 @@ from commit_coordinator.lance_io import attempts
 from commit_coordinator.lance_io.commit_outcomes import commit_outcomes, first_line
 from commit_coordinator.lance_io.first_version import first_version
 from commit_coordinator.lance_io.installable_files import InstallableFile
+from core.crash_points import crash_point
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
+from core.domain.udf import NOT_YET
 from core.errors import FailedPrecondition, InvalidArgument, NotFound
 from core.lance_io.commit_history import CommitHistory, CommitRecord
 from core.lance_io.deletions import Deletions, are_still_deleted
@@ -187,7 +189,9 @@ class TableHandle:
         """Add columns without data, all or none, and return the version of the table that has them.
 
         The table gets an incarnation first if it has none. Columns are known by the column id in their metadata:
-        where all of them are there already, nothing is done, and the version is the first one that had them.
+        where all of them are there already, nothing is done, and the version is the first one that had them. Where one
+        reads another one, the id that it got is written into its metadata, in a further version; until then it is
+        known by its name.
 
         Raises:
             FailedPrecondition: COLUMN_EXISTS – another column has the name; else as `commit_outcomes`.
@@ -196,7 +200,9 @@ class TableHandle:
             CommitUnclear: The commit may have been made.
         """
         if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
-            return first_version(self._uri, base.version, lambda past: _has_all(past, schema, binding.COLUMN_ID))
+            if self._settle_inputs(schema):
+                return int(self._dataset.version)
+            return first_version(self._uri, base.version, lambda past: _has_settled(past, schema))
         _check_new_columns(base, schema)
         with commit_outcomes(self._uri):
             if not base.incarnation:
@@ -207,7 +213,19 @@ class TableHandle:
                 if "Invalid user input" in str(error) or "LanceError(Schema)" in str(error):
                     raise InvalidArgument("BAD_COLUMN", first_line(error), field="schema") from None
                 raise
+        self._settle_inputs(schema)
         return int(self._dataset.version)
+
+    def _settle_inputs(self, schema: pa.Schema) -> bool:
+        """Write the ids of inputs that were added with the columns that read them; False: there is nothing to write."""
+        there = self.current(())
+        columns = [column for name in schema.names if (column := there.column(name)) is not None]
+        found = [(column.field_id, binding.settled(column.arrow, there)) for column in columns]
+        changed = {i: LanceOperation.UpdateMap(binding.entries(field)) for i, field in found if field is not None}
+        if changed:
+            crash_point("coordinator.inputs_unsettled")
+            self._update_fields(changed)
+        return bool(changed)
 
     def bind_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
         """Replace what the columns' metadata says about their functions, for all or none; return the version after it.
@@ -222,22 +240,23 @@ class TableHandle:
             CommitUnclear: The commit may have been made.
         """
         changed = {}
-        for wanted in schema:
+        for asked in schema:
+            wanted = binding.settled(asked, base) or asked
             column = _bindable(base, wanted)
             if binding.read(column.arrow) != binding.read(wanted):
                 changed[column.field_id] = LanceOperation.UpdateMap(binding.entries(wanted))
         if not changed and _has_all(self._dataset, schema, binding.REQUEST):
             return first_version(self._uri, base.version, lambda past: _has_all(past, schema, binding.REQUEST))
-        if not changed:
-            return base.version
-        operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
-        with commit_outcomes(self._uri):
-            self._dataset = lance.LanceDataset.commit(
-                self._dataset,
-                lance.Transaction(base.version, operation, str(uuid.uuid4())),
-                commit_timeout=_COMMIT_TIMEOUT,
-            )
+        if changed:
+            self._update_fields(changed)
         return int(self._dataset.version)
+
+    def _update_fields(self, changed: dict[int, LanceOperation.UpdateMap]) -> None:
+        """Change metadata of columns, by field id, in the version that the handle is at."""
+        operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
+        transaction = lance.Transaction(int(self._dataset.version), operation, str(uuid.uuid4()))
+        with commit_outcomes(self._uri):
+            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
 
     def begin_attempt(self, base: TableSnapshot, job_id: str, attempt: int) -> int:
         """Write into the table's config that an attempt at a job has begun, and return the version after it.
@@ -298,6 +317,16 @@ def _has_all(dataset: lance.LanceDataset, wanted: pa.Schema, key: bytes) -> bool
     entries = [(field.metadata or {}).get(key) for field in wanted]
     there = Counter((field.metadata or {}).get(key) for field in dataset.schema)
     return None not in entries and not Counter(entries) - there
+
+
+def _has_settled(dataset: lance.LanceDataset, wanted: pa.Schema) -> bool:
+    """Tell whether a version of the table has the wanted columns, with the ids of all their inputs."""
+    return _has_all(dataset, wanted, binding.COLUMN_ID) and not any(
+        column.field_id == NOT_YET
+        for field in dataset.schema
+        if field.name in wanted.names and (bound := binding.read(field)) is not None
+        for column in bound.inputs
+    )
 
 
 def _bindable(base: TableSnapshot, wanted: pa.Field) -> TableField:

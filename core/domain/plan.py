@@ -43,6 +43,22 @@ class ValueState(enum.Enum):
 SETTLED = frozenset({Reason.REUSED, Reason.REUSED_FILTER, Reason.REUSED_COMPACTED})
 
 
+class OnStaleInput(enum.Enum):
+    """What a backfill does about inputs that are computed columns and not current; see the enum of the proto."""
+
+    ERROR = "error"
+    WARN = "warn"
+    FIRST = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class StaleInput:
+    """A computed column that another one rests on, and how many of its rows are stale or were never computed."""
+
+    column: str
+    rows: int
+
+
 @dataclass(frozen=True, slots=True)
 class BackfillSpec:
     """What a backfill is asked to do; names are those of the API, 0 and empty mean "not given"."""
@@ -64,6 +80,7 @@ class BackfillSpec:
     task_shuffle_diversity: int = 0
     failed_only: bool = False
     optimize_indices: bool = False
+    on_stale_input: OnStaleInput = OnStaleInput.ERROR
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +251,8 @@ class PlanHeader:
     input_source: InputSource | None = None
     #: Where given, rows are read from that version, in which `input_columns` are called so.
     inputs_version: int = 0
+    #: Inputs before what reads them.
+    stale_inputs: tuple[StaleInput, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

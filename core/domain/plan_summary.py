@@ -16,7 +16,8 @@ def summarise(plan: Plan) -> str:
     if header.failed_only:
         return "; ".join([_failed_rows(plan, fragments), *notes])
     if current == fragments:
-        return "; ".join([f"{current:,} of {fragments:,} fragments are current: nothing to do", *notes])
+        settled = f"{current:,} of {fragments:,} fragments are current"
+        return "; ".join([settled if header.stale_inputs else f"{settled}: nothing to do", *notes])
     parts = [f"{len(plan.tasks):,} of {fragments:,} fragments to do ({_why(header)})"]
     parts.append(f"about {header.rows_to_compute:,} rows to compute")
     if len(plan.tasks) < fragments - current:
@@ -52,5 +53,9 @@ def _notes(header: PlanHeader) -> list[str]:
             f"{past:,} rows get the values of version {header.inputs_version}, as inputs have moved on: the next run "
             "without read_version makes them current"
         )
+    notes += [
+        f"it rests on {stale.column}, of which {stale.rows:,} rows are stale or not computed yet"
+        for stale in header.stale_inputs
+    ]
     notes += [f"{kept.rows:,} rows keep values of {kept.function}" for kept in header.kept]
     return notes

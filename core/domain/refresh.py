@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from core.domain.plan import StaleInput
 from core.domain.udf import UdfDefinition
 from core.domain.view import EarlierState, ViewDefinition, ViewFunction
 
@@ -148,6 +149,8 @@ class RefreshPlan:
     state: EarlierState | None = None
     #: Versions whose values are taken where they are right, for the first step that calls functions.
     earlier: tuple[EarlierValues, ...] = ()
+    #: Computed columns of the source that are read and are not current.
+    stale_inputs: tuple[StaleInput, ...] = ()
 
     @property
     def only_version(self) -> bool:

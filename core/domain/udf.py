@@ -164,6 +164,11 @@ class UdfDefinition:
     source: str = field(default="", compare=False, repr=False)
 
 
+#: In the place of an input's field id: a column that is being added with the one that reads it. It is known by its name
+#: until the commit coordinator has written its id there.
+NOT_YET = -1
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnInput:
     """An input of a computed column: its name when that was added, and the Lance field id, which a rename keeps."""

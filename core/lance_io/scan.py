@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -137,15 +137,23 @@ class FragmentReader:
     def null_rows(self, column: str) -> dict[int, Offsets]:
         """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out."""
         quoted = "`" + column.replace("`", "``") + "`"
-        found: dict[int, list[Offsets]] = {}
         with self._reading():
-            scanner = self._dataset.scanner(columns=[], filter=f"{quoted} IS NULL", with_row_address=True)
-            for batch in scanner.to_batches():
-                addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
-                fragments, offsets = fragments_of(addresses), offsets_of(addresses)
-                for fragment_id in distinct(fragments).tolist():
-                    found.setdefault(fragment_id, []).append(offsets[fragments == fragment_id])
-        return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}
+            return _by_fragment(self._dataset.scanner(columns=[], filter=f"{quoted} IS NULL", with_row_address=True))
+
+    def rows_matching(self, fragment_ids: Iterable[int], where: str) -> dict[int, Offsets]:
+        """Return physical offsets of the rows of some fragments that a checked filter matches, without deleted ones.
+
+        Raises:
+            FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
+        """
+        fragments = [self._fragment(fragment_id) for fragment_id in fragment_ids]
+        if not fragments:
+            return {}
+        with self._reading():
+            spoken = self._dialect.lance(where)
+            return _by_fragment(
+                self._dataset.scanner(columns=[], filter=spoken, fragments=fragments, with_row_address=True)
+            )
 
     def matching(self, addresses: Sequence[int], where: str) -> list[int]:
         """Return those of some row addresses that a filter matches; deleted rows are left out.
@@ -288,3 +296,14 @@ def _row_bytes(fragment: lance.LanceFragment) -> float:
     """Return the bytes of a row in the widest of the fragment's files: the columns that are read may be in that one."""
     rows = max(1, fragment.physical_rows)
     return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows
+
+
+def _by_fragment(scanner: lance.LanceScanner) -> dict[int, Offsets]:
+    """Return the physical offsets of the rows that a scanner of row addresses finds."""
+    found: dict[int, list[Offsets]] = {}
+    for batch in scanner.to_batches():
+        addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
+        fragments, offsets = fragments_of(addresses), offsets_of(addresses)
+        for fragment_id in distinct(fragments).tolist():
+            found.setdefault(fragment_id, []).append(offsets[fragments == fragment_id])
+    return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -138,16 +138,23 @@ class LanceTables:
         except InvalidArgument:  # Lance ignores what comes after a complete expression: `id > 0 LIMIT 1`
             raise filters.invalid("something follows a complete expression; AND or OR missing?") from None
 
-    def expression_type(self, uri: str, expression: str, version: int = 0) -> pa.DataType:
+    def expression_type(
+        self, uri: str, expression: str, version: int = 0, also: Sequence[pa.Field] = ()
+    ) -> pa.DataType:
         """Return the type of what a checked expression gives on a version of this table (0: latest).
 
         Reads no rows.
+
+        Args:
+            also: columns that the table is about to get.
 
         Raises:
             InvalidArgument: INVALID_EXPRESSION.
             FailedPrecondition: INPUT_COLUMN_MISSING.
         """
         dataset = self._open(uri, version)
+        if also:
+            dataset = _with_columns(dataset, also, expression)
         try:
             case_expressions.check(filters.tokens(expression))
             json_columns.check(expression, dataset.schema)
@@ -295,3 +302,14 @@ def open_table(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDatase
         return open_latest(uri, cache_bytes=cache_bytes)
     except (OSError, ValueError) as error:
         raise table_error(uri, error) from None
+
+
+def _with_columns(dataset: lance.LanceDataset, also: Sequence[pa.Field], expression: str) -> lance.LanceDataset:
+    """Return a dataset without rows, in memory, that has what an expression reads of a table and of further columns."""
+    fields = {field.name: field for field in (*dataset.schema, *also)}
+    read = expressions.inputs(expression, list(fields))
+    if not any(field.name in read for field in also):
+        return dataset
+    schema = pa.schema([fields[name] for name in read])
+    written: Any = dataset.data_storage_version
+    return lance.write_dataset(schema.empty_table(), "memory://columns.lance", data_storage_version=written)

@@ -22,6 +22,8 @@ from core.rpc.convert_backfills import (
     reason_to_proto,
     spec_from_proto,
     spec_to_proto,
+    stale_input_from_proto,
+    stale_input_to_proto,
     value_state_from_proto,
 )
 from core.rpc.convert_plans import (
@@ -86,6 +88,8 @@ __all__ = [
     "spec_to_proto",
     "staged_from_proto",
     "staged_to_proto",
+    "stale_input_from_proto",
+    "stale_input_to_proto",
     "task_from_proto",
     "traced_from_proto",
     "traced_to_proto",

@@ -7,7 +7,7 @@ See `core.rpc.convert` for what is raised.
 
 from __future__ import annotations
 
-from core.domain.plan import BackfillSpec, KeptRows, Reason, ReasonCount, ValueState
+from core.domain.plan import BackfillSpec, KeptRows, OnStaleInput, Reason, ReasonCount, StaleInput, ValueState
 from core.domain.ranges import RowRange
 from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
@@ -37,6 +37,15 @@ _STATE_FROM: dict[int, ValueState | None] = {
     planner_pb2.ROW_STATE_FAILED: ValueState.FAILED,
     planner_pb2.ROW_STATE_NOT_COMPUTED: ValueState.NOT_COMPUTED,
 }
+_ON_STALE_INPUT_TO = {
+    OnStaleInput.ERROR: planner_pb2.ON_STALE_INPUT_ERROR,
+    OnStaleInput.WARN: planner_pb2.ON_STALE_INPUT_WARN,
+    OnStaleInput.FIRST: planner_pb2.ON_STALE_INPUT_FIRST,
+}
+_ON_STALE_INPUT_FROM = {
+    planner_pb2.ON_STALE_INPUT_UNSPECIFIED: OnStaleInput.ERROR,
+    **{number: value for value, number in _ON_STALE_INPUT_TO.items()},
+}
 _REASON_FROM = {number: reason for reason, number in _REASON_TO.items()}
 
 
@@ -57,6 +66,7 @@ def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
         failed_only=spec.failed_only,
         task_shuffle_diversity=given(spec.task_shuffle_diversity),
         optimize_indices=spec.optimize_indices,
+        on_stale_input=_ON_STALE_INPUT_TO[spec.on_stale_input],
     )
 
 
@@ -79,6 +89,7 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         failed_only=message.failed_only,
         task_shuffle_diversity=number_from_proto(message, "task_shuffle_diversity"),
         optimize_indices=message.optimize_indices,
+        on_stale_input=known(_ON_STALE_INPUT_FROM, message.on_stale_input, "on_stale_input"),
     )
 
 
@@ -109,6 +120,14 @@ def kept_to_proto(kept: KeptRows) -> planner_pb2.KeptRows:
 
 def kept_from_proto(message: planner_pb2.KeptRows) -> KeptRows:
     return KeptRows(FunctionVersion(message.udf.name, message.udf.version), message.rows)
+
+
+def stale_input_to_proto(stale: StaleInput) -> planner_pb2.StaleInput:
+    return planner_pb2.StaleInput(column=stale.column, rows=stale.rows)
+
+
+def stale_input_from_proto(message: planner_pb2.StaleInput) -> StaleInput:
+    return StaleInput(message.column, message.rows)
 
 
 def reason_to_proto(reason: Reason) -> planner_pb2.Reason.ValueType:

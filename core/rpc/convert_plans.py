@@ -31,6 +31,8 @@ from core.rpc.convert_backfills import (
     reason_count_to_proto,
     reason_from_proto,
     reason_to_proto,
+    stale_input_from_proto,
+    stale_input_to_proto,
 )
 from core.rpc.convert_udfs import udf_from_proto, udf_to_proto
 from leman_internal.v1 import plan_pb2
@@ -72,6 +74,7 @@ def header_to_proto(header: PlanHeader) -> plan_pb2.PlanHeader:
         versions=header.versions,
         input_source=source_to_proto(header.input_source),
         inputs_version=header.inputs_version,
+        stale_inputs=[stale_input_to_proto(stale) for stale in header.stale_inputs],
     )
 
 
@@ -97,6 +100,7 @@ def header_from_proto(message: plan_pb2.PlanHeader) -> PlanHeader:
         versions=tuple(message.versions),
         input_source=source_from_proto(message.input_source) if message.HasField("input_source") else None,
         inputs_version=message.inputs_version,
+        stale_inputs=tuple(stale_input_from_proto(stale) for stale in message.stale_inputs),
     )
 
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from core import sealed_documents
 from core.domain.plan import InputSource
-from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
+from core.domain.table import TableSnapshot
+from core.domain.udf import NOT_YET, ColumnBinding, ColumnInput, FunctionVersion
 from core.errors import DataLoss, reused
 from core.keys import md5
 
@@ -76,6 +77,20 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
         known, _, its_body = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
         if request_id and known == md5(request_id) and its_body != body:
             raise reused(request_id)
+
+
+def settled(field: pa.Field, table: TableSnapshot) -> pa.Field | None:
+    """Return the field with the ids of inputs that were added with it; None where they stand there already.
+
+    Raises:
+        DataLoss: BINDING_DAMAGED.
+    """
+    bound = read(field)
+    if bound is None or all(column.field_id != NOT_YET for column in bound.inputs):
+        return None
+    inputs = ((column, table.find(column.name) if column.field_id == NOT_YET else None) for column in bound.inputs)
+    known = tuple(column if found is None else ColumnInput(column.name, found.field_id) for column, found in inputs)
+    return bind(field, dataclasses.replace(bound, inputs=known))
 
 
 def was_made_by(field: pa.Field, request_id: str) -> bool:

@@ -9,12 +9,13 @@ import time
 from dataclasses import replace
 
 from core.domain.job import Job, JobError, JobState
-from core.domain.plan import Plan
+from core.domain.plan import OnStaleInput, Plan
 from core.domain.plan_summary import summarise
 from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import patiently
+from executor.jobs.input_columns import InputColumns
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
@@ -39,6 +40,7 @@ class BackfillRun:
         self._cancelled = False
         self._execution: PlanExecution | None = None
         self._services = services
+        self._inputs = InputColumns(self.status, services, BackfillRun)
         self._cost: float | None = None
         self._planned = False
         self._workers = 0
@@ -99,7 +101,7 @@ class BackfillRun:
 
     async def ended_at_once(self, plan: Plan) -> bool:
         """End the job where nothing is to be done; False: it has to run."""
-        if plan.tasks:
+        if plan.tasks or self._computes_inputs(plan):
             return False
         if self.status.job.backfill.optimize_indices:
             await self._see_to_indexes(plan)
@@ -140,11 +142,13 @@ class BackfillRun:
         """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._cancelled = True
         self._stop.set()
+        self._inputs.cancel()
         self._services.cancel_workers(self.status.job.job_id)
 
     def pause(self) -> None:
         """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""
         self._stop.set()
+        self._inputs.pause()
         if self._execution is not None:
             self._execution.stop()
 
@@ -175,6 +179,7 @@ class BackfillRun:
         """Execute plan after plan until one leaves nothing, or several in a row made no progress."""
         metrics = self.status.metrics
         idle = overtaken = 0
+        plan = await self._after_inputs(plan)
         while plan.tasks:
             plan = await self._migrate_checkpoints(plan)
             evaluated, committed = metrics.rows_evaluated, metrics.fragments_committed
@@ -193,7 +198,25 @@ class BackfillRun:
             elif not unsettled.waiting:
                 idle += 1
             await self._wait(unsettled, idle, overtaken)
+            plan = await self._after_inputs(await self.plan())
+
+    def _computes_inputs(self, plan: Plan) -> bool:
+        return bool(plan.header.stale_inputs) and self.status.job.backfill.on_stale_input is OnStaleInput.FIRST
+
+    async def _after_inputs(self, plan: Plan) -> Plan:
+        """Compute inputs that are not current, where the job is to do that first; return a plan that was made after."""
+        for _ in range(_PLANS_WITHOUT_PROGRESS):
+            if not self._computes_inputs(plan):
+                return plan
+            await self._inputs.compute(plan.header.stale_inputs, self._check_stop)
             plan = await self.plan()
+            self.status.metrics.inputs_computed(plan)
+        stale = ", ".join(found.column for found in plan.header.stale_inputs)
+        raise Aborted(
+            "NO_PROGRESS",
+            f"What the column rests on ({stale}) becomes stale again as soon as it is computed: others write to the "
+            "table. What was finished is kept; run the backfill again.",
+        )
 
     async def _execute(self, plan: Plan) -> Unsettled | None:
         self._execution = PlanExecution(self.status, plan, self._services, self._cost, self._waits)

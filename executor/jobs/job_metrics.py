@@ -111,6 +111,12 @@ class JobMetrics:
             self._take_rows(plan.header)
             self.budget_rows = max(plan.header.rows_to_compute, self._attempts.rows_planned)
 
+    def inputs_computed(self, plan: Plan) -> None:
+        """Take in a plan that was made after inputs were computed, before anything else was: more may be left."""
+        if not self.rows_evaluated:
+            self.fragments_planned = len(plan.tasks)
+        self.migrated(plan)
+
     def known(self, rows: int) -> None:
         """Take off rows to be computed that have stored values, which a plan cannot know."""
         self.rows_planned -= rows

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -17,14 +16,13 @@ from core.domain.plan import BackfillSpec, InputSource, Plan
 from core.domain.refresh import ResolvedFunction
 from core.domain.udf import ColumnBinding, ColumnInput
 from core.domain.view import SOURCE_ROW_ID
-from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from core.udf import binding, blobs, validation
 from executor.jobs import job_errors
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
-from executor.jobs.ports import JobStore
+from executor.jobs.part_of_job import PartOfJob, PartStatus
 from executor.refresh.journal import Journal
 from executor.refresh.value_reuse import KnownValues
 from executor.scheduling.cancelled import Cancelled
@@ -33,57 +31,6 @@ from executor.scheduling.cancelled import Cancelled
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
 #: `__source_row_id` is a scratch table's first column.
 _ROW_ID_FIELD = 0
-#: Events of a backfill that are told as events of the refresh; others are about the scratch table itself.
-_TOLD = frozenset({"error", "resources", "stall", "wait"})
-
-
-class _PartOfRefresh:
-    """The job store of a scratch table's backfills: the job in the history is the refresh."""
-
-    def __init__(self, jobs: JobStore) -> None:
-        self._jobs = jobs
-
-    async def save(self, job: Job) -> Job:
-        """Return the job without storing it."""
-        return job
-
-    async def save_error(self, job: Job, row: RowFailure) -> None:
-        """Store a failed row, as for any backfill."""
-        await self._jobs.save_error(job, row)
-
-    def failed_in(self, _job: Job) -> tuple[str, ...]:
-        """Return nothing: the view says in which jobs its rows failed."""
-        return ()
-
-
-class _PartStatus(JobStatus):
-    """The status of a backfill of the scratch table; what its watchers would have to know is said of the refresh."""
-
-    def __init__(self, job: Job, whole: JobStatus) -> None:
-        super().__init__(job)
-        self._whole = whole
-
-    @property
-    def lost(self) -> bool:
-        """Tell whether the refresh lost its job: both are one job."""
-        return self._whole.lost
-
-    def lose(self) -> None:
-        """Mark the refresh as having lost its job."""
-        self._whole.lose()
-
-    def update(self, **changes: Any) -> None:
-        """Change the status; stalls are passed on to the refresh, which waits for the same."""
-        super().update(**changes)
-        if "stalls" in changes:
-            self._whole.update(stalls=changes["stalls"])
-
-    def note(self, kind: str, message: str) -> None:
-        """Note an event, as one of the refresh where watchers have to know of it."""
-        if kind in _TOLD:
-            self._whole.note(kind, message)
-        else:
-            super().note(kind, message)
 
 
 class ScratchBackfills:
@@ -92,7 +39,7 @@ class ScratchBackfills:
     def __init__(self, status: JobStatus, journal: Journal, services: JobEnvironment, concurrency: int) -> None:
         self._status = status
         self._journal = journal
-        self._services = replace(services, jobs=_PartOfRefresh(services.jobs))
+        self._services = replace(services, jobs=PartOfJob(services.jobs))
         self._concurrency = concurrency
         self._running: BackfillRun | None = None
         self._stop = threading.Event()
@@ -144,7 +91,7 @@ class ScratchBackfills:
         parent = self._status.job
         spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
         job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
-        child = BackfillRun(job, self._services, _PartStatus(job, self._status))
+        child = BackfillRun(job, self._services, PartStatus(job, self._status))
         if self._stop.is_set():
             raise Cancelled(parent.job_id)
         self._running = child

@@ -13,6 +13,7 @@ import structlog
 
 from core.crash_points import crash_point
 from core.domain.compactions import Rewrite
+from core.domain.plan import StaleInput
 from core.domain.refresh import RefreshPlan, RefreshPolicy, RefreshSpec, ResolvedFunction
 from core.domain.table import TableSnapshot
 from core.domain.view import IS_SET, MaterializedView, ViewColumn, ViewDefinition
@@ -23,8 +24,11 @@ from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import source_records
 from core.locations import canonical_database, table_uri
+from core.sql.query_columns import columns_read
 from core.udf import validation
 from core.views.metadata import from_metadata
+from planner.column_graph import is_computed, rests_on
+from planner.plan_maker import PlanMaker
 from planner.views.earlier_values import state_of, told, values_of
 from planner.views.external_writes import external_write, set_rows
 from planner.views.fill_state import classify, renamed
@@ -40,6 +44,7 @@ class ViewReader:
     def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
         self._tables = tables
         self._registry = registry
+        self._plans = PlanMaker(tables, registry=registry)
 
     def plan(self, spec: RefreshSpec) -> RefreshPlan:
         """Plan a refresh of a view.
@@ -58,7 +63,9 @@ class ViewReader:
             _check_external(view, spec.policy)
             plan = plan_refresh(case, functions, set_rows_of(view))
             earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
-            plan = replace(plan, state=state_of(case), earlier=earlier, message=plan.message + told(earlier))
+            stale = self._stale_inputs(definition, target)
+            message = "; ".join([plan.message + told(earlier), *map(_told_stale, stale)])
+            plan = replace(plan, state=state_of(case), earlier=earlier, message=message, stale_inputs=stale)
         crash_point("planner.refresh_planned")
         return plan
 
@@ -93,6 +100,15 @@ class ViewReader:
         recorded = None if base is not None else self._recorded(view.uri, definition)
         compactions = partial(_compactions, definition, target)
         return Case(view, definition, base or recorded, target, spec, compactions, from_record=recorded is not None)
+
+    def _stale_inputs(self, definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
+        """Return what is not current of the computed columns that a view rests on."""
+        read = columns_read(definition.query, [field.name for field in source.fields])
+        graph = {name: [*rests_on(source, name)] for name in read if is_computed(source, name)}
+        if not graph:
+            return ()
+        names = dict.fromkeys(each for name, before in graph.items() for each in (*before, name))
+        return self._plans.stale_inputs(definition.query.database).of_columns(source, list(names))
 
     def _recall(self, view: TableSnapshot, version: int) -> ViewDefinition | None:
         try:
@@ -218,3 +234,7 @@ def set_rows_of(view: TableSnapshot) -> dict[int, int]:
         return {}
     others: Sequence[int] = [fragment.fragment_id for fragment in renamed(view)]
     return set_rows(view.uri, view.version, others) if others else {}
+
+
+def _told_stale(stale: StaleInput) -> str:
+    return f"it reads {stale.column}, of which {stale.rows:,} rows of the source are stale or not computed yet"

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ReasonCount,
         RowError,
         RowStates,
+        StaleInput,
         TableInfo,
         UdfInfo,
     )
@@ -90,6 +91,7 @@ __all__ = [
     "Session",
     "Skip",
     "SqlExpression",
+    "StaleInput",
     "Stall",
     "StoredFile",
     "Table",
@@ -134,6 +136,7 @@ _PLACES = {
         "ReasonCount",
         "RowError",
         "RowStates",
+        "StaleInput",
         "TableInfo",
         "UdfInfo",
     ),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 from leman._wire_values import ref
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
+
+OnStaleInput = Literal["error", "warn", "first"]
+"""What a backfill does about inputs that are not current, see `BackfillParameters`."""
 
 
 class BackfillParameters(TypedDict, total=False):
@@ -29,6 +32,10 @@ class BackfillParameters(TypedDict, total=False):
       the other is completed. Default: of all, the one with the most rows left next.
     - `commit_granularity`: fragments between commits. Default: about every five seconds, or a tenth of the
       job.
+    - `on_stale_input`: what happens where the column reads computed columns (or these read others) that are stale or
+      not computed yet. `"error"`, the default: the job is refused (InputColumnStale), as it would compute from values
+      that are not right, or not there. `"first"`: it computes these first, all their rows. `"warn"`: it computes from
+      what is there, with a warning; once the inputs are computed, these values are stale.
     - `num_frags`: compute at most this many fragments, for a sample run. Default: all.
     - `optimize_indices`: once the values are in the table, bring the indexes on the column up to date, as
       `Table.optimize_indices` does. Default: no; `Job.stale_indices` says which leave rows out.
@@ -46,6 +53,7 @@ class BackfillParameters(TypedDict, total=False):
     commit_granularity: int | None
     num_frags: int | None
     optimize_indices: bool | None
+    on_stale_input: OnStaleInput | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ class BackfillOptions:
     commit_granularity: int | None = None
     num_frags: int | None = None
     optimize_indices: bool | None = None
+    on_stale_input: OnStaleInput | None = None
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> BackfillOptions:
@@ -80,10 +89,12 @@ class BackfillOptions:
         for field in fields(self):
             value = getattr(self, field.name)
             tag = field.name == "read_version" and isinstance(value, str) and value.strip()
-            if value is not None and field.name not in ("where", "optimize_indices") and not tag:
+            if value is not None and field.name not in _NO_COUNTS and not tag:
                 _check_count(field.name, value)
         if self.optimize_indices not in (None, True, False):
             raise InvalidArgument(f"optimize_indices is True or False, not {self.optimize_indices!r}")
+        if self.on_stale_input is not None and self.on_stale_input not in get_args(OnStaleInput):
+            raise InvalidArgument(f"on_stale_input is 'error', 'warn' or 'first', not {self.on_stale_input!r}")
         _check_where(self.where)
         smallest, largest = self.min_checkpoint_size, self.max_checkpoint_size
         if smallest is not None and largest is not None and smallest > largest:
@@ -110,6 +121,7 @@ class BackfillOptions:
             commit_granularity=self.commit_granularity,
             num_frags=self.num_frags,
             optimize_indices=bool(self.optimize_indices),
+            on_stale_input=_ON_STALE_INPUT[self.on_stale_input or ""],
         )
         if isinstance(self.read_version, int):
             spec.read_version = self.read_version
@@ -118,6 +130,13 @@ class BackfillOptions:
         return spec
 
 
+_NO_COUNTS = ("where", "optimize_indices", "on_stale_input")
+_ON_STALE_INPUT = {
+    "": planner_pb2.ON_STALE_INPUT_UNSPECIFIED,
+    "error": planner_pb2.ON_STALE_INPUT_ERROR,
+    "warn": planner_pb2.ON_STALE_INPUT_WARN,
+    "first": planner_pb2.ON_STALE_INPUT_FIRST,
+}
 _INT32 = (
     "concurrency",
     "intra_applier_concurrency",

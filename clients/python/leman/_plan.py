@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leman._shown import Shown
-from leman._table_model import KeptRows, ReasonCount
+from leman._table_model import KeptRows, ReasonCount, StaleInput
 
 REASONS = {
     "REUSED": "written by this function version, or by one whose values are kept, from these inputs",
@@ -39,7 +39,8 @@ class Plan(Shown):
     """What a backfill would do, and why. `fragments`: the first few with work; `kept`: rows that stay although an
     earlier version of the function computed them; `inputs_version`: the one that `read_version` asked to
     compute from, 0: the table's; `expected_seconds`: what it will take about, from the column's last backfill (None: it
-    had none); `str()` is for people."""
+    had none); `stale_inputs`: computed columns that it rests on and that are not current, inputs before what reads
+    them; `str()` is for people."""
 
     table: str
     column: str
@@ -58,6 +59,7 @@ class Plan(Shown):
     kept: tuple[KeptRows, ...] = ()
     inputs_version: int = 0
     expected_seconds: float | None = None
+    stale_inputs: tuple[StaleInput, ...] = ()
 
     def __str__(self) -> str:
         inputs = ", ".join(self.input_columns)
@@ -74,6 +76,7 @@ class Plan(Shown):
             f" {self.udf_name}@{self.udf_version} makes them stale"
             for kept in self.kept
         ]
+        lines += [f"  it rests on {stale}" for stale in self.stale_inputs]
         if self.reasons:
             rows = [("fragments", "rows", "reason", "")]
             rows += [(f"{r.fragments:,}", f"{r.rows:,}", r.reason, REASONS.get(r.reason, "")) for r in self.reasons]

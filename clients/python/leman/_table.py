@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from leman import _row_upload, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
 from leman._column_changes import ColumnChange, OnChange, changes, on_change_to_proto
 from leman._column_changes import report as report_changes
+from leman._column_graph import inputs_first
 from leman._future import JobFuture, wait
 from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Progress
@@ -24,10 +25,10 @@ from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
 from leman._sql import SqlExpression
 from leman._table_model import RowStates
-from leman._tracebacks import boundary
+from leman._tracebacks import boundary, warn
 from leman._udf import UDF
 from leman._wire_values import ref
-from leman.errors import InvalidArgument
+from leman.errors import ColumnNotDefined, InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
 
 NewColumn = UDF | str | SqlExpression | tuple[UDF | str, Sequence[str]]
@@ -178,31 +179,80 @@ class Table(Relation):
         )
         return self._services.tables.AlterPlainColumns(request).version
 
-    @boundary
+    @overload
     def backfill(
         self,
         column: str,
+        *,
+        udf: UDF | str | None = ...,
+        progress: bool | Callable[[Progress], object] | None = ...,
+        labels: Mapping[str, str] | None = ...,
+        priority: int = ...,
+        **parameters: Unpack[BackfillParameters],
+    ) -> str: ...
+    @overload
+    def backfill(
+        self,
+        column: list[str] | tuple[str, ...] | None = None,
+        *,
+        progress: bool | Callable[[Progress], object] | None = ...,
+        labels: Mapping[str, str] | None = ...,
+        priority: int = ...,
+        **parameters: Unpack[BackfillParameters],
+    ) -> list[str]: ...
+    @boundary
+    def backfill(
+        self,
+        column: str | list[str] | tuple[str, ...] | None = None,
         *,
         udf: UDF | str | None = None,
         progress: bool | Callable[[Progress], object] | None = None,
         labels: Mapping[str, str] | None = None,
         priority: int = 0,
         **parameters: Unpack[BackfillParameters],
-    ) -> str:
-        """Compute the missing and stale values of a column, wait, and return the job's id.
+    ) -> str | list[str]:
+        """Compute the missing and stale values of a column, wait, and return the job's id. Of several columns, or of
+        all computed ones where none is named, each is computed after those that it reads, in a job of its own; their
+        ids are returned in that order.
 
         `udf`: compute with this function (or a registered one, `name` or `name@version`) instead of the
-        column's own. `progress`: None shows it (a live display on a terminal, lines otherwise, on standard
-        error), False does not, a function is called with each Progress. `labels`: what you want to find the job by,
-        see `Database.jobs`. `priority`: from -100 to 100; of jobs that wait for their turn, those with a higher one go
-        first. Other parameters: see `BackfillParameters`.
+        column's own, where one column is named. `progress`: None shows it (a live display on a terminal, lines
+        otherwise, on standard error), False does not, a function is called with each Progress. `labels`: what you want
+        to find the job by, see `Database.jobs`. `priority`: from -100 to 100; of jobs that wait for their turn, those
+        with a higher one go first. Other parameters: see `BackfillParameters`.
 
         A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job.
         Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
-        TypeMismatch, TableNotFound, InvalidArgument.
+        InputColumnStale, TypeMismatch, TableNotFound, InvalidArgument.
         """
+        if not isinstance(column, str):
+            if udf is not None:
+                raise InvalidArgument("udf is the function of one column: name it as a text")
+            ordered = self._inputs_first(column)
+            return [
+                self.backfill(name, progress=progress, labels=labels, priority=priority, **parameters)
+                for name in ordered
+            ]
+        if parameters.get("on_stale_input") == "warn":
+            for stale in self.plan_backfill(column, udf=udf, **parameters).stale_inputs:
+                warn(f"{self.name}.{column} is computed from what is there of {stale}")
         future = self.backfill_async(column, udf=udf, labels=labels, priority=priority, **parameters)
         return wait(future, f"{self.name}.{column}", progress=progress).job_id
+
+    def _inputs_first(self, columns: Sequence[str] | None) -> list[str]:
+        """Computed columns (None: all) in the order in which they are computed. Raises ColumnNotDefined."""
+        computed = self.describe().computed_columns
+        if columns is None:
+            return inputs_first(computed)
+        names = check_columns(columns, "columns")
+        known = {column.name for column in computed}
+        for name in names:
+            if name not in known:
+                raise ColumnNotDefined(
+                    f"Column {name} is not computed by a function: add it with add_columns() first. Computed are"
+                    f" {', '.join(known) or 'none'}"
+                )
+        return [name for name in inputs_first(computed) if name in names]
 
     @boundary
     def backfill_async(

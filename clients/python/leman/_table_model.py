@@ -21,6 +21,17 @@ class ReasonCount:
 
 
 @dataclass(frozen=True, slots=True)
+class StaleInput:
+    """A computed column that another one rests on, and how many of its rows are stale or were never computed."""
+
+    column: str
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.column}: {self.rows:,} rows are stale or not computed yet"
+
+
+@dataclass(frozen=True, slots=True)
 class KeptRows:
     """Rows with values of an earlier version of the column's function, which the column keeps."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from leman._shown import Shown
-from leman._table_model import TableInfo
+from leman._table_model import StaleInput, TableInfo
 
 RefreshPolicy = Literal["auto", "incremental", "full"]
 """`incremental` refuses where only a full refresh is right; `full` computes every row anew."""
@@ -97,7 +97,8 @@ class RefreshPlan(Shown):
 
     `changes` counts the source's fragments that are to be compared row by row, by how they differ: `appeared`, `gone`,
     `deletions`, `rewritten`. `fragments_unset`: fragments of placeholders that are filled. `stale`: function columns
-    that are computed anew for every row.
+    that are computed anew for every row. `stale_inputs`: computed columns of the source that the view rests on and that
+    are not current: it gets the values that are there, and those to come with a later refresh.
     """
 
     view: str
@@ -111,6 +112,7 @@ class RefreshPlan(Shown):
     fragments_unset: int
     changes: dict[str, int]
     stale: tuple[str, ...]
+    stale_inputs: tuple[StaleInput, ...] = ()
 
     def __str__(self) -> str:
         lines = [

@@ -81,6 +81,7 @@ def refresh_plan(name: str, message: planner_pb2.ExplainRefreshResponse) -> Refr
         fragments_unset=message.fragments_unset,
         changes={word(kinds, change.kind, "SOURCE_CHANGE_KIND_"): change.fragments for change in message.changes},
         stale=tuple(message.stale),
+        stale_inputs=_wire.stale_inputs(message.stale_inputs),
     )
 
 

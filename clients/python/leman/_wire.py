@@ -19,6 +19,7 @@ from leman._table_model import (
     ReasonCount,
     RowError,
     RowStates,
+    StaleInput,
     TableInfo,
     UdfInfo,
 )
@@ -228,7 +229,13 @@ def plan(table: str, message: planner_pb2.ExplainPlanResponse) -> Plan:
         summary=message.summary,
         kept=_kept(message.kept),
         expected_seconds=seconds(message.expected_duration) if message.HasField("expected_duration") else None,
+        stale_inputs=stale_inputs(message.stale_inputs),
     )
+
+
+def stale_inputs(messages: Iterable[planner_pb2.StaleInput]) -> tuple[StaleInput, ...]:
+    """Computed columns that are not current."""
+    return tuple(StaleInput(message.column, message.rows) for message in messages)
 
 
 def row_states(message: planner_pb2.GetRowStatesResponse) -> RowStates:

@@ -13,6 +13,7 @@
     │   ├── ColumnChanged (ValueError)            a column is there with another definition: say what becomes of it
     │   ├── ColumnNotDefined (ValueError)         no add_columns() for this column yet
     │   ├── InputColumnMissing (ValueError, KeyError)
+    │   ├── InputColumnStale                      computed columns that a column reads are not current
     │   ├── TypeMismatch (TypeError)
     │   ├── TypeNotStorable (TypeError)           Lance does not store the type that a function gives
     │   └── ResourcesNotAvailable                 a function asks for what no worker has
@@ -190,6 +191,15 @@ class InputColumnMissing(FailedPrecondition, ValueError, KeyError):
     default_reason = "INPUT_COLUMN_MISSING"
 
 
+class InputColumnStale(FailedPrecondition):
+    """The column reads computed columns that are stale or not computed yet: backfill these, or set `on_stale_input`.
+
+    `facts` has these columns as `inputs`, inputs before what reads them.
+    """
+
+    default_reason = "INPUT_COLUMN_STALE"
+
+
 class TypeMismatch(FailedPrecondition, TypeError):
     """The type of a column and the type that the function declares do not go together."""
 
@@ -344,6 +354,7 @@ BY_REASON: dict[str, type[LemanError]] = {
         ColumnNotDefined,
         ColumnNotFound,
         InputColumnMissing,
+        InputColumnStale,
         JobNotFound,
         ResourcesNotAvailable,
         TableExists,

@@ -310,6 +310,17 @@ def test_parameter_optimize_indices(db, call_log):
     assert [str(index) for index in table.optimize_indices()] == ["index y_idx covers 6 of 6 fragments"]
 
 
+def test_parameter_on_stale_input(db):
+    """By default refused, like "error"; see test_dependent_columns.py for the rest."""
+    table = db.create_table("t", numbers(10))
+    table.add_columns({"a": "x * 2", "b": "a + 1"})
+    for given in ({}, {"on_stale_input": "error"}):
+        with pytest.raises(leman.errors.InputColumnStale):
+            table.backfill("b", **given)
+    table.backfill("b", on_stale_input="first", progress=False)
+    assert values(table, "b") == {x: 2 * x + 1 for x in range(10)}
+
+
 def test_parameter_progress(db, call_log, capsys):
     """None shows it, False does not, a function is called with it."""
     table = db.create_table("t", numbers(10))

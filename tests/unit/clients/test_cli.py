@@ -13,7 +13,7 @@ import pytest
 import leman
 from leman.cli import main
 from leman.cli._errors import group_errors, message_head
-from leman.v1 import jobs_pb2, planner_pb2, udf_pb2
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
 from tests.unit.clients.fake_services import FakeLeman, make_job, status
 
 
@@ -288,6 +288,26 @@ def test_tables(run, db):
     assert "10 rows in 2 fragments" in out
     shown = json.loads(run("tables", "show", db, "docs", "--json")[1])
     assert shown["schema"][1] == {"name": "size", "type": "int32", "nullable": True}
+
+
+def test_the_graph_of_a_table(run, db, fake):
+    answer = catalog_pb2.DescribeTableResponse(schema=pa.schema([("text", pa.string())]).serialize().to_pybytes())
+    for name, inputs in (("b", ["a", "text"]), ("a", ["text"]), ("c", ["b"]), ("w", ["gone.w"])):
+        answer.computed_columns.add(name=name, udf=udf_pb2.UdfRef(name="f", version="1"), input_columns=inputs)
+    fake.scripts["DescribeTable"] = answer
+    assert run("tables", "show", db, "docs", "--graph")[1].splitlines()[-7:] == [
+        "text",
+        "├─ b = f(a, text)",
+        "│  └─ c = f(b)",
+        "└─ a = f(text)",
+        "   └─ b = f(a, text) …",
+        "gone",
+        "└─ w = f(gone.w)",
+    ]
+    shown = json.loads(run("tables", "show", db, "docs", "--graph", "--json")[1])
+    assert shown["graph"] == {"b": ["a", "text"], "a": ["text"], "c": ["b"], "w": ["gone"]}
+    del answer.computed_columns[:]
+    assert "no column is computed" in run("tables", "show", db, "docs", "--graph")[1]
 
 
 def test_udfs(run, db, fake):

@@ -150,6 +150,10 @@ const (
 	ErrorReason_FUNCTION_VERSION_MISMATCH ErrorReason = 182
 	// A later attempt at the job has begun elsewhere; only services see this.
 	ErrorReason_ATTEMPT_FENCED ErrorReason = 49
+	// Computed columns would read one another in a circle; have one of them read something else.
+	ErrorReason_COLUMN_CYCLE ErrorReason = 186
+	// The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`.
+	ErrorReason_INPUT_COLUMN_STALE ErrorReason = 187
 	// A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
 	// rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
 	ErrorReason_COLUMN_CHANGED ErrorReason = 185
@@ -472,6 +476,8 @@ var (
 		181: "FUNCTION_SIGNATURE_MISMATCH",
 		182: "FUNCTION_VERSION_MISMATCH",
 		49:  "ATTEMPT_FENCED",
+		186: "COLUMN_CYCLE",
+		187: "INPUT_COLUMN_STALE",
 		185: "COLUMN_CHANGED",
 		50:  "COLUMN_EXISTS",
 		51:  "COLUMN_IN_USE",
@@ -660,6 +666,8 @@ var (
 		"FUNCTION_SIGNATURE_MISMATCH": 181,
 		"FUNCTION_VERSION_MISMATCH":   182,
 		"ATTEMPT_FENCED":              49,
+		"COLUMN_CYCLE":                186,
+		"INPUT_COLUMN_STALE":          187,
 		"COLUMN_CHANGED":              185,
 		"COLUMN_EXISTS":               50,
 		"COLUMN_IN_USE":               51,
@@ -820,7 +828,7 @@ var File_leman_v1_errors_proto protoreflect.FileDescriptor
 
 const file_leman_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15leman/v1/errors.proto\x12\bleman.v1*\xf4\x1e\n" +
+	"\x15leman/v1/errors.proto\x12\bleman.v1*\xa0\x1f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -889,7 +897,9 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x11FUNCTION_PROTOCOL\x10\xb4\x01\x12 \n" +
 	"\x1bFUNCTION_SIGNATURE_MISMATCH\x10\xb5\x01\x12\x1e\n" +
 	"\x19FUNCTION_VERSION_MISMATCH\x10\xb6\x01\x12\x12\n" +
-	"\x0eATTEMPT_FENCED\x101\x12\x13\n" +
+	"\x0eATTEMPT_FENCED\x101\x12\x11\n" +
+	"\fCOLUMN_CYCLE\x10\xba\x01\x12\x17\n" +
+	"\x12INPUT_COLUMN_STALE\x10\xbb\x01\x12\x13\n" +
 	"\x0eCOLUMN_CHANGED\x10\xb9\x01\x12\x11\n" +
 	"\rCOLUMN_EXISTS\x102\x12\x11\n" +
 	"\rCOLUMN_IN_USE\x103\x12\x16\n" +

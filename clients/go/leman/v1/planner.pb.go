@@ -22,6 +22,65 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// What a backfill does about inputs that are computed columns themselves and not current.
+type OnStaleInput int32
+
+const (
+	// As ON_STALE_INPUT_ERROR.
+	OnStaleInput_ON_STALE_INPUT_UNSPECIFIED OnStaleInput = 0
+	// The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+	// become stale while it runs.
+	OnStaleInput_ON_STALE_INPUT_ERROR OnStaleInput = 1
+	// It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
+	// these values are stale.
+	OnStaleInput_ON_STALE_INPUT_WARN OnStaleInput = 2
+	// The job computes the inputs first, all their rows, and then its column.
+	OnStaleInput_ON_STALE_INPUT_FIRST OnStaleInput = 3
+)
+
+// Enum value maps for OnStaleInput.
+var (
+	OnStaleInput_name = map[int32]string{
+		0: "ON_STALE_INPUT_UNSPECIFIED",
+		1: "ON_STALE_INPUT_ERROR",
+		2: "ON_STALE_INPUT_WARN",
+		3: "ON_STALE_INPUT_FIRST",
+	}
+	OnStaleInput_value = map[string]int32{
+		"ON_STALE_INPUT_UNSPECIFIED": 0,
+		"ON_STALE_INPUT_ERROR":       1,
+		"ON_STALE_INPUT_WARN":        2,
+		"ON_STALE_INPUT_FIRST":       3,
+	}
+)
+
+func (x OnStaleInput) Enum() *OnStaleInput {
+	p := new(OnStaleInput)
+	*p = x
+	return p
+}
+
+func (x OnStaleInput) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnStaleInput) Descriptor() protoreflect.EnumDescriptor {
+	return file_leman_v1_planner_proto_enumTypes[0].Descriptor()
+}
+
+func (OnStaleInput) Type() protoreflect.EnumType {
+	return &file_leman_v1_planner_proto_enumTypes[0]
+}
+
+func (x OnStaleInput) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnStaleInput.Descriptor instead.
+func (OnStaleInput) EnumDescriptor() ([]byte, []int) {
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{0}
+}
+
 // Why a fragment is, or is not, part of the work.
 type Reason int32
 
@@ -96,11 +155,11 @@ func (x Reason) String() string {
 }
 
 func (Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_leman_v1_planner_proto_enumTypes[0].Descriptor()
+	return file_leman_v1_planner_proto_enumTypes[1].Descriptor()
 }
 
 func (Reason) Type() protoreflect.EnumType {
-	return &file_leman_v1_planner_proto_enumTypes[0]
+	return &file_leman_v1_planner_proto_enumTypes[1]
 }
 
 func (x Reason) Number() protoreflect.EnumNumber {
@@ -109,7 +168,7 @@ func (x Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{0}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{1}
 }
 
 // What is known of a row's value in a computed column.
@@ -157,11 +216,11 @@ func (x RowState) String() string {
 }
 
 func (RowState) Descriptor() protoreflect.EnumDescriptor {
-	return file_leman_v1_planner_proto_enumTypes[1].Descriptor()
+	return file_leman_v1_planner_proto_enumTypes[2].Descriptor()
 }
 
 func (RowState) Type() protoreflect.EnumType {
-	return &file_leman_v1_planner_proto_enumTypes[1]
+	return &file_leman_v1_planner_proto_enumTypes[2]
 }
 
 func (x RowState) Number() protoreflect.EnumNumber {
@@ -170,7 +229,7 @@ func (x RowState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RowState.Descriptor instead.
 func (RowState) EnumDescriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{1}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{2}
 }
 
 // What a refresh does.
@@ -214,11 +273,11 @@ func (x RefreshMode) String() string {
 }
 
 func (RefreshMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_leman_v1_planner_proto_enumTypes[2].Descriptor()
+	return file_leman_v1_planner_proto_enumTypes[3].Descriptor()
 }
 
 func (RefreshMode) Type() protoreflect.EnumType {
-	return &file_leman_v1_planner_proto_enumTypes[2]
+	return &file_leman_v1_planner_proto_enumTypes[3]
 }
 
 func (x RefreshMode) Number() protoreflect.EnumNumber {
@@ -227,7 +286,7 @@ func (x RefreshMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefreshMode.Descriptor instead.
 func (RefreshMode) EnumDescriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{2}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{3}
 }
 
 // Why.
@@ -288,11 +347,11 @@ func (x RefreshReason) String() string {
 }
 
 func (RefreshReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_leman_v1_planner_proto_enumTypes[3].Descriptor()
+	return file_leman_v1_planner_proto_enumTypes[4].Descriptor()
 }
 
 func (RefreshReason) Type() protoreflect.EnumType {
-	return &file_leman_v1_planner_proto_enumTypes[3]
+	return &file_leman_v1_planner_proto_enumTypes[4]
 }
 
 func (x RefreshReason) Number() protoreflect.EnumNumber {
@@ -301,7 +360,7 @@ func (x RefreshReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefreshReason.Descriptor instead.
 func (RefreshReason) EnumDescriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{3}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{4}
 }
 
 // How a fragment of a view's source differs between two versions, as far as the view reads it.
@@ -349,11 +408,11 @@ func (x SourceChangeKind) String() string {
 }
 
 func (SourceChangeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_leman_v1_planner_proto_enumTypes[4].Descriptor()
+	return file_leman_v1_planner_proto_enumTypes[5].Descriptor()
 }
 
 func (SourceChangeKind) Type() protoreflect.EnumType {
-	return &file_leman_v1_planner_proto_enumTypes[4]
+	return &file_leman_v1_planner_proto_enumTypes[5]
 }
 
 func (x SourceChangeKind) Number() protoreflect.EnumNumber {
@@ -362,7 +421,7 @@ func (x SourceChangeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SourceChangeKind.Descriptor instead.
 func (SourceChangeKind) EnumDescriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{4}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{5}
 }
 
 // Which ways are allowed.
@@ -406,11 +465,11 @@ func (x RefreshSpec_Policy) String() string {
 }
 
 func (RefreshSpec_Policy) Descriptor() protoreflect.EnumDescriptor {
-	return file_leman_v1_planner_proto_enumTypes[5].Descriptor()
+	return file_leman_v1_planner_proto_enumTypes[6].Descriptor()
 }
 
 func (RefreshSpec_Policy) Type() protoreflect.EnumType {
-	return &file_leman_v1_planner_proto_enumTypes[5]
+	return &file_leman_v1_planner_proto_enumTypes[6]
 }
 
 func (x RefreshSpec_Policy) Number() protoreflect.EnumNumber {
@@ -419,7 +478,7 @@ func (x RefreshSpec_Policy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RefreshSpec_Policy.Descriptor instead.
 func (RefreshSpec_Policy) EnumDescriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{10, 0}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{11, 0}
 }
 
 // What a backfill is asked to do. Names are those of the Python API, but for `checkpoint`, `read_tag` and `failed_only`.
@@ -464,8 +523,11 @@ type BackfillSpec struct {
 	TaskShuffleDiversity *int32 `protobuf:"varint,14,opt,name=task_shuffle_diversity,json=taskShuffleDiversity,proto3,oneof" json:"task_shuffle_diversity,omitempty"`
 	// Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices.
 	OptimizeIndices bool `protobuf:"varint,15,opt,name=optimize_indices,json=optimizeIndices,proto3" json:"optimize_indices,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+	// were never computed.
+	OnStaleInput  OnStaleInput `protobuf:"varint,16,opt,name=on_stale_input,json=onStaleInput,proto3,enum=leman.v1.OnStaleInput" json:"on_stale_input,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BackfillSpec) Reset() {
@@ -614,6 +676,13 @@ func (x *BackfillSpec) GetOptimizeIndices() bool {
 	return false
 }
 
+func (x *BackfillSpec) GetOnStaleInput() OnStaleInput {
+	if x != nil {
+		return x.OnStaleInput
+	}
+	return OnStaleInput_ON_STALE_INPUT_UNSPECIFIED
+}
+
 type isBackfillSpec_ReadFrom interface {
 	isBackfillSpec_ReadFrom()
 }
@@ -631,6 +700,62 @@ type BackfillSpec_ReadTag struct {
 func (*BackfillSpec_ReadVersion) isBackfillSpec_ReadFrom() {}
 
 func (*BackfillSpec_ReadTag) isBackfillSpec_ReadFrom() {}
+
+// A computed column that another one rests on and that is not current.
+type StaleInput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	Column string `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"`
+	// Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
+	// some are asked for, and that the filter matches; else of all.
+	Rows          int64 `protobuf:"varint,2,opt,name=rows,proto3" json:"rows,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StaleInput) Reset() {
+	*x = StaleInput{}
+	mi := &file_leman_v1_planner_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StaleInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StaleInput) ProtoMessage() {}
+
+func (x *StaleInput) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_planner_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StaleInput.ProtoReflect.Descriptor instead.
+func (*StaleInput) Descriptor() ([]byte, []int) {
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StaleInput) GetColumn() string {
+	if x != nil {
+		return x.Column
+	}
+	return ""
+}
+
+func (x *StaleInput) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
 
 // How much of a table one of its indexes covers. A search takes what is covered from the index and scans the rest; a fast
 // search leaves the rest out. A backfill takes the fragments that it writes out of the indexes on its column.
@@ -654,7 +779,7 @@ type IndexCoverage struct {
 
 func (x *IndexCoverage) Reset() {
 	*x = IndexCoverage{}
-	mi := &file_leman_v1_planner_proto_msgTypes[1]
+	mi := &file_leman_v1_planner_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +791,7 @@ func (x *IndexCoverage) String() string {
 func (*IndexCoverage) ProtoMessage() {}
 
 func (x *IndexCoverage) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[1]
+	mi := &file_leman_v1_planner_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +804,7 @@ func (x *IndexCoverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexCoverage.ProtoReflect.Descriptor instead.
 func (*IndexCoverage) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{1}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *IndexCoverage) GetName() string {
@@ -737,7 +862,7 @@ type KeptRows struct {
 
 func (x *KeptRows) Reset() {
 	*x = KeptRows{}
-	mi := &file_leman_v1_planner_proto_msgTypes[2]
+	mi := &file_leman_v1_planner_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +874,7 @@ func (x *KeptRows) String() string {
 func (*KeptRows) ProtoMessage() {}
 
 func (x *KeptRows) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[2]
+	mi := &file_leman_v1_planner_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +887,7 @@ func (x *KeptRows) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeptRows.ProtoReflect.Descriptor instead.
 func (*KeptRows) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{2}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *KeptRows) GetUdf() *UdfRef {
@@ -794,7 +919,7 @@ type ReasonCount struct {
 
 func (x *ReasonCount) Reset() {
 	*x = ReasonCount{}
-	mi := &file_leman_v1_planner_proto_msgTypes[3]
+	mi := &file_leman_v1_planner_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +931,7 @@ func (x *ReasonCount) String() string {
 func (*ReasonCount) ProtoMessage() {}
 
 func (x *ReasonCount) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[3]
+	mi := &file_leman_v1_planner_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +944,7 @@ func (x *ReasonCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReasonCount.ProtoReflect.Descriptor instead.
 func (*ReasonCount) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{3}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ReasonCount) GetReason() Reason {
@@ -856,7 +981,7 @@ type RowRange struct {
 
 func (x *RowRange) Reset() {
 	*x = RowRange{}
-	mi := &file_leman_v1_planner_proto_msgTypes[4]
+	mi := &file_leman_v1_planner_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +993,7 @@ func (x *RowRange) String() string {
 func (*RowRange) ProtoMessage() {}
 
 func (x *RowRange) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[4]
+	mi := &file_leman_v1_planner_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +1006,7 @@ func (x *RowRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RowRange.ProtoReflect.Descriptor instead.
 func (*RowRange) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{4}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RowRange) GetStart() int64 {
@@ -911,7 +1036,7 @@ type ExplainPlanRequest struct {
 
 func (x *ExplainPlanRequest) Reset() {
 	*x = ExplainPlanRequest{}
-	mi := &file_leman_v1_planner_proto_msgTypes[5]
+	mi := &file_leman_v1_planner_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1048,7 @@ func (x *ExplainPlanRequest) String() string {
 func (*ExplainPlanRequest) ProtoMessage() {}
 
 func (x *ExplainPlanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[5]
+	mi := &file_leman_v1_planner_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1061,7 @@ func (x *ExplainPlanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPlanRequest.ProtoReflect.Descriptor instead.
 func (*ExplainPlanRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{5}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExplainPlanRequest) GetSpec() *BackfillSpec {
@@ -994,13 +1119,16 @@ type ExplainPlanResponse struct {
 	// About how long `rows_to_compute` will take, from what a row took in the last backfill of the column; unset: there was
 	// none, or nothing is to be computed.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,17,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+	// what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+	StaleInputs   []*StaleInput `protobuf:"bytes,18,rep,name=stale_inputs,json=staleInputs,proto3" json:"stale_inputs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainPlanResponse) Reset() {
 	*x = ExplainPlanResponse{}
-	mi := &file_leman_v1_planner_proto_msgTypes[6]
+	mi := &file_leman_v1_planner_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1140,7 @@ func (x *ExplainPlanResponse) String() string {
 func (*ExplainPlanResponse) ProtoMessage() {}
 
 func (x *ExplainPlanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[6]
+	mi := &file_leman_v1_planner_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1153,7 @@ func (x *ExplainPlanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainPlanResponse.ProtoReflect.Descriptor instead.
 func (*ExplainPlanResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{6}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ExplainPlanResponse) GetUri() string {
@@ -1147,6 +1275,13 @@ func (x *ExplainPlanResponse) GetExpectedDuration() *durationpb.Duration {
 	return nil
 }
 
+func (x *ExplainPlanResponse) GetStaleInputs() []*StaleInput {
+	if x != nil {
+		return x.StaleInputs
+	}
+	return nil
+}
+
 // What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted.
 type FragmentDecision struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1168,7 +1303,7 @@ type FragmentDecision struct {
 
 func (x *FragmentDecision) Reset() {
 	*x = FragmentDecision{}
-	mi := &file_leman_v1_planner_proto_msgTypes[7]
+	mi := &file_leman_v1_planner_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1315,7 @@ func (x *FragmentDecision) String() string {
 func (*FragmentDecision) ProtoMessage() {}
 
 func (x *FragmentDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[7]
+	mi := &file_leman_v1_planner_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1328,7 @@ func (x *FragmentDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FragmentDecision.ProtoReflect.Descriptor instead.
 func (*FragmentDecision) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{7}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *FragmentDecision) GetFragmentId() int64 {
@@ -1257,7 +1392,7 @@ type GetRowStatesRequest struct {
 
 func (x *GetRowStatesRequest) Reset() {
 	*x = GetRowStatesRequest{}
-	mi := &file_leman_v1_planner_proto_msgTypes[8]
+	mi := &file_leman_v1_planner_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1404,7 @@ func (x *GetRowStatesRequest) String() string {
 func (*GetRowStatesRequest) ProtoMessage() {}
 
 func (x *GetRowStatesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[8]
+	mi := &file_leman_v1_planner_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1417,7 @@ func (x *GetRowStatesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRowStatesRequest.ProtoReflect.Descriptor instead.
 func (*GetRowStatesRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{8}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetRowStatesRequest) GetTable() *TableRef {
@@ -1347,7 +1482,7 @@ type GetRowStatesResponse struct {
 
 func (x *GetRowStatesResponse) Reset() {
 	*x = GetRowStatesResponse{}
-	mi := &file_leman_v1_planner_proto_msgTypes[9]
+	mi := &file_leman_v1_planner_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1494,7 @@ func (x *GetRowStatesResponse) String() string {
 func (*GetRowStatesResponse) ProtoMessage() {}
 
 func (x *GetRowStatesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[9]
+	mi := &file_leman_v1_planner_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1507,7 @@ func (x *GetRowStatesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRowStatesResponse.ProtoReflect.Descriptor instead.
 func (*GetRowStatesResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{9}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetRowStatesResponse) GetVersion() int64 {
@@ -1459,7 +1594,7 @@ type RefreshSpec struct {
 
 func (x *RefreshSpec) Reset() {
 	*x = RefreshSpec{}
-	mi := &file_leman_v1_planner_proto_msgTypes[10]
+	mi := &file_leman_v1_planner_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1606,7 @@ func (x *RefreshSpec) String() string {
 func (*RefreshSpec) ProtoMessage() {}
 
 func (x *RefreshSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[10]
+	mi := &file_leman_v1_planner_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1619,7 @@ func (x *RefreshSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshSpec.ProtoReflect.Descriptor instead.
 func (*RefreshSpec) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{10}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RefreshSpec) GetView() *TableRef {
@@ -1540,7 +1675,7 @@ type ExplainRefreshRequest struct {
 
 func (x *ExplainRefreshRequest) Reset() {
 	*x = ExplainRefreshRequest{}
-	mi := &file_leman_v1_planner_proto_msgTypes[11]
+	mi := &file_leman_v1_planner_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1552,7 +1687,7 @@ func (x *ExplainRefreshRequest) String() string {
 func (*ExplainRefreshRequest) ProtoMessage() {}
 
 func (x *ExplainRefreshRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[11]
+	mi := &file_leman_v1_planner_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1565,7 +1700,7 @@ func (x *ExplainRefreshRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRefreshRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRefreshRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{11}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExplainRefreshRequest) GetSpec() *RefreshSpec {
@@ -1599,14 +1734,17 @@ type ExplainRefreshResponse struct {
 	// Fragments of the source to be compared row by row, by how they differ.
 	Changes []*SourceChangeCount `protobuf:"bytes,10,rep,name=changes,proto3" json:"changes,omitempty"`
 	// Function columns that are computed anew for every row.
-	Stale         []string `protobuf:"bytes,11,rep,name=stale,proto3" json:"stale,omitempty"`
+	Stale []string `protobuf:"bytes,11,rep,name=stale,proto3" json:"stale,omitempty"`
+	// Computed columns of the source that the view reads, or that these rest on, and that are not current in
+	// `target_version`: the view gets the values that are there, and those to come with a later refresh.
+	StaleInputs   []*StaleInput `protobuf:"bytes,12,rep,name=stale_inputs,json=staleInputs,proto3" json:"stale_inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainRefreshResponse) Reset() {
 	*x = ExplainRefreshResponse{}
-	mi := &file_leman_v1_planner_proto_msgTypes[12]
+	mi := &file_leman_v1_planner_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1618,7 +1756,7 @@ func (x *ExplainRefreshResponse) String() string {
 func (*ExplainRefreshResponse) ProtoMessage() {}
 
 func (x *ExplainRefreshResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[12]
+	mi := &file_leman_v1_planner_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1631,7 +1769,7 @@ func (x *ExplainRefreshResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRefreshResponse.ProtoReflect.Descriptor instead.
 func (*ExplainRefreshResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{12}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExplainRefreshResponse) GetUri() string {
@@ -1711,6 +1849,13 @@ func (x *ExplainRefreshResponse) GetStale() []string {
 	return nil
 }
 
+func (x *ExplainRefreshResponse) GetStaleInputs() []*StaleInput {
+	if x != nil {
+		return x.StaleInputs
+	}
+	return nil
+}
+
 // Fragments of the source that differ in one way.
 type SourceChangeCount struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1724,7 +1869,7 @@ type SourceChangeCount struct {
 
 func (x *SourceChangeCount) Reset() {
 	*x = SourceChangeCount{}
-	mi := &file_leman_v1_planner_proto_msgTypes[13]
+	mi := &file_leman_v1_planner_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +1881,7 @@ func (x *SourceChangeCount) String() string {
 func (*SourceChangeCount) ProtoMessage() {}
 
 func (x *SourceChangeCount) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_planner_proto_msgTypes[13]
+	mi := &file_leman_v1_planner_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +1894,7 @@ func (x *SourceChangeCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceChangeCount.ProtoReflect.Descriptor instead.
 func (*SourceChangeCount) Descriptor() ([]byte, []int) {
-	return file_leman_v1_planner_proto_rawDescGZIP(), []int{13}
+	return file_leman_v1_planner_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SourceChangeCount) GetKind() SourceChangeKind {
@@ -1770,7 +1915,7 @@ var File_leman_v1_planner_proto protoreflect.FileDescriptor
 
 const file_leman_v1_planner_proto_rawDesc = "" +
 	"\n" +
-	"\x16leman/v1/planner.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xf8\x05\n" +
+	"\x16leman/v1/planner.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xb6\x06\n" +
 	"\fBackfillSpec\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\tR\x06column\x12\"\n" +
@@ -1790,7 +1935,8 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\vfailed_only\x18\r \x01(\bR\n" +
 	"failedOnly\x129\n" +
 	"\x16task_shuffle_diversity\x18\x0e \x01(\x05H\x06R\x14taskShuffleDiversity\x88\x01\x01\x12)\n" +
-	"\x10optimize_indices\x18\x0f \x01(\bR\x0foptimizeIndicesB\v\n" +
+	"\x10optimize_indices\x18\x0f \x01(\bR\x0foptimizeIndices\x12<\n" +
+	"\x0eon_stale_input\x18\x10 \x01(\x0e2\x16.leman.v1.OnStaleInputR\fonStaleInputB\v\n" +
 	"\tread_fromB\x0e\n" +
 	"\f_concurrencyB\f\n" +
 	"\n" +
@@ -1799,7 +1945,11 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\n" +
 	"_num_fragsB\x1c\n" +
 	"\x1a_intra_applier_concurrencyB\x19\n" +
-	"\x17_task_shuffle_diversity\"\xc0\x01\n" +
+	"\x17_task_shuffle_diversity\"8\n" +
+	"\n" +
+	"StaleInput\x12\x16\n" +
+	"\x06column\x18\x01 \x01(\tR\x06column\x12\x12\n" +
+	"\x04rows\x18\x02 \x01(\x03R\x04rows\"\xc0\x01\n" +
 	"\rIndexCoverage\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
@@ -1820,7 +1970,7 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x12ExplainPlanRequest\x12*\n" +
 	"\x04spec\x18\x01 \x01(\v2\x16.leman.v1.BackfillSpecR\x04spec\x12(\n" +
 	"\rmax_decisions\x18\x02 \x01(\x05H\x00R\fmaxDecisions\x88\x01\x01B\x10\n" +
-	"\x0e_max_decisions\"\xb7\x05\n" +
+	"\x0e_max_decisions\"\xf0\x05\n" +
 	"\x13ExplainPlanResponse\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12!\n" +
 	"\fread_version\x18\x02 \x01(\x03R\vreadVersion\x12*\n" +
@@ -1841,7 +1991,8 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x04kept\x18\x0e \x03(\v2\x12.leman.v1.KeptRowsR\x04kept\x128\n" +
 	"\tdecisions\x18\x0f \x03(\v2\x1a.leman.v1.FragmentDecisionR\tdecisions\x12\x18\n" +
 	"\asummary\x18\x10 \x01(\tR\asummary\x12F\n" +
-	"\x11expected_duration\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x10expectedDurationB\x11\n" +
+	"\x11expected_duration\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x10expectedDuration\x127\n" +
+	"\fstale_inputs\x18\x12 \x03(\v2\x14.leman.v1.StaleInputR\vstaleInputsB\x11\n" +
 	"\x0f_inputs_version\"\x82\x02\n" +
 	"\x10FragmentDecision\x12\x1f\n" +
 	"\vfragment_id\x18\x01 \x01(\x03R\n" +
@@ -1886,7 +2037,7 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x16_max_rows_per_fragmentB\x0e\n" +
 	"\f_concurrency\"B\n" +
 	"\x15ExplainRefreshRequest\x12)\n" +
-	"\x04spec\x18\x01 \x01(\v2\x15.leman.v1.RefreshSpecR\x04spec\"\x92\x03\n" +
+	"\x04spec\x18\x01 \x01(\v2\x15.leman.v1.RefreshSpecR\x04spec\"\xcb\x03\n" +
 	"\x16ExplainRefreshResponse\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12%\n" +
@@ -1899,10 +2050,16 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x0ffragments_unset\x18\t \x01(\x05R\x0efragmentsUnset\x125\n" +
 	"\achanges\x18\n" +
 	" \x03(\v2\x1b.leman.v1.SourceChangeCountR\achanges\x12\x14\n" +
-	"\x05stale\x18\v \x03(\tR\x05stale\"a\n" +
+	"\x05stale\x18\v \x03(\tR\x05stale\x127\n" +
+	"\fstale_inputs\x18\f \x03(\v2\x14.leman.v1.StaleInputR\vstaleInputs\"a\n" +
 	"\x11SourceChangeCount\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.leman.v1.SourceChangeKindR\x04kind\x12\x1c\n" +
-	"\tfragments\x18\x02 \x01(\x05R\tfragments*\xa2\x02\n" +
+	"\tfragments\x18\x02 \x01(\x05R\tfragments*{\n" +
+	"\fOnStaleInput\x12\x1e\n" +
+	"\x1aON_STALE_INPUT_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14ON_STALE_INPUT_ERROR\x10\x01\x12\x17\n" +
+	"\x13ON_STALE_INPUT_WARN\x10\x02\x12\x18\n" +
+	"\x14ON_STALE_INPUT_FIRST\x10\x03*\xa2\x02\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rREASON_REUSED\x10\x01\x12\x11\n" +
@@ -1961,69 +2118,74 @@ func file_leman_v1_planner_proto_rawDescGZIP() []byte {
 	return file_leman_v1_planner_proto_rawDescData
 }
 
-var file_leman_v1_planner_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_leman_v1_planner_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_leman_v1_planner_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_leman_v1_planner_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_leman_v1_planner_proto_goTypes = []any{
-	(Reason)(0),                    // 0: leman.v1.Reason
-	(RowState)(0),                  // 1: leman.v1.RowState
-	(RefreshMode)(0),               // 2: leman.v1.RefreshMode
-	(RefreshReason)(0),             // 3: leman.v1.RefreshReason
-	(SourceChangeKind)(0),          // 4: leman.v1.SourceChangeKind
-	(RefreshSpec_Policy)(0),        // 5: leman.v1.RefreshSpec.Policy
-	(*BackfillSpec)(nil),           // 6: leman.v1.BackfillSpec
-	(*IndexCoverage)(nil),          // 7: leman.v1.IndexCoverage
-	(*KeptRows)(nil),               // 8: leman.v1.KeptRows
-	(*ReasonCount)(nil),            // 9: leman.v1.ReasonCount
-	(*RowRange)(nil),               // 10: leman.v1.RowRange
-	(*ExplainPlanRequest)(nil),     // 11: leman.v1.ExplainPlanRequest
-	(*ExplainPlanResponse)(nil),    // 12: leman.v1.ExplainPlanResponse
-	(*FragmentDecision)(nil),       // 13: leman.v1.FragmentDecision
-	(*GetRowStatesRequest)(nil),    // 14: leman.v1.GetRowStatesRequest
-	(*GetRowStatesResponse)(nil),   // 15: leman.v1.GetRowStatesResponse
-	(*RefreshSpec)(nil),            // 16: leman.v1.RefreshSpec
-	(*ExplainRefreshRequest)(nil),  // 17: leman.v1.ExplainRefreshRequest
-	(*ExplainRefreshResponse)(nil), // 18: leman.v1.ExplainRefreshResponse
-	(*SourceChangeCount)(nil),      // 19: leman.v1.SourceChangeCount
-	(*TableRef)(nil),               // 20: leman.v1.TableRef
-	(*UdfRef)(nil),                 // 21: leman.v1.UdfRef
-	(*CheckpointBounds)(nil),       // 22: leman.v1.CheckpointBounds
-	(*durationpb.Duration)(nil),    // 23: google.protobuf.Duration
+	(OnStaleInput)(0),              // 0: leman.v1.OnStaleInput
+	(Reason)(0),                    // 1: leman.v1.Reason
+	(RowState)(0),                  // 2: leman.v1.RowState
+	(RefreshMode)(0),               // 3: leman.v1.RefreshMode
+	(RefreshReason)(0),             // 4: leman.v1.RefreshReason
+	(SourceChangeKind)(0),          // 5: leman.v1.SourceChangeKind
+	(RefreshSpec_Policy)(0),        // 6: leman.v1.RefreshSpec.Policy
+	(*BackfillSpec)(nil),           // 7: leman.v1.BackfillSpec
+	(*StaleInput)(nil),             // 8: leman.v1.StaleInput
+	(*IndexCoverage)(nil),          // 9: leman.v1.IndexCoverage
+	(*KeptRows)(nil),               // 10: leman.v1.KeptRows
+	(*ReasonCount)(nil),            // 11: leman.v1.ReasonCount
+	(*RowRange)(nil),               // 12: leman.v1.RowRange
+	(*ExplainPlanRequest)(nil),     // 13: leman.v1.ExplainPlanRequest
+	(*ExplainPlanResponse)(nil),    // 14: leman.v1.ExplainPlanResponse
+	(*FragmentDecision)(nil),       // 15: leman.v1.FragmentDecision
+	(*GetRowStatesRequest)(nil),    // 16: leman.v1.GetRowStatesRequest
+	(*GetRowStatesResponse)(nil),   // 17: leman.v1.GetRowStatesResponse
+	(*RefreshSpec)(nil),            // 18: leman.v1.RefreshSpec
+	(*ExplainRefreshRequest)(nil),  // 19: leman.v1.ExplainRefreshRequest
+	(*ExplainRefreshResponse)(nil), // 20: leman.v1.ExplainRefreshResponse
+	(*SourceChangeCount)(nil),      // 21: leman.v1.SourceChangeCount
+	(*TableRef)(nil),               // 22: leman.v1.TableRef
+	(*UdfRef)(nil),                 // 23: leman.v1.UdfRef
+	(*CheckpointBounds)(nil),       // 24: leman.v1.CheckpointBounds
+	(*durationpb.Duration)(nil),    // 25: google.protobuf.Duration
 }
 var file_leman_v1_planner_proto_depIdxs = []int32{
-	20, // 0: leman.v1.BackfillSpec.table:type_name -> leman.v1.TableRef
-	21, // 1: leman.v1.BackfillSpec.udf:type_name -> leman.v1.UdfRef
-	22, // 2: leman.v1.BackfillSpec.checkpoint:type_name -> leman.v1.CheckpointBounds
-	21, // 3: leman.v1.KeptRows.udf:type_name -> leman.v1.UdfRef
-	0,  // 4: leman.v1.ReasonCount.reason:type_name -> leman.v1.Reason
-	6,  // 5: leman.v1.ExplainPlanRequest.spec:type_name -> leman.v1.BackfillSpec
-	21, // 6: leman.v1.ExplainPlanResponse.udf:type_name -> leman.v1.UdfRef
-	9,  // 7: leman.v1.ExplainPlanResponse.reasons:type_name -> leman.v1.ReasonCount
-	8,  // 8: leman.v1.ExplainPlanResponse.kept:type_name -> leman.v1.KeptRows
-	13, // 9: leman.v1.ExplainPlanResponse.decisions:type_name -> leman.v1.FragmentDecision
-	23, // 10: leman.v1.ExplainPlanResponse.expected_duration:type_name -> google.protobuf.Duration
-	0,  // 11: leman.v1.FragmentDecision.reason:type_name -> leman.v1.Reason
-	10, // 12: leman.v1.FragmentDecision.missing:type_name -> leman.v1.RowRange
-	20, // 13: leman.v1.GetRowStatesRequest.table:type_name -> leman.v1.TableRef
-	1,  // 14: leman.v1.GetRowStatesRequest.state:type_name -> leman.v1.RowState
-	8,  // 15: leman.v1.GetRowStatesResponse.kept:type_name -> leman.v1.KeptRows
-	20, // 16: leman.v1.RefreshSpec.view:type_name -> leman.v1.TableRef
-	5,  // 17: leman.v1.RefreshSpec.policy:type_name -> leman.v1.RefreshSpec.Policy
-	16, // 18: leman.v1.ExplainRefreshRequest.spec:type_name -> leman.v1.RefreshSpec
-	2,  // 19: leman.v1.ExplainRefreshResponse.mode:type_name -> leman.v1.RefreshMode
-	3,  // 20: leman.v1.ExplainRefreshResponse.reason:type_name -> leman.v1.RefreshReason
-	19, // 21: leman.v1.ExplainRefreshResponse.changes:type_name -> leman.v1.SourceChangeCount
-	4,  // 22: leman.v1.SourceChangeCount.kind:type_name -> leman.v1.SourceChangeKind
-	11, // 23: leman.v1.PlannerService.ExplainPlan:input_type -> leman.v1.ExplainPlanRequest
-	17, // 24: leman.v1.PlannerService.ExplainRefresh:input_type -> leman.v1.ExplainRefreshRequest
-	14, // 25: leman.v1.PlannerService.GetRowStates:input_type -> leman.v1.GetRowStatesRequest
-	12, // 26: leman.v1.PlannerService.ExplainPlan:output_type -> leman.v1.ExplainPlanResponse
-	18, // 27: leman.v1.PlannerService.ExplainRefresh:output_type -> leman.v1.ExplainRefreshResponse
-	15, // 28: leman.v1.PlannerService.GetRowStates:output_type -> leman.v1.GetRowStatesResponse
-	26, // [26:29] is the sub-list for method output_type
-	23, // [23:26] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	22, // 0: leman.v1.BackfillSpec.table:type_name -> leman.v1.TableRef
+	23, // 1: leman.v1.BackfillSpec.udf:type_name -> leman.v1.UdfRef
+	24, // 2: leman.v1.BackfillSpec.checkpoint:type_name -> leman.v1.CheckpointBounds
+	0,  // 3: leman.v1.BackfillSpec.on_stale_input:type_name -> leman.v1.OnStaleInput
+	23, // 4: leman.v1.KeptRows.udf:type_name -> leman.v1.UdfRef
+	1,  // 5: leman.v1.ReasonCount.reason:type_name -> leman.v1.Reason
+	7,  // 6: leman.v1.ExplainPlanRequest.spec:type_name -> leman.v1.BackfillSpec
+	23, // 7: leman.v1.ExplainPlanResponse.udf:type_name -> leman.v1.UdfRef
+	11, // 8: leman.v1.ExplainPlanResponse.reasons:type_name -> leman.v1.ReasonCount
+	10, // 9: leman.v1.ExplainPlanResponse.kept:type_name -> leman.v1.KeptRows
+	15, // 10: leman.v1.ExplainPlanResponse.decisions:type_name -> leman.v1.FragmentDecision
+	25, // 11: leman.v1.ExplainPlanResponse.expected_duration:type_name -> google.protobuf.Duration
+	8,  // 12: leman.v1.ExplainPlanResponse.stale_inputs:type_name -> leman.v1.StaleInput
+	1,  // 13: leman.v1.FragmentDecision.reason:type_name -> leman.v1.Reason
+	12, // 14: leman.v1.FragmentDecision.missing:type_name -> leman.v1.RowRange
+	22, // 15: leman.v1.GetRowStatesRequest.table:type_name -> leman.v1.TableRef
+	2,  // 16: leman.v1.GetRowStatesRequest.state:type_name -> leman.v1.RowState
+	10, // 17: leman.v1.GetRowStatesResponse.kept:type_name -> leman.v1.KeptRows
+	22, // 18: leman.v1.RefreshSpec.view:type_name -> leman.v1.TableRef
+	6,  // 19: leman.v1.RefreshSpec.policy:type_name -> leman.v1.RefreshSpec.Policy
+	18, // 20: leman.v1.ExplainRefreshRequest.spec:type_name -> leman.v1.RefreshSpec
+	3,  // 21: leman.v1.ExplainRefreshResponse.mode:type_name -> leman.v1.RefreshMode
+	4,  // 22: leman.v1.ExplainRefreshResponse.reason:type_name -> leman.v1.RefreshReason
+	21, // 23: leman.v1.ExplainRefreshResponse.changes:type_name -> leman.v1.SourceChangeCount
+	8,  // 24: leman.v1.ExplainRefreshResponse.stale_inputs:type_name -> leman.v1.StaleInput
+	5,  // 25: leman.v1.SourceChangeCount.kind:type_name -> leman.v1.SourceChangeKind
+	13, // 26: leman.v1.PlannerService.ExplainPlan:input_type -> leman.v1.ExplainPlanRequest
+	19, // 27: leman.v1.PlannerService.ExplainRefresh:input_type -> leman.v1.ExplainRefreshRequest
+	16, // 28: leman.v1.PlannerService.GetRowStates:input_type -> leman.v1.GetRowStatesRequest
+	14, // 29: leman.v1.PlannerService.ExplainPlan:output_type -> leman.v1.ExplainPlanResponse
+	20, // 30: leman.v1.PlannerService.ExplainRefresh:output_type -> leman.v1.ExplainRefreshResponse
+	17, // 31: leman.v1.PlannerService.GetRowStates:output_type -> leman.v1.GetRowStatesResponse
+	29, // [29:32] is the sub-list for method output_type
+	26, // [26:29] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_planner_proto_init() }
@@ -2038,16 +2200,16 @@ func file_leman_v1_planner_proto_init() {
 		(*BackfillSpec_ReadVersion)(nil),
 		(*BackfillSpec_ReadTag)(nil),
 	}
-	file_leman_v1_planner_proto_msgTypes[5].OneofWrappers = []any{}
 	file_leman_v1_planner_proto_msgTypes[6].OneofWrappers = []any{}
-	file_leman_v1_planner_proto_msgTypes[10].OneofWrappers = []any{}
+	file_leman_v1_planner_proto_msgTypes[7].OneofWrappers = []any{}
+	file_leman_v1_planner_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leman_v1_planner_proto_rawDesc), len(file_leman_v1_planner_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   14,
+			NumEnums:      7,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

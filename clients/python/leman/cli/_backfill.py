@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +29,15 @@ from leman.progress import make_display
 if TYPE_CHECKING:
     from leman._future import JobFuture
 
+
+class OnStaleInput(enum.StrEnum):
+    """The words of `BackfillParameters.on_stale_input`."""
+
+    ERROR = "error"
+    WARN = "warn"
+    FIRST = "first"
+
+
 EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELLED: 1}
 
 WhereOption = Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")]
@@ -36,6 +46,13 @@ VersionOption = Annotated[
     str | None, typer.Option(metavar="NUMBER|TAG", help="Compute from this version of the table, or that of a tag.")
 ]
 FragmentsOption = Annotated[int | None, typer.Option(min=1, help="At most this many fragments, for a sample run.")]
+StaleOption = Annotated[
+    OnStaleInput,
+    typer.Option(
+        "--on-stale-input",
+        help="Where the column reads computed columns that are not current: refuse, go on, or compute these first.",
+    ),
+]
 IndexesOption = Annotated[
     bool, typer.Option("--optimize-indices", help="Then bring the indexes on what was written up to date.")
 ]
@@ -85,6 +102,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
     commit_granularity: Annotated[int | None, typer.Option(min=1, help="Fragments between commits.")] = None,
     read_version: VersionOption = None,
     num_frags: FragmentsOption = None,
+    on_stale_input: StaleOption = OnStaleInput.ERROR,
     optimize_indices: IndexesOption = False,
     label: LabelOption = None,
     priority: PriorityOption = 0,
@@ -113,6 +131,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
             commit_granularity=commit_granularity,
             read_version=_version(read_version),
             num_frags=num_frags,
+            on_stale_input=on_stale_input.value,
             optimize_indices=optimize_indices,
         )
         if no_wait:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from leman._column_graph import reads, tree
 from leman._view_model import ViewInfo
 from leman.cli._options import (
     DatabaseArgument,
@@ -85,6 +86,9 @@ def tables_show(
     with_states: Annotated[
         bool, typer.Option("--states", help="Count the rows of computed columns: computed, NULL, failed, not computed.")
     ] = False,
+    with_graph: Annotated[
+        bool, typer.Option("--graph", help="Show which columns are computed from which, instead of the list.")
+    ] = False,
     endpoint: EndpointOption = None,
     token: TokenOption = None,
     tls_ca: TlsOption = None,
@@ -97,8 +101,13 @@ def tables_show(
         if with_states and isinstance(found, ViewInfo):
             raise NotSupported(f"'{table}' is a view and keeps no states of its rows: leave --states out")
         states = {c.name: opened.row_states(c.name) for c in found.computed_columns if with_states}
+    if with_graph and isinstance(found, ViewInfo):
+        raise NotSupported(f"'{table}' is a view, whose columns are computed from its source: leave --graph out")
     if as_json:
-        print_json({**plain(found), "row_states": states} if with_states else found)
+        more = {"row_states": states} if with_states else {}
+        if with_graph:
+            more["graph"] = {c.name: reads(c) for c in found.computed_columns}
+        print_json({**plain(found), **more} if more else found)
         return
     if isinstance(found, ViewInfo):
         print_view(found)
@@ -108,6 +117,9 @@ def tables_show(
         f"{found.name}: {found.row_count:,} rows in {found.fragment_count:,} fragments,"
         f" version {found.version}{ids}\n{found.uri}\n"
     )
+    if with_graph:
+        print_line("\n".join(tree(found)) or "no column is computed")
+        return
     computed = {c.name: f"{c.udf_name}({', '.join(c.input_columns)})" for c in found.computed_columns}
     versions = {c.name: c.udf_version for c in found.computed_columns}
     print_table(

@@ -125,12 +125,13 @@ class CatalogServiceStub:
       it.
     """
     AddColumns: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.AddColumnsRequest, _catalog_pb2.AddColumnsResponse]
-    """Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+    """Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
+    read another one of the request.
 
     With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
     with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-    another expression) are changed first, in a version of their own, and new ones added then: where the second of these
-    fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+    another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
+    the same call again does what is left. Options of a function, such as its error policy, are no part of the
     definition.
 
     Errors:
@@ -151,6 +152,8 @@ class CatalogServiceStub:
     * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
     * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
       not this table's; name others in `input_columns`.
+    * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+      something else.
     * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
       table cannot hold the output's; change the function.
     * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
@@ -188,6 +191,8 @@ class CatalogServiceStub:
       not this table's; name others in `input_columns`.
     * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
       input; add a new column instead.
+    * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+      something else.
     * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
       column keeps too many versions; leave `keep_values` out.
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
@@ -419,12 +424,13 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       it.
     """
     AddColumns: _aio.UnaryUnaryMultiCallable[_catalog_pb2.AddColumnsRequest, _catalog_pb2.AddColumnsResponse]  # type: ignore[assignment]
-    """Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+    """Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
+    read another one of the request.
 
     With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
     with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-    another expression) are changed first, in a version of their own, and new ones added then: where the second of these
-    fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+    another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
+    the same call again does what is left. Options of a function, such as its error policy, are no part of the
     definition.
 
     Errors:
@@ -445,6 +451,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
     * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
       not this table's; name others in `input_columns`.
+    * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+      something else.
     * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
       table cannot hold the output's; change the function.
     * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
@@ -482,6 +490,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       not this table's; name others in `input_columns`.
     * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
       input; add a new column instead.
+    * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+      something else.
     * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
       column keeps too many versions; leave `keep_values` out.
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
@@ -740,12 +750,13 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _catalog_pb2.AddColumnsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_pb2.AddColumnsResponse, _abc.Awaitable[_catalog_pb2.AddColumnsResponse]]:
-        """Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+        """Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
+        read another one of the request.
 
         With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
         with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-        another expression) are changed first, in a version of their own, and new ones added then: where the second of these
-        fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+        another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
+        the same call again does what is left. Options of a function, such as its error policy, are no part of the
         definition.
 
         Errors:
@@ -766,6 +777,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
           not this table's; name others in `input_columns`.
+        * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+          something else.
         * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
           table cannot hold the output's; change the function.
         * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
@@ -809,6 +822,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
           not this table's; name others in `input_columns`.
         * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
           input; add a new column instead.
+        * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+          something else.
         * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
           column keeps too many versions; leave `keep_values` out.
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;

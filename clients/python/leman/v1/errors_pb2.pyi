@@ -159,6 +159,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ATTEMPT_FENCED: _ErrorReason.ValueType  # 49
     """A later attempt at the job has begun elsewhere; only services see this."""
+    COLUMN_CYCLE: _ErrorReason.ValueType  # 186
+    """Computed columns would read one another in a circle; have one of them read something else."""
+    INPUT_COLUMN_STALE: _ErrorReason.ValueType  # 187
+    """The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`."""
     COLUMN_CHANGED: _ErrorReason.ValueType  # 185
     """A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
     rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
@@ -586,6 +590,10 @@ servers of this version.
 """
 ATTEMPT_FENCED: ErrorReason.ValueType  # 49
 """A later attempt at the job has begun elsewhere; only services see this."""
+COLUMN_CYCLE: ErrorReason.ValueType  # 186
+"""Computed columns would read one another in a circle; have one of them read something else."""
+INPUT_COLUMN_STALE: ErrorReason.ValueType  # 187
+"""The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`."""
 COLUMN_CHANGED: ErrorReason.ValueType  # 185
 """A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
 rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.

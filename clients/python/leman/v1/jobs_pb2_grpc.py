@@ -174,6 +174,8 @@ class JobServiceServicer(object):
         again after RetryInfo's delay, and do what the message says.
         * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
         message says.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
+        first, or set BackfillSpec.on_stale_input.
         * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
         answer.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.

@@ -78,6 +78,8 @@ class JobServiceStub:
       again after RetryInfo's delay, and do what the message says.
     * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
       message says.
+    * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
+      first, or set BackfillSpec.on_stale_input.
     * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
       answer.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -277,6 +279,8 @@ class JobServiceAsyncStub(JobServiceStub):
       again after RetryInfo's delay, and do what the message says.
     * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
       message says.
+    * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
+      first, or set BackfillSpec.on_stale_input.
     * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
       answer.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -479,6 +483,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           again after RetryInfo's delay, and do what the message says.
         * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
           message says.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
+          first, or set BackfillSpec.on_stale_input.
         * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
           answer.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.

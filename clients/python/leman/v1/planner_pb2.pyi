@@ -22,6 +22,42 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _OnStaleInput:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnStaleInputEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnStaleInput.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_STALE_INPUT_UNSPECIFIED: _OnStaleInput.ValueType  # 0
+    """As ON_STALE_INPUT_ERROR."""
+    ON_STALE_INPUT_ERROR: _OnStaleInput.ValueType  # 1
+    """The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+    become stale while it runs.
+    """
+    ON_STALE_INPUT_WARN: _OnStaleInput.ValueType  # 2
+    """It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
+    these values are stale.
+    """
+    ON_STALE_INPUT_FIRST: _OnStaleInput.ValueType  # 3
+    """The job computes the inputs first, all their rows, and then its column."""
+
+class OnStaleInput(_OnStaleInput, metaclass=_OnStaleInputEnumTypeWrapper):
+    """What a backfill does about inputs that are computed columns themselves and not current."""
+
+ON_STALE_INPUT_UNSPECIFIED: OnStaleInput.ValueType  # 0
+"""As ON_STALE_INPUT_ERROR."""
+ON_STALE_INPUT_ERROR: OnStaleInput.ValueType  # 1
+"""The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+become stale while it runs.
+"""
+ON_STALE_INPUT_WARN: OnStaleInput.ValueType  # 2
+"""It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
+these values are stale.
+"""
+ON_STALE_INPUT_FIRST: OnStaleInput.ValueType  # 3
+"""The job computes the inputs first, all their rows, and then its column."""
+Global___OnStaleInput: _TypeAlias = OnStaleInput  # noqa: Y015
+
 class _Reason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -247,6 +283,7 @@ class BackfillSpec(_message.Message):
     FAILED_ONLY_FIELD_NUMBER: _builtins.int
     TASK_SHUFFLE_DIVERSITY_FIELD_NUMBER: _builtins.int
     OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
+    ON_STALE_INPUT_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
     where: _builtins.str
@@ -278,6 +315,10 @@ class BackfillSpec(_message.Message):
     """
     optimize_indices: _builtins.bool
     """Once the values are in the table, bring the indexes on the column up to date: see CommitService.OptimizeIndices."""
+    on_stale_input: Global___OnStaleInput.ValueType
+    """What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+    were never computed.
+    """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -308,10 +349,11 @@ class BackfillSpec(_message.Message):
         failed_only: _builtins.bool = ...,
         task_shuffle_diversity: _builtins.int | None = ...,
         optimize_indices: _builtins.bool = ...,
+        on_stale_input: Global___OnStaleInput.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "optimize_indices", b"optimize_indices", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "on_stale_input", b"on_stale_input", "optimize_indices", b"optimize_indices", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_granularity: _TypeAlias = _typing.Literal["commit_granularity"]  # noqa: Y015
     _WhichOneofArgType__commit_granularity: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity"]  # noqa: Y015
@@ -343,6 +385,34 @@ class BackfillSpec(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_read_from) -> _WhichOneofReturnType_read_from | None: ...
 
 Global___BackfillSpec: _TypeAlias = BackfillSpec  # noqa: Y015
+
+@_typing.final
+class StaleInput(_message.Message):
+    """A computed column that another one rests on and that is not current."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMN_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """Its name."""
+    rows: _builtins.int
+    """Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
+    some are asked for, and that the filter matches; else of all.
+    """
+    def __init__(
+        self,
+        *,
+        column: _builtins.str = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StaleInput: _TypeAlias = StaleInput  # noqa: Y015
 
 @_typing.final
 class IndexCoverage(_message.Message):
@@ -527,6 +597,7 @@ class ExplainPlanResponse(_message.Message):
     DECISIONS_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     EXPECTED_DURATION_FIELD_NUMBER: _builtins.int
+    STALE_INPUTS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     read_version: _builtins.int
@@ -580,6 +651,12 @@ class ExplainPlanResponse(_message.Message):
         none, or nothing is to be computed.
         """
 
+    @_builtins.property
+    def stale_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StaleInput]:
+        """Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+        what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+        """
+
     def __init__(
         self,
         *,
@@ -600,10 +677,11 @@ class ExplainPlanResponse(_message.Message):
         decisions: _abc.Iterable[Global___FragmentDecision] | None = ...,
         summary: _builtins.str = ...,
         expected_duration: _duration_pb2.Duration | None = ...,
+        stale_inputs: _abc.Iterable[Global___StaleInput] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "expected_duration", b"expected_duration", "inputs_version", b"inputs_version", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "column", b"column", "decisions", b"decisions", "expected_duration", b"expected_duration", "input_columns", b"input_columns", "inputs_version", b"inputs_version", "kept", b"kept", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "summary", b"summary", "udf", b"udf", "uri", b"uri", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version", "column", b"column", "decisions", b"decisions", "expected_duration", b"expected_duration", "input_columns", b"input_columns", "inputs_version", b"inputs_version", "kept", b"kept", "read_version", b"read_version", "reasons", b"reasons", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "stale_inputs", b"stale_inputs", "summary", b"summary", "udf", b"udf", "uri", b"uri", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__inputs_version: _TypeAlias = _typing.Literal["inputs_version"]  # noqa: Y015
     _WhichOneofArgType__inputs_version: _TypeAlias = _typing.Literal["_inputs_version", b"_inputs_version"]  # noqa: Y015
@@ -878,6 +956,7 @@ class ExplainRefreshResponse(_message.Message):
     FRAGMENTS_UNSET_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
+    STALE_INPUTS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the view's Lance dataset."""
     version: _builtins.int
@@ -904,6 +983,12 @@ class ExplainRefreshResponse(_message.Message):
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Function columns that are computed anew for every row."""
 
+    @_builtins.property
+    def stale_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StaleInput]:
+        """Computed columns of the source that the view reads, or that these rest on, and that are not current in
+        `target_version`: the view gets the values that are there, and those to come with a later refresh.
+        """
+
     def __init__(
         self,
         *,
@@ -918,10 +1003,11 @@ class ExplainRefreshResponse(_message.Message):
         fragments_unset: _builtins.int = ...,
         changes: _abc.Iterable[Global___SourceChangeCount] | None = ...,
         stale: _abc.Iterable[_builtins.str] | None = ...,
+        stale_inputs: _abc.Iterable[Global___StaleInput] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "fragments_unset", b"fragments_unset", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "source_version", b"source_version", "stale", b"stale", "target_version", b"target_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "fragments_unset", b"fragments_unset", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "source_version", b"source_version", "stale", b"stale", "stale_inputs", b"stale_inputs", "target_version", b"target_version", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

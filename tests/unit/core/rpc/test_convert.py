@@ -15,11 +15,13 @@ from core.domain.plan import (
     FragmentTask,
     KeptRows,
     MigratedRows,
+    OnStaleInput,
     OutputField,
     PlanHeader,
     Reason,
     ReasonCount,
     StagedFile,
+    StaleInput,
     TracedFile,
 )
 from core.domain.ranges import RowRange
@@ -127,6 +129,7 @@ HEADERS = st.builds(
     kept=st.lists(st.builds(KeptRows, st.builds(FunctionVersion, TEXT, TEXT), COUNT), max_size=2).map(tuple),
     failed_only=st.booleans(),
     rows_not_computed=COUNT,
+    stale_inputs=st.lists(st.builds(StaleInput, TEXT, COUNT), max_size=2).map(tuple),
     versions=TEXTS,
 )
 TASKS = st.builds(
@@ -176,6 +179,7 @@ SPECS = st.builds(
     task_shuffle_diversity=SMALL,
     failed_only=st.booleans(),
     optimize_indices=st.booleans(),
+    on_stale_input=st.sampled_from(OnStaleInput),
 ).flatmap(
     lambda spec: st.one_of(
         COUNT.map(lambda version: dataclasses.replace(spec, read_version=version)),

@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file leman/v1/planner.proto.
  */
 export const file_leman_v1_planner: GenFile = /*@__PURE__*/
-  fileDesc("ChZsZW1hbi92MS9wbGFubmVyLnByb3RvEghsZW1hbi52MSK7BAoMQmFja2ZpbGxTcGVjEiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDgoGY29sdW1uGAIgASgJEh0KA3VkZhgDIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhINCgV3aGVyZRgEIAEoCRIWCgxyZWFkX3ZlcnNpb24YBSABKANIABISCghyZWFkX3RhZxgGIAEoCUgAEhgKC2NvbmN1cnJlbmN5GAcgASgFSAGIAQESLgoKY2hlY2twb2ludBgIIAEoCzIaLmxlbWFuLnYxLkNoZWNrcG9pbnRCb3VuZHMSFgoJdGFza19zaXplGAkgASgDSAKIAQESHwoSY29tbWl0X2dyYW51bGFyaXR5GAogASgFSAOIAQESFgoJbnVtX2ZyYWdzGAsgASgFSASIAQESJgoZaW50cmFfYXBwbGllcl9jb25jdXJyZW5jeRgMIAEoBUgFiAEBEhMKC2ZhaWxlZF9vbmx5GA0gASgIEiMKFnRhc2tfc2h1ZmZsZV9kaXZlcnNpdHkYDiABKAVIBogBARIYChBvcHRpbWl6ZV9pbmRpY2VzGA8gASgIQgsKCXJlYWRfZnJvbUIOCgxfY29uY3VycmVuY3lCDAoKX3Rhc2tfc2l6ZUIVChNfY29tbWl0X2dyYW51bGFyaXR5QgwKCl9udW1fZnJhZ3NCHAoaX2ludHJhX2FwcGxpZXJfY29uY3VycmVuY3lCGQoXX3Rhc2tfc2h1ZmZsZV9kaXZlcnNpdHkigQEKDUluZGV4Q292ZXJhZ2USDAoEbmFtZRgBIAEoCRIMCgRraW5kGAIgASgJEg8KB2NvbHVtbnMYAyADKAkSEQoJZnJhZ21lbnRzGAQgASgFEhkKEWZyYWdtZW50c19jb3ZlcmVkGAUgASgFEhUKDXJvd3NfbGVmdF9vdXQYBiABKAMiNwoIS2VwdFJvd3MSHQoDdWRmGAEgASgLMhAubGVtYW4udjEuVWRmUmVmEgwKBHJvd3MYAiABKAMiUAoLUmVhc29uQ291bnQSIAoGcmVhc29uGAEgASgOMhAubGVtYW4udjEuUmVhc29uEhEKCWZyYWdtZW50cxgCIAEoBRIMCgRyb3dzGAMgASgDIiYKCFJvd1JhbmdlEg0KBXN0YXJ0GAEgASgDEgsKA2VuZBgCIAEoAyJoChJFeHBsYWluUGxhblJlcXVlc3QSJAoEc3BlYxgBIAEoCzIWLmxlbWFuLnYxLkJhY2tmaWxsU3BlYxIaCg1tYXhfZGVjaXNpb25zGAIgASgFSACIAQFCEAoOX21heF9kZWNpc2lvbnMi9gMKE0V4cGxhaW5QbGFuUmVzcG9uc2USCwoDdXJpGAEgASgJEhQKDHJlYWRfdmVyc2lvbhgCIAEoAxIbCg5pbnB1dHNfdmVyc2lvbhgDIAEoA0gAiAEBEg4KBmNvbHVtbhgEIAEoCRIdCgN1ZGYYBSABKAsyEC5sZW1hbi52MS5VZGZSZWYSFQoNaW5wdXRfY29sdW1ucxgGIAMoCRINCgV3aGVyZRgHIAEoCRISCgpyb3dzX3RvdGFsGAggASgDEhMKC3Jvd3NfcmV1c2VkGAkgASgDEhcKD3Jvd3NfdG9fY29tcHV0ZRgKIAEoAxIaChJyb3dzX2ZhaWxlZF9iZWZvcmUYCyABKAMSGQoRcm93c19ub3RfY29tcHV0ZWQYDCABKAMSJgoHcmVhc29ucxgNIAMoCzIVLmxlbWFuLnYxLlJlYXNvbkNvdW50EiAKBGtlcHQYDiADKAsyEi5sZW1hbi52MS5LZXB0Um93cxItCglkZWNpc2lvbnMYDyADKAsyGi5sZW1hbi52MS5GcmFnbWVudERlY2lzaW9uEg8KB3N1bW1hcnkYECABKAkSNAoRZXhwZWN0ZWRfZHVyYXRpb24YESABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEQoPX2lucHV0c192ZXJzaW9uIrcBChBGcmFnbWVudERlY2lzaW9uEhMKC2ZyYWdtZW50X2lkGAEgASgDEhUKDXBoeXNpY2FsX3Jvd3MYAiABKAMSFAoMZGVsZXRlZF9yb3dzGAMgASgDEiAKBnJlYXNvbhgEIAEoDjIQLmxlbWFuLnYxLlJlYXNvbhIjCgdtaXNzaW5nGAUgAygLMhIubGVtYW4udjEuUm93UmFuZ2USGgoSY2hlY2twb2ludHNfcmV1c2VkGAYgASgFIpIBChNHZXRSb3dTdGF0ZXNSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDgoGY29sdW1uGAIgASgJEiEKBXN0YXRlGAMgASgOMhIubGVtYW4udjEuUm93U3RhdGUSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAki5AEKFEdldFJvd1N0YXRlc1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAMSFQoNcm93c19jb21wdXRlZBgCIAEoAxIRCglyb3dzX251bGwYAyABKAMSEwoLcm93c19mYWlsZWQYBCABKAMSGQoRcm93c19ub3RfY29tcHV0ZWQYBSABKAMSIAoEa2VwdBgGIAMoCzISLmxlbWFuLnYxLktlcHRSb3dzEhUKDXJvd19hZGRyZXNzZXMYByADKAMSFwoPbmV4dF9wYWdlX3Rva2VuGAggASgJEg8KB3Jvd19pZHMYCSADKAMi5QIKC1JlZnJlc2hTcGVjEiAKBHZpZXcYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIYCgtzcmNfdmVyc2lvbhgCIAEoA0gAiAEBEiIKFW1heF9yb3dzX3Blcl9mcmFnbWVudBgDIAEoA0gBiAEBEiwKBnBvbGljeRgEIAEoDjIcLmxlbWFuLnYxLlJlZnJlc2hTcGVjLlBvbGljeRIYCgtjb25jdXJyZW5jeRgFIAEoBUgCiAEBEhgKEG9wdGltaXplX2luZGljZXMYBiABKAgiWgoGUG9saWN5EhYKElBPTElDWV9VTlNQRUNJRklFRBAAEg8KC1BPTElDWV9BVVRPEAESFgoSUE9MSUNZX0lOQ1JFTUVOVEFMEAISDwoLUE9MSUNZX0ZVTEwQA0IOCgxfc3JjX3ZlcnNpb25CGAoWX21heF9yb3dzX3Blcl9mcmFnbWVudEIOCgxfY29uY3VycmVuY3kiPAoVRXhwbGFpblJlZnJlc2hSZXF1ZXN0EiMKBHNwZWMYASABKAsyFS5sZW1hbi52MS5SZWZyZXNoU3BlYyKpAgoWRXhwbGFpblJlZnJlc2hSZXNwb25zZRILCgN1cmkYASABKAkSDwoHdmVyc2lvbhgCIAEoAxIWCg5zb3VyY2VfdmVyc2lvbhgDIAEoAxIWCg50YXJnZXRfdmVyc2lvbhgEIAEoAxIjCgRtb2RlGAUgASgOMhUubGVtYW4udjEuUmVmcmVzaE1vZGUSJwoGcmVhc29uGAYgASgOMhcubGVtYW4udjEuUmVmcmVzaFJlYXNvbhIPCgdtZXNzYWdlGAcgASgJEgwKBHJvd3MYCCABKAMSFwoPZnJhZ21lbnRzX3Vuc2V0GAkgASgFEiwKB2NoYW5nZXMYCiADKAsyGy5sZW1hbi52MS5Tb3VyY2VDaGFuZ2VDb3VudBINCgVzdGFsZRgLIAMoCSJQChFTb3VyY2VDaGFuZ2VDb3VudBIoCgRraW5kGAEgASgOMhoubGVtYW4udjEuU291cmNlQ2hhbmdlS2luZBIRCglmcmFnbWVudHMYAiABKAUqogIKBlJlYXNvbhIWChJSRUFTT05fVU5TUEVDSUZJRUQQABIRCg1SRUFTT05fUkVVU0VEEAESEQoNUkVBU09OX1NUQUdFRBACEhIKDlJFQVNPTl9NSVNTSU5HEAMSFgoSUkVBU09OX1VERl9DSEFOR0VEEAQSGAoUUkVBU09OX0lOUFVUX0NIQU5HRUQQBRISCg5SRUFTT05fUEFSVElBTBAGEhkKFVJFQVNPTl9FWFRFUk5BTF9XUklURRAHEhgKFFJFQVNPTl9SRVVTRURfRklMVEVSEAgSGwoXUkVBU09OX1JFVVNFRF9DT01QQUNURUQQCRIXChNSRUFTT05fSElTVE9SWV9MT1NUEAoSFQoRUkVBU09OX1BBU1RfSU5QVVQQCyqDAQoIUm93U3RhdGUSGQoVUk9XX1NUQVRFX1VOU1BFQ0lGSUVEEAASFgoSUk9XX1NUQVRFX0NPTVBVVEVEEAESEgoOUk9XX1NUQVRFX05VTEwQAhIUChBST1dfU1RBVEVfRkFJTEVEEAMSGgoWUk9XX1NUQVRFX05PVF9DT01QVVRFRBAEKngKC1JlZnJlc2hNb2RlEhwKGFJFRlJFU0hfTU9ERV9VTlNQRUNJRklFRBAAEhYKElJFRlJFU0hfTU9ERV9OT19PUBABEhwKGFJFRlJFU0hfTU9ERV9JTkNSRU1FTlRBTBACEhUKEVJFRlJFU0hfTU9ERV9GVUxMEAMqnAIKDVJlZnJlc2hSZWFzb24SHgoaUkVGUkVTSF9SRUFTT05fVU5TUEVDSUZJRUQQABIdChlSRUZSRVNIX1JFQVNPTl9VUF9UT19EQVRFEAESHQoZUkVGUkVTSF9SRUFTT05fRklSU1RfRklMTBACEiEKHVJFRlJFU0hfUkVBU09OX1NPVVJDRV9DSEFOR0VEEAMSIwofUkVGUkVTSF9SRUFTT05fRlVOQ1RJT05fQ0hBTkdFRBAEEiYKIlJFRlJFU0hfUkVBU09OX1NPVVJDRV9ISVNUT1JZX0xPU1QQBRIiCh5SRUZSRVNIX1JFQVNPTl9TT1VSQ0VfUkVQTEFDRUQQBhIZChVSRUZSRVNIX1JFQVNPTl9GT1JDRUQQByq4AQoQU291cmNlQ2hhbmdlS2luZBIiCh5TT1VSQ0VfQ0hBTkdFX0tJTkRfVU5TUEVDSUZJRUQQABIfChtTT1VSQ0VfQ0hBTkdFX0tJTkRfQVBQRUFSRUQQARIbChdTT1VSQ0VfQ0hBTkdFX0tJTkRfR09ORRACEiAKHFNPVVJDRV9DSEFOR0VfS0lORF9ERUxFVElPTlMQAxIgChxTT1VSQ0VfQ0hBTkdFX0tJTkRfUkVXUklUVEVOEAQyoQIKDlBsYW5uZXJTZXJ2aWNlElUKC0V4cGxhaW5QbGFuEhwubGVtYW4udjEuRXhwbGFpblBsYW5SZXF1ZXN0Gh0ubGVtYW4udjEuRXhwbGFpblBsYW5SZXNwb25zZSIJkAIBst4iAggBEl4KDkV4cGxhaW5SZWZyZXNoEh8ubGVtYW4udjEuRXhwbGFpblJlZnJlc2hSZXF1ZXN0GiAubGVtYW4udjEuRXhwbGFpblJlZnJlc2hSZXNwb25zZSIJkAIBst4iAggBElgKDEdldFJvd1N0YXRlcxIdLmxlbWFuLnYxLkdldFJvd1N0YXRlc1JlcXVlc3QaHi5sZW1hbi52MS5HZXRSb3dTdGF0ZXNSZXNwb25zZSIJkAIBst4iAggBQmUKDGRldi5sZW1hbi52MUIMUGxhbm5lclByb3RvUAFaHWxlbWFuLmRldi9nby9sZW1hbi92MTtsZW1hbnYxogIDTE1OqgIITGVtYW4uVjHKAghMZW1hblxWMeoCCUxlbWFuOjpWMWIGcHJvdG8z", [file_google_protobuf_duration, file_leman_v1_annotations, file_leman_v1_catalog, file_leman_v1_udf]);
+  fileDesc("ChZsZW1hbi92MS9wbGFubmVyLnByb3RvEghsZW1hbi52MSLrBAoMQmFja2ZpbGxTcGVjEiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDgoGY29sdW1uGAIgASgJEh0KA3VkZhgDIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhINCgV3aGVyZRgEIAEoCRIWCgxyZWFkX3ZlcnNpb24YBSABKANIABISCghyZWFkX3RhZxgGIAEoCUgAEhgKC2NvbmN1cnJlbmN5GAcgASgFSAGIAQESLgoKY2hlY2twb2ludBgIIAEoCzIaLmxlbWFuLnYxLkNoZWNrcG9pbnRCb3VuZHMSFgoJdGFza19zaXplGAkgASgDSAKIAQESHwoSY29tbWl0X2dyYW51bGFyaXR5GAogASgFSAOIAQESFgoJbnVtX2ZyYWdzGAsgASgFSASIAQESJgoZaW50cmFfYXBwbGllcl9jb25jdXJyZW5jeRgMIAEoBUgFiAEBEhMKC2ZhaWxlZF9vbmx5GA0gASgIEiMKFnRhc2tfc2h1ZmZsZV9kaXZlcnNpdHkYDiABKAVIBogBARIYChBvcHRpbWl6ZV9pbmRpY2VzGA8gASgIEi4KDm9uX3N0YWxlX2lucHV0GBAgASgOMhYubGVtYW4udjEuT25TdGFsZUlucHV0QgsKCXJlYWRfZnJvbUIOCgxfY29uY3VycmVuY3lCDAoKX3Rhc2tfc2l6ZUIVChNfY29tbWl0X2dyYW51bGFyaXR5QgwKCl9udW1fZnJhZ3NCHAoaX2ludHJhX2FwcGxpZXJfY29uY3VycmVuY3lCGQoXX3Rhc2tfc2h1ZmZsZV9kaXZlcnNpdHkiKgoKU3RhbGVJbnB1dBIOCgZjb2x1bW4YASABKAkSDAoEcm93cxgCIAEoAyKBAQoNSW5kZXhDb3ZlcmFnZRIMCgRuYW1lGAEgASgJEgwKBGtpbmQYAiABKAkSDwoHY29sdW1ucxgDIAMoCRIRCglmcmFnbWVudHMYBCABKAUSGQoRZnJhZ21lbnRzX2NvdmVyZWQYBSABKAUSFQoNcm93c19sZWZ0X291dBgGIAEoAyI3CghLZXB0Um93cxIdCgN1ZGYYASABKAsyEC5sZW1hbi52MS5VZGZSZWYSDAoEcm93cxgCIAEoAyJQCgtSZWFzb25Db3VudBIgCgZyZWFzb24YASABKA4yEC5sZW1hbi52MS5SZWFzb24SEQoJZnJhZ21lbnRzGAIgASgFEgwKBHJvd3MYAyABKAMiJgoIUm93UmFuZ2USDQoFc3RhcnQYASABKAMSCwoDZW5kGAIgASgDImgKEkV4cGxhaW5QbGFuUmVxdWVzdBIkCgRzcGVjGAEgASgLMhYubGVtYW4udjEuQmFja2ZpbGxTcGVjEhoKDW1heF9kZWNpc2lvbnMYAiABKAVIAIgBAUIQCg5fbWF4X2RlY2lzaW9ucyKiBAoTRXhwbGFpblBsYW5SZXNwb25zZRILCgN1cmkYASABKAkSFAoMcmVhZF92ZXJzaW9uGAIgASgDEhsKDmlucHV0c192ZXJzaW9uGAMgASgDSACIAQESDgoGY29sdW1uGAQgASgJEh0KA3VkZhgFIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhIVCg1pbnB1dF9jb2x1bW5zGAYgAygJEg0KBXdoZXJlGAcgASgJEhIKCnJvd3NfdG90YWwYCCABKAMSEwoLcm93c19yZXVzZWQYCSABKAMSFwoPcm93c190b19jb21wdXRlGAogASgDEhoKEnJvd3NfZmFpbGVkX2JlZm9yZRgLIAEoAxIZChFyb3dzX25vdF9jb21wdXRlZBgMIAEoAxImCgdyZWFzb25zGA0gAygLMhUubGVtYW4udjEuUmVhc29uQ291bnQSIAoEa2VwdBgOIAMoCzISLmxlbWFuLnYxLktlcHRSb3dzEi0KCWRlY2lzaW9ucxgPIAMoCzIaLmxlbWFuLnYxLkZyYWdtZW50RGVjaXNpb24SDwoHc3VtbWFyeRgQIAEoCRI0ChFleHBlY3RlZF9kdXJhdGlvbhgRIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIqCgxzdGFsZV9pbnB1dHMYEiADKAsyFC5sZW1hbi52MS5TdGFsZUlucHV0QhEKD19pbnB1dHNfdmVyc2lvbiK3AQoQRnJhZ21lbnREZWNpc2lvbhITCgtmcmFnbWVudF9pZBgBIAEoAxIVCg1waHlzaWNhbF9yb3dzGAIgASgDEhQKDGRlbGV0ZWRfcm93cxgDIAEoAxIgCgZyZWFzb24YBCABKA4yEC5sZW1hbi52MS5SZWFzb24SIwoHbWlzc2luZxgFIAMoCzISLmxlbWFuLnYxLlJvd1JhbmdlEhoKEmNoZWNrcG9pbnRzX3JldXNlZBgGIAEoBSKSAQoTR2V0Um93U3RhdGVzUmVxdWVzdBIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEg4KBmNvbHVtbhgCIAEoCRIhCgVzdGF0ZRgDIAEoDjISLmxlbWFuLnYxLlJvd1N0YXRlEhEKCXBhZ2Vfc2l6ZRgEIAEoBRISCgpwYWdlX3Rva2VuGAUgASgJIuQBChRHZXRSb3dTdGF0ZXNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDEhUKDXJvd3NfY29tcHV0ZWQYAiABKAMSEQoJcm93c19udWxsGAMgASgDEhMKC3Jvd3NfZmFpbGVkGAQgASgDEhkKEXJvd3Nfbm90X2NvbXB1dGVkGAUgASgDEiAKBGtlcHQYBiADKAsyEi5sZW1hbi52MS5LZXB0Um93cxIVCg1yb3dfYWRkcmVzc2VzGAcgAygDEhcKD25leHRfcGFnZV90b2tlbhgIIAEoCRIPCgdyb3dfaWRzGAkgAygDIuUCCgtSZWZyZXNoU3BlYxIgCgR2aWV3GAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSGAoLc3JjX3ZlcnNpb24YAiABKANIAIgBARIiChVtYXhfcm93c19wZXJfZnJhZ21lbnQYAyABKANIAYgBARIsCgZwb2xpY3kYBCABKA4yHC5sZW1hbi52MS5SZWZyZXNoU3BlYy5Qb2xpY3kSGAoLY29uY3VycmVuY3kYBSABKAVIAogBARIYChBvcHRpbWl6ZV9pbmRpY2VzGAYgASgIIloKBlBvbGljeRIWChJQT0xJQ1lfVU5TUEVDSUZJRUQQABIPCgtQT0xJQ1lfQVVUTxABEhYKElBPTElDWV9JTkNSRU1FTlRBTBACEg8KC1BPTElDWV9GVUxMEANCDgoMX3NyY192ZXJzaW9uQhgKFl9tYXhfcm93c19wZXJfZnJhZ21lbnRCDgoMX2NvbmN1cnJlbmN5IjwKFUV4cGxhaW5SZWZyZXNoUmVxdWVzdBIjCgRzcGVjGAEgASgLMhUubGVtYW4udjEuUmVmcmVzaFNwZWMi1QIKFkV4cGxhaW5SZWZyZXNoUmVzcG9uc2USCwoDdXJpGAEgASgJEg8KB3ZlcnNpb24YAiABKAMSFgoOc291cmNlX3ZlcnNpb24YAyABKAMSFgoOdGFyZ2V0X3ZlcnNpb24YBCABKAMSIwoEbW9kZRgFIAEoDjIVLmxlbWFuLnYxLlJlZnJlc2hNb2RlEicKBnJlYXNvbhgGIAEoDjIXLmxlbWFuLnYxLlJlZnJlc2hSZWFzb24SDwoHbWVzc2FnZRgHIAEoCRIMCgRyb3dzGAggASgDEhcKD2ZyYWdtZW50c191bnNldBgJIAEoBRIsCgdjaGFuZ2VzGAogAygLMhsubGVtYW4udjEuU291cmNlQ2hhbmdlQ291bnQSDQoFc3RhbGUYCyADKAkSKgoMc3RhbGVfaW5wdXRzGAwgAygLMhQubGVtYW4udjEuU3RhbGVJbnB1dCJQChFTb3VyY2VDaGFuZ2VDb3VudBIoCgRraW5kGAEgASgOMhoubGVtYW4udjEuU291cmNlQ2hhbmdlS2luZBIRCglmcmFnbWVudHMYAiABKAUqewoMT25TdGFsZUlucHV0Eh4KGk9OX1NUQUxFX0lOUFVUX1VOU1BFQ0lGSUVEEAASGAoUT05fU1RBTEVfSU5QVVRfRVJST1IQARIXChNPTl9TVEFMRV9JTlBVVF9XQVJOEAISGAoUT05fU1RBTEVfSU5QVVRfRklSU1QQAyqiAgoGUmVhc29uEhYKElJFQVNPTl9VTlNQRUNJRklFRBAAEhEKDVJFQVNPTl9SRVVTRUQQARIRCg1SRUFTT05fU1RBR0VEEAISEgoOUkVBU09OX01JU1NJTkcQAxIWChJSRUFTT05fVURGX0NIQU5HRUQQBBIYChRSRUFTT05fSU5QVVRfQ0hBTkdFRBAFEhIKDlJFQVNPTl9QQVJUSUFMEAYSGQoVUkVBU09OX0VYVEVSTkFMX1dSSVRFEAcSGAoUUkVBU09OX1JFVVNFRF9GSUxURVIQCBIbChdSRUFTT05fUkVVU0VEX0NPTVBBQ1RFRBAJEhcKE1JFQVNPTl9ISVNUT1JZX0xPU1QQChIVChFSRUFTT05fUEFTVF9JTlBVVBALKoMBCghSb3dTdGF0ZRIZChVST1dfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJST1dfU1RBVEVfQ09NUFVURUQQARISCg5ST1dfU1RBVEVfTlVMTBACEhQKEFJPV19TVEFURV9GQUlMRUQQAxIaChZST1dfU1RBVEVfTk9UX0NPTVBVVEVEEAQqeAoLUmVmcmVzaE1vZGUSHAoYUkVGUkVTSF9NT0RFX1VOU1BFQ0lGSUVEEAASFgoSUkVGUkVTSF9NT0RFX05PX09QEAESHAoYUkVGUkVTSF9NT0RFX0lOQ1JFTUVOVEFMEAISFQoRUkVGUkVTSF9NT0RFX0ZVTEwQAyqcAgoNUmVmcmVzaFJlYXNvbhIeChpSRUZSRVNIX1JFQVNPTl9VTlNQRUNJRklFRBAAEh0KGVJFRlJFU0hfUkVBU09OX1VQX1RPX0RBVEUQARIdChlSRUZSRVNIX1JFQVNPTl9GSVJTVF9GSUxMEAISIQodUkVGUkVTSF9SRUFTT05fU09VUkNFX0NIQU5HRUQQAxIjCh9SRUZSRVNIX1JFQVNPTl9GVU5DVElPTl9DSEFOR0VEEAQSJgoiUkVGUkVTSF9SRUFTT05fU09VUkNFX0hJU1RPUllfTE9TVBAFEiIKHlJFRlJFU0hfUkVBU09OX1NPVVJDRV9SRVBMQUNFRBAGEhkKFVJFRlJFU0hfUkVBU09OX0ZPUkNFRBAHKrgBChBTb3VyY2VDaGFuZ2VLaW5kEiIKHlNPVVJDRV9DSEFOR0VfS0lORF9VTlNQRUNJRklFRBAAEh8KG1NPVVJDRV9DSEFOR0VfS0lORF9BUFBFQVJFRBABEhsKF1NPVVJDRV9DSEFOR0VfS0lORF9HT05FEAISIAocU09VUkNFX0NIQU5HRV9LSU5EX0RFTEVUSU9OUxADEiAKHFNPVVJDRV9DSEFOR0VfS0lORF9SRVdSSVRURU4QBDKhAgoOUGxhbm5lclNlcnZpY2USVQoLRXhwbGFpblBsYW4SHC5sZW1hbi52MS5FeHBsYWluUGxhblJlcXVlc3QaHS5sZW1hbi52MS5FeHBsYWluUGxhblJlc3BvbnNlIgmQAgGy3iICCAESXgoORXhwbGFpblJlZnJlc2gSHy5sZW1hbi52MS5FeHBsYWluUmVmcmVzaFJlcXVlc3QaIC5sZW1hbi52MS5FeHBsYWluUmVmcmVzaFJlc3BvbnNlIgmQAgGy3iICCAESWAoMR2V0Um93U3RhdGVzEh0ubGVtYW4udjEuR2V0Um93U3RhdGVzUmVxdWVzdBoeLmxlbWFuLnYxLkdldFJvd1N0YXRlc1Jlc3BvbnNlIgmQAgGy3iICCAFCZQoMZGV2LmxlbWFuLnYxQgxQbGFubmVyUHJvdG9QAVodbGVtYW4uZGV2L2dvL2xlbWFuL3YxO2xlbWFudjGiAgNMTU6qAghMZW1hbi5WMcoCCExlbWFuXFYx6gIJTGVtYW46OlYxYgZwcm90bzM", [file_google_protobuf_duration, file_leman_v1_annotations, file_leman_v1_catalog, file_leman_v1_udf]);
 
 /**
  * What a backfill is asked to do. Names are those of the Python API, but for `checkpoint`, `read_tag` and `failed_only`.
@@ -144,6 +144,14 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
    * @generated from field: bool optimize_indices = 15;
    */
   optimizeIndices: boolean;
+
+  /**
+   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+   * were never computed.
+   *
+   * @generated from field: leman.v1.OnStaleInput on_stale_input = 16;
+   */
+  onStaleInput: OnStaleInput;
 };
 
 /**
@@ -152,6 +160,35 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
  */
 export const BackfillSpecSchema: GenMessage<BackfillSpec> = /*@__PURE__*/
   messageDesc(file_leman_v1_planner, 0);
+
+/**
+ * A computed column that another one rests on and that is not current.
+ *
+ * @generated from message leman.v1.StaleInput
+ */
+export type StaleInput = Message<"leman.v1.StaleInput"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string column = 1;
+   */
+  column: string;
+
+  /**
+   * Rows that are stale or were never computed, of those that matter: of the fragments that would be computed where only
+   * some are asked for, and that the filter matches; else of all.
+   *
+   * @generated from field: int64 rows = 2;
+   */
+  rows: bigint;
+};
+
+/**
+ * Describes the message leman.v1.StaleInput.
+ * Use `create(StaleInputSchema)` to create a new message.
+ */
+export const StaleInputSchema: GenMessage<StaleInput> = /*@__PURE__*/
+  messageDesc(file_leman_v1_planner, 1);
 
 /**
  * How much of a table one of its indexes covers. A search takes what is covered from the index and scans the rest; a fast
@@ -208,7 +245,7 @@ export type IndexCoverage = Message<"leman.v1.IndexCoverage"> & {
  * Use `create(IndexCoverageSchema)` to create a new message.
  */
 export const IndexCoverageSchema: GenMessage<IndexCoverage> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 1);
+  messageDesc(file_leman_v1_planner, 2);
 
 /**
  * Rows with values of an earlier function version.
@@ -236,7 +273,7 @@ export type KeptRows = Message<"leman.v1.KeptRows"> & {
  * Use `create(KeptRowsSchema)` to create a new message.
  */
 export const KeptRowsSchema: GenMessage<KeptRows> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 2);
+  messageDesc(file_leman_v1_planner, 3);
 
 /**
  * Fragments with one reason.
@@ -271,7 +308,7 @@ export type ReasonCount = Message<"leman.v1.ReasonCount"> & {
  * Use `create(ReasonCountSchema)` to create a new message.
  */
 export const ReasonCountSchema: GenMessage<ReasonCount> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 3);
+  messageDesc(file_leman_v1_planner, 4);
 
 /**
  * Physical offsets [start, end) in a fragment.
@@ -299,7 +336,7 @@ export type RowRange = Message<"leman.v1.RowRange"> & {
  * Use `create(RowRangeSchema)` to create a new message.
  */
 export const RowRangeSchema: GenMessage<RowRange> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 4);
+  messageDesc(file_leman_v1_planner, 5);
 
 /**
  * See PlannerService.ExplainPlan.
@@ -327,7 +364,7 @@ export type ExplainPlanRequest = Message<"leman.v1.ExplainPlanRequest"> & {
  * Use `create(ExplainPlanRequestSchema)` to create a new message.
  */
 export const ExplainPlanRequestSchema: GenMessage<ExplainPlanRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 5);
+  messageDesc(file_leman_v1_planner, 6);
 
 /**
  * See PlannerService.ExplainPlan.
@@ -457,6 +494,14 @@ export type ExplainPlanResponse = Message<"leman.v1.ExplainPlanResponse"> & {
    * @generated from field: google.protobuf.Duration expected_duration = 17;
    */
   expectedDuration?: Duration | undefined;
+
+  /**
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   *
+   * @generated from field: repeated leman.v1.StaleInput stale_inputs = 18;
+   */
+  staleInputs: StaleInput[];
 };
 
 /**
@@ -464,7 +509,7 @@ export type ExplainPlanResponse = Message<"leman.v1.ExplainPlanResponse"> & {
  * Use `create(ExplainPlanResponseSchema)` to create a new message.
  */
 export const ExplainPlanResponseSchema: GenMessage<ExplainPlanResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 6);
+  messageDesc(file_leman_v1_planner, 7);
 
 /**
  * What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted.
@@ -520,7 +565,7 @@ export type FragmentDecision = Message<"leman.v1.FragmentDecision"> & {
  * Use `create(FragmentDecisionSchema)` to create a new message.
  */
 export const FragmentDecisionSchema: GenMessage<FragmentDecision> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 7);
+  messageDesc(file_leman_v1_planner, 8);
 
 /**
  * See PlannerService.GetRowStates.
@@ -569,7 +614,7 @@ export type GetRowStatesRequest = Message<"leman.v1.GetRowStatesRequest"> & {
  * Use `create(GetRowStatesRequestSchema)` to create a new message.
  */
 export const GetRowStatesRequestSchema: GenMessage<GetRowStatesRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 8);
+  messageDesc(file_leman_v1_planner, 9);
 
 /**
  * See PlannerService.GetRowStates. Counts leave deleted rows out.
@@ -646,7 +691,7 @@ export type GetRowStatesResponse = Message<"leman.v1.GetRowStatesResponse"> & {
  * Use `create(GetRowStatesResponseSchema)` to create a new message.
  */
 export const GetRowStatesResponseSchema: GenMessage<GetRowStatesResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 9);
+  messageDesc(file_leman_v1_planner, 10);
 
 /**
  * What a refresh is asked to do. Names are those of the Python API.
@@ -702,7 +747,7 @@ export type RefreshSpec = Message<"leman.v1.RefreshSpec"> & {
  * Use `create(RefreshSpecSchema)` to create a new message.
  */
 export const RefreshSpecSchema: GenMessage<RefreshSpec> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 10);
+  messageDesc(file_leman_v1_planner, 11);
 
 /**
  * Which ways are allowed.
@@ -743,7 +788,7 @@ export enum RefreshSpec_Policy {
  * Describes the enum leman.v1.RefreshSpec.Policy.
  */
 export const RefreshSpec_PolicySchema: GenEnum<RefreshSpec_Policy> = /*@__PURE__*/
-  enumDesc(file_leman_v1_planner, 10, 0);
+  enumDesc(file_leman_v1_planner, 11, 0);
 
 /**
  * See PlannerService.ExplainRefresh.
@@ -764,7 +809,7 @@ export type ExplainRefreshRequest = Message<"leman.v1.ExplainRefreshRequest"> & 
  * Use `create(ExplainRefreshRequestSchema)` to create a new message.
  */
 export const ExplainRefreshRequestSchema: GenMessage<ExplainRefreshRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 11);
+  messageDesc(file_leman_v1_planner, 12);
 
 /**
  * See PlannerService.ExplainRefresh.
@@ -848,6 +893,14 @@ export type ExplainRefreshResponse = Message<"leman.v1.ExplainRefreshResponse"> 
    * @generated from field: repeated string stale = 11;
    */
   stale: string[];
+
+  /**
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   *
+   * @generated from field: repeated leman.v1.StaleInput stale_inputs = 12;
+   */
+  staleInputs: StaleInput[];
 };
 
 /**
@@ -855,7 +908,7 @@ export type ExplainRefreshResponse = Message<"leman.v1.ExplainRefreshResponse"> 
  * Use `create(ExplainRefreshResponseSchema)` to create a new message.
  */
 export const ExplainRefreshResponseSchema: GenMessage<ExplainRefreshResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 12);
+  messageDesc(file_leman_v1_planner, 13);
 
 /**
  * Fragments of the source that differ in one way.
@@ -883,7 +936,50 @@ export type SourceChangeCount = Message<"leman.v1.SourceChangeCount"> & {
  * Use `create(SourceChangeCountSchema)` to create a new message.
  */
 export const SourceChangeCountSchema: GenMessage<SourceChangeCount> = /*@__PURE__*/
-  messageDesc(file_leman_v1_planner, 13);
+  messageDesc(file_leman_v1_planner, 14);
+
+/**
+ * What a backfill does about inputs that are computed columns themselves and not current.
+ *
+ * @generated from enum leman.v1.OnStaleInput
+ */
+export enum OnStaleInput {
+  /**
+   * As ON_STALE_INPUT_ERROR.
+   *
+   * @generated from enum value: ON_STALE_INPUT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The job is refused: FAILED_PRECONDITION (INPUT_COLUMN_STALE). One that met none fails for this reason where inputs
+   * become stale while it runs.
+   *
+   * @generated from enum value: ON_STALE_INPUT_ERROR = 1;
+   */
+  ERROR = 1,
+
+  /**
+   * It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
+   * these values are stale.
+   *
+   * @generated from enum value: ON_STALE_INPUT_WARN = 2;
+   */
+  WARN = 2,
+
+  /**
+   * The job computes the inputs first, all their rows, and then its column.
+   *
+   * @generated from enum value: ON_STALE_INPUT_FIRST = 3;
+   */
+  FIRST = 3,
+}
+
+/**
+ * Describes the enum leman.v1.OnStaleInput.
+ */
+export const OnStaleInputSchema: GenEnum<OnStaleInput> = /*@__PURE__*/
+  enumDesc(file_leman_v1_planner, 0);
 
 /**
  * Why a fragment is, or is not, part of the work.
@@ -981,7 +1077,7 @@ export enum Reason {
  * Describes the enum leman.v1.Reason.
  */
 export const ReasonSchema: GenEnum<Reason> = /*@__PURE__*/
-  enumDesc(file_leman_v1_planner, 0);
+  enumDesc(file_leman_v1_planner, 1);
 
 /**
  * What is known of a row's value in a computed column.
@@ -1029,7 +1125,7 @@ export enum RowState {
  * Describes the enum leman.v1.RowState.
  */
 export const RowStateSchema: GenEnum<RowState> = /*@__PURE__*/
-  enumDesc(file_leman_v1_planner, 1);
+  enumDesc(file_leman_v1_planner, 2);
 
 /**
  * What a refresh does.
@@ -1070,7 +1166,7 @@ export enum RefreshMode {
  * Describes the enum leman.v1.RefreshMode.
  */
 export const RefreshModeSchema: GenEnum<RefreshMode> = /*@__PURE__*/
-  enumDesc(file_leman_v1_planner, 2);
+  enumDesc(file_leman_v1_planner, 3);
 
 /**
  * Why.
@@ -1140,7 +1236,7 @@ export enum RefreshReason {
  * Describes the enum leman.v1.RefreshReason.
  */
 export const RefreshReasonSchema: GenEnum<RefreshReason> = /*@__PURE__*/
-  enumDesc(file_leman_v1_planner, 3);
+  enumDesc(file_leman_v1_planner, 4);
 
 /**
  * How a fragment of a view's source differs between two versions, as far as the view reads it.
@@ -1188,7 +1284,7 @@ export enum SourceChangeKind {
  * Describes the enum leman.v1.SourceChangeKind.
  */
 export const SourceChangeKindSchema: GenEnum<SourceChangeKind> = /*@__PURE__*/
-  enumDesc(file_leman_v1_planner, 4);
+  enumDesc(file_leman_v1_planner, 5);
 
 /**
  * What is left to do, and why. A plan is a pure function of the table's snapshot, the checkpoints and the request: the
@@ -1230,6 +1326,7 @@ export const PlannerService: GenService<{
    * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
    *   name another one.
    * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+   * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
    * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function

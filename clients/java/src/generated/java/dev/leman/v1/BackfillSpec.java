@@ -23,6 +23,7 @@ private static final long serialVersionUID = 0L;
   private BackfillSpec() {
     column_ = "";
     where_ = "";
+    onStaleInput_ = 0;
   }
 
   @java.lang.Override
@@ -588,6 +589,34 @@ private static final long serialVersionUID = 0L;
     return optimizeIndices_;
   }
 
+  public static final int ON_STALE_INPUT_FIELD_NUMBER = 16;
+  private int onStaleInput_ = 0;
+  /**
+   * <pre>
+   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+   * were never computed.
+   * </pre>
+   *
+   * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+   * @return The enum numeric value on the wire for onStaleInput.
+   */
+  @java.lang.Override public int getOnStaleInputValue() {
+    return onStaleInput_;
+  }
+  /**
+   * <pre>
+   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+   * were never computed.
+   * </pre>
+   *
+   * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+   * @return The onStaleInput.
+   */
+  @java.lang.Override public dev.leman.v1.OnStaleInput getOnStaleInput() {
+    dev.leman.v1.OnStaleInput result = dev.leman.v1.OnStaleInput.forNumber(onStaleInput_);
+    return result == null ? dev.leman.v1.OnStaleInput.UNRECOGNIZED : result;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -647,6 +676,9 @@ private static final long serialVersionUID = 0L;
     }
     if (optimizeIndices_ != false) {
       output.writeBool(15, optimizeIndices_);
+    }
+    if (onStaleInput_ != dev.leman.v1.OnStaleInput.ON_STALE_INPUT_UNSPECIFIED.getNumber()) {
+      output.writeEnum(16, onStaleInput_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -714,6 +746,10 @@ private static final long serialVersionUID = 0L;
     if (optimizeIndices_ != false) {
       size += com.google.protobuf.CodedOutputStream
         .computeBoolSize(15, optimizeIndices_);
+    }
+    if (onStaleInput_ != dev.leman.v1.OnStaleInput.ON_STALE_INPUT_UNSPECIFIED.getNumber()) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeEnumSize(16, onStaleInput_);
     }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
@@ -783,6 +819,7 @@ private static final long serialVersionUID = 0L;
     }
     if (getOptimizeIndices()
         != other.getOptimizeIndices()) return false;
+    if (onStaleInput_ != other.onStaleInput_) return false;
     if (!getReadFromCase().equals(other.getReadFromCase())) return false;
     switch (readFromCase_) {
       case 5:
@@ -854,6 +891,8 @@ private static final long serialVersionUID = 0L;
     hash = (37 * hash) + OPTIMIZE_INDICES_FIELD_NUMBER;
     hash = (53 * hash) + com.google.protobuf.Internal.hashBoolean(
         getOptimizeIndices());
+    hash = (37 * hash) + ON_STALE_INPUT_FIELD_NUMBER;
+    hash = (53 * hash) + onStaleInput_;
     switch (readFromCase_) {
       case 5:
         hash = (37 * hash) + READ_VERSION_FIELD_NUMBER;
@@ -1035,6 +1074,7 @@ private static final long serialVersionUID = 0L;
       failedOnly_ = false;
       taskShuffleDiversity_ = 0;
       optimizeIndices_ = false;
+      onStaleInput_ = 0;
       readFromCase_ = 0;
       readFrom_ = null;
       return this;
@@ -1125,6 +1165,9 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00004000) != 0)) {
         result.optimizeIndices_ = optimizeIndices_;
+      }
+      if (((from_bitField0_ & 0x00008000) != 0)) {
+        result.onStaleInput_ = onStaleInput_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -1220,6 +1263,9 @@ private static final long serialVersionUID = 0L;
       }
       if (other.getOptimizeIndices() != false) {
         setOptimizeIndices(other.getOptimizeIndices());
+      }
+      if (other.onStaleInput_ != 0) {
+        setOnStaleInputValue(other.getOnStaleInputValue());
       }
       switch (other.getReadFromCase()) {
         case READ_VERSION: {
@@ -1344,6 +1390,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00004000;
               break;
             } // case 120
+            case 128: {
+              onStaleInput_ = input.readEnum();
+              bitField0_ |= 0x00008000;
+              break;
+            } // case 128
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2641,6 +2692,84 @@ private static final long serialVersionUID = 0L;
     public Builder clearOptimizeIndices() {
       bitField0_ = (bitField0_ & ~0x00004000);
       optimizeIndices_ = false;
+      onChanged();
+      return this;
+    }
+
+    private int onStaleInput_ = 0;
+    /**
+     * <pre>
+     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+     * were never computed.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+     * @return The enum numeric value on the wire for onStaleInput.
+     */
+    @java.lang.Override public int getOnStaleInputValue() {
+      return onStaleInput_;
+    }
+    /**
+     * <pre>
+     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+     * were never computed.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+     * @param value The enum numeric value on the wire for onStaleInput to set.
+     * @return This builder for chaining.
+     */
+    public Builder setOnStaleInputValue(int value) {
+      onStaleInput_ = value;
+      bitField0_ |= 0x00008000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+     * were never computed.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+     * @return The onStaleInput.
+     */
+    @java.lang.Override
+    public dev.leman.v1.OnStaleInput getOnStaleInput() {
+      dev.leman.v1.OnStaleInput result = dev.leman.v1.OnStaleInput.forNumber(onStaleInput_);
+      return result == null ? dev.leman.v1.OnStaleInput.UNRECOGNIZED : result;
+    }
+    /**
+     * <pre>
+     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+     * were never computed.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+     * @param value The onStaleInput to set.
+     * @return This builder for chaining.
+     */
+    public Builder setOnStaleInput(dev.leman.v1.OnStaleInput value) {
+      if (value == null) {
+        throw new NullPointerException();
+      }
+      bitField0_ |= 0x00008000;
+      onStaleInput_ = value.getNumber();
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+     * were never computed.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearOnStaleInput() {
+      bitField0_ = (bitField0_ & ~0x00008000);
+      onStaleInput_ = 0;
       onChanged();
       return this;
     }

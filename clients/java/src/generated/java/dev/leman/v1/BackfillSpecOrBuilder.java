@@ -318,5 +318,26 @@ public interface BackfillSpecOrBuilder extends
    */
   boolean getOptimizeIndices();
 
+  /**
+   * <pre>
+   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+   * were never computed.
+   * </pre>
+   *
+   * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+   * @return The enum numeric value on the wire for onStaleInput.
+   */
+  int getOnStaleInputValue();
+  /**
+   * <pre>
+   * What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
+   * were never computed.
+   * </pre>
+   *
+   * <code>.leman.v1.OnStaleInput on_stale_input = 16;</code>
+   * @return The onStaleInput.
+   */
+  dev.leman.v1.OnStaleInput getOnStaleInput();
+
   dev.leman.v1.BackfillSpec.ReadFromCase getReadFromCase();
 }

@@ -595,11 +595,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
+     * read another one of the request.
      * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
      * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed first, in a version of their own, and new ones added then: where the second of these
-     * fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
+     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
      * definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
@@ -619,6 +620,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
@@ -662,6 +665,8 @@ public final class CatalogServiceGrpc {
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
      *   input; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
@@ -1008,11 +1013,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
+     * read another one of the request.
      * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
      * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed first, in a version of their own, and new ones added then: where the second of these
-     * fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
+     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
      * definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
@@ -1032,6 +1038,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
@@ -1076,6 +1084,8 @@ public final class CatalogServiceGrpc {
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
      *   input; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
@@ -1392,11 +1402,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
+     * read another one of the request.
      * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
      * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed first, in a version of their own, and new ones added then: where the second of these
-     * fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
+     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
      * definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
@@ -1416,6 +1427,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
@@ -1459,6 +1472,8 @@ public final class CatalogServiceGrpc {
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
      *   input; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
@@ -1743,11 +1758,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
+     * read another one of the request.
      * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
      * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed first, in a version of their own, and new ones added then: where the second of these
-     * fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
+     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
      * definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
@@ -1767,6 +1783,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
@@ -1810,6 +1828,8 @@ public final class CatalogServiceGrpc {
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
      *   input; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
@@ -2097,11 +2117,12 @@ public final class CatalogServiceGrpc {
 
     /**
      * <pre>
-     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none.
+     * Adds computed columns: all NULL, without any data file. Validates everything first; adds all of them or none. One may
+     * read another one of the request.
      * With `on_change` it says what the table is to have, and may be sent again and again: computed columns that are there
      * with the same definition stay as they are. Those with another one (another function or version of it, other inputs,
-     * another expression) are changed first, in a version of their own, and new ones added then: where the second of these
-     * fails, the same call again does what is left. Options of a function, such as its error policy, are no part of the
+     * another expression) are changed in a version of their own, after new ones were added: where the second of these fails,
+     * the same call again does what is left. Options of a function, such as its error policy, are no part of the
      * definition.
      * Errors:
      * * `FAILED_PRECONDITION` (COLUMN_CHANGED): with ON_CHANGE_ERROR, columns are there with another definition, and nothing
@@ -2121,6 +2142,8 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
@@ -2165,6 +2188,8 @@ public final class CatalogServiceGrpc {
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH): the function gives another type than the column holds, or expects another
      *   input; add a new column instead.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
+     *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;

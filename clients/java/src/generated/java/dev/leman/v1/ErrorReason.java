@@ -500,6 +500,22 @@ public enum ErrorReason
   ATTEMPT_FENCED(49),
   /**
    * <pre>
+   * Computed columns would read one another in a circle; have one of them read something else.
+   * </pre>
+   *
+   * <code>COLUMN_CYCLE = 186;</code>
+   */
+  COLUMN_CYCLE(186),
+  /**
+   * <pre>
+   * The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`.
+   * </pre>
+   *
+   * <code>INPUT_COLUMN_STALE = 187;</code>
+   */
+  INPUT_COLUMN_STALE(187),
+  /**
+   * <pre>
    * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
    * rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
    * </pre>
@@ -1999,6 +2015,22 @@ public enum ErrorReason
   public static final int ATTEMPT_FENCED_VALUE = 49;
   /**
    * <pre>
+   * Computed columns would read one another in a circle; have one of them read something else.
+   * </pre>
+   *
+   * <code>COLUMN_CYCLE = 186;</code>
+   */
+  public static final int COLUMN_CYCLE_VALUE = 186;
+  /**
+   * <pre>
+   * The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`.
+   * </pre>
+   *
+   * <code>INPUT_COLUMN_STALE = 187;</code>
+   */
+  public static final int INPUT_COLUMN_STALE_VALUE = 187;
+  /**
+   * <pre>
    * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
    * rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
    * </pre>
@@ -3096,6 +3128,8 @@ public enum ErrorReason
       case 181: return FUNCTION_SIGNATURE_MISMATCH;
       case 182: return FUNCTION_VERSION_MISMATCH;
       case 49: return ATTEMPT_FENCED;
+      case 186: return COLUMN_CYCLE;
+      case 187: return INPUT_COLUMN_STALE;
       case 185: return COLUMN_CHANGED;
       case 50: return COLUMN_EXISTS;
       case 51: return COLUMN_IN_USE;

@@ -30,6 +30,7 @@ private static final long serialVersionUID = 0L;
     kept_ = java.util.Collections.emptyList();
     decisions_ = java.util.Collections.emptyList();
     summary_ = "";
+    staleInputs_ = java.util.Collections.emptyList();
   }
 
   @java.lang.Override
@@ -680,6 +681,72 @@ private static final long serialVersionUID = 0L;
     return expectedDuration_ == null ? com.google.protobuf.Duration.getDefaultInstance() : expectedDuration_;
   }
 
+  public static final int STALE_INPUTS_FIELD_NUMBER = 18;
+  @SuppressWarnings("serial")
+  private java.util.List<dev.leman.v1.StaleInput> staleInputs_;
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  @java.lang.Override
+  public java.util.List<dev.leman.v1.StaleInput> getStaleInputsList() {
+    return staleInputs_;
+  }
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  @java.lang.Override
+  public java.util.List<? extends dev.leman.v1.StaleInputOrBuilder> 
+      getStaleInputsOrBuilderList() {
+    return staleInputs_;
+  }
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  @java.lang.Override
+  public int getStaleInputsCount() {
+    return staleInputs_.size();
+  }
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.StaleInput getStaleInputs(int index) {
+    return staleInputs_.get(index);
+  }
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.StaleInputOrBuilder getStaleInputsOrBuilder(
+      int index) {
+    return staleInputs_.get(index);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -744,6 +811,9 @@ private static final long serialVersionUID = 0L;
     }
     if (((bitField0_ & 0x00000004) != 0)) {
       output.writeMessage(17, getExpectedDuration());
+    }
+    for (int i = 0; i < staleInputs_.size(); i++) {
+      output.writeMessage(18, staleInputs_.get(i));
     }
     getUnknownFields().writeTo(output);
   }
@@ -822,6 +892,10 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeMessageSize(17, getExpectedDuration());
     }
+    for (int i = 0; i < staleInputs_.size(); i++) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeMessageSize(18, staleInputs_.get(i));
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -880,6 +954,8 @@ private static final long serialVersionUID = 0L;
       if (!getExpectedDuration()
           .equals(other.getExpectedDuration())) return false;
     }
+    if (!getStaleInputsList()
+        .equals(other.getStaleInputsList())) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -945,6 +1021,10 @@ private static final long serialVersionUID = 0L;
     if (hasExpectedDuration()) {
       hash = (37 * hash) + EXPECTED_DURATION_FIELD_NUMBER;
       hash = (53 * hash) + getExpectedDuration().hashCode();
+    }
+    if (getStaleInputsCount() > 0) {
+      hash = (37 * hash) + STALE_INPUTS_FIELD_NUMBER;
+      hash = (53 * hash) + getStaleInputsList().hashCode();
     }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
@@ -1085,6 +1165,7 @@ private static final long serialVersionUID = 0L;
         getKeptFieldBuilder();
         getDecisionsFieldBuilder();
         getExpectedDurationFieldBuilder();
+        getStaleInputsFieldBuilder();
       }
     }
     @java.lang.Override
@@ -1135,6 +1216,13 @@ private static final long serialVersionUID = 0L;
         expectedDurationBuilder_.dispose();
         expectedDurationBuilder_ = null;
       }
+      if (staleInputsBuilder_ == null) {
+        staleInputs_ = java.util.Collections.emptyList();
+      } else {
+        staleInputs_ = null;
+        staleInputsBuilder_.clear();
+      }
+      bitField0_ = (bitField0_ & ~0x00020000);
       return this;
     }
 
@@ -1194,6 +1282,15 @@ private static final long serialVersionUID = 0L;
         result.decisions_ = decisions_;
       } else {
         result.decisions_ = decisionsBuilder_.build();
+      }
+      if (staleInputsBuilder_ == null) {
+        if (((bitField0_ & 0x00020000) != 0)) {
+          staleInputs_ = java.util.Collections.unmodifiableList(staleInputs_);
+          bitField0_ = (bitField0_ & ~0x00020000);
+        }
+        result.staleInputs_ = staleInputs_;
+      } else {
+        result.staleInputs_ = staleInputsBuilder_.build();
       }
     }
 
@@ -1432,6 +1529,32 @@ private static final long serialVersionUID = 0L;
       if (other.hasExpectedDuration()) {
         mergeExpectedDuration(other.getExpectedDuration());
       }
+      if (staleInputsBuilder_ == null) {
+        if (!other.staleInputs_.isEmpty()) {
+          if (staleInputs_.isEmpty()) {
+            staleInputs_ = other.staleInputs_;
+            bitField0_ = (bitField0_ & ~0x00020000);
+          } else {
+            ensureStaleInputsIsMutable();
+            staleInputs_.addAll(other.staleInputs_);
+          }
+          onChanged();
+        }
+      } else {
+        if (!other.staleInputs_.isEmpty()) {
+          if (staleInputsBuilder_.isEmpty()) {
+            staleInputsBuilder_.dispose();
+            staleInputsBuilder_ = null;
+            staleInputs_ = other.staleInputs_;
+            bitField0_ = (bitField0_ & ~0x00020000);
+            staleInputsBuilder_ = 
+              com.google.protobuf.GeneratedMessageV3.alwaysUseFieldBuilders ?
+                 getStaleInputsFieldBuilder() : null;
+          } else {
+            staleInputsBuilder_.addAllMessages(other.staleInputs_);
+          }
+        }
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -1572,6 +1695,19 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00010000;
               break;
             } // case 138
+            case 146: {
+              dev.leman.v1.StaleInput m =
+                  input.readMessage(
+                      dev.leman.v1.StaleInput.parser(),
+                      extensionRegistry);
+              if (staleInputsBuilder_ == null) {
+                ensureStaleInputsIsMutable();
+                staleInputs_.add(m);
+              } else {
+                staleInputsBuilder_.addMessage(m);
+              }
+              break;
+            } // case 146
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -3705,6 +3841,336 @@ private static final long serialVersionUID = 0L;
         expectedDuration_ = null;
       }
       return expectedDurationBuilder_;
+    }
+
+    private java.util.List<dev.leman.v1.StaleInput> staleInputs_ =
+      java.util.Collections.emptyList();
+    private void ensureStaleInputsIsMutable() {
+      if (!((bitField0_ & 0x00020000) != 0)) {
+        staleInputs_ = new java.util.ArrayList<dev.leman.v1.StaleInput>(staleInputs_);
+        bitField0_ |= 0x00020000;
+       }
+    }
+
+    private com.google.protobuf.RepeatedFieldBuilderV3<
+        dev.leman.v1.StaleInput, dev.leman.v1.StaleInput.Builder, dev.leman.v1.StaleInputOrBuilder> staleInputsBuilder_;
+
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public java.util.List<dev.leman.v1.StaleInput> getStaleInputsList() {
+      if (staleInputsBuilder_ == null) {
+        return java.util.Collections.unmodifiableList(staleInputs_);
+      } else {
+        return staleInputsBuilder_.getMessageList();
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public int getStaleInputsCount() {
+      if (staleInputsBuilder_ == null) {
+        return staleInputs_.size();
+      } else {
+        return staleInputsBuilder_.getCount();
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public dev.leman.v1.StaleInput getStaleInputs(int index) {
+      if (staleInputsBuilder_ == null) {
+        return staleInputs_.get(index);
+      } else {
+        return staleInputsBuilder_.getMessage(index);
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder setStaleInputs(
+        int index, dev.leman.v1.StaleInput value) {
+      if (staleInputsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureStaleInputsIsMutable();
+        staleInputs_.set(index, value);
+        onChanged();
+      } else {
+        staleInputsBuilder_.setMessage(index, value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder setStaleInputs(
+        int index, dev.leman.v1.StaleInput.Builder builderForValue) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        staleInputs_.set(index, builderForValue.build());
+        onChanged();
+      } else {
+        staleInputsBuilder_.setMessage(index, builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder addStaleInputs(dev.leman.v1.StaleInput value) {
+      if (staleInputsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureStaleInputsIsMutable();
+        staleInputs_.add(value);
+        onChanged();
+      } else {
+        staleInputsBuilder_.addMessage(value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder addStaleInputs(
+        int index, dev.leman.v1.StaleInput value) {
+      if (staleInputsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureStaleInputsIsMutable();
+        staleInputs_.add(index, value);
+        onChanged();
+      } else {
+        staleInputsBuilder_.addMessage(index, value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder addStaleInputs(
+        dev.leman.v1.StaleInput.Builder builderForValue) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        staleInputs_.add(builderForValue.build());
+        onChanged();
+      } else {
+        staleInputsBuilder_.addMessage(builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder addStaleInputs(
+        int index, dev.leman.v1.StaleInput.Builder builderForValue) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        staleInputs_.add(index, builderForValue.build());
+        onChanged();
+      } else {
+        staleInputsBuilder_.addMessage(index, builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder addAllStaleInputs(
+        java.lang.Iterable<? extends dev.leman.v1.StaleInput> values) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        com.google.protobuf.AbstractMessageLite.Builder.addAll(
+            values, staleInputs_);
+        onChanged();
+      } else {
+        staleInputsBuilder_.addAllMessages(values);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder clearStaleInputs() {
+      if (staleInputsBuilder_ == null) {
+        staleInputs_ = java.util.Collections.emptyList();
+        bitField0_ = (bitField0_ & ~0x00020000);
+        onChanged();
+      } else {
+        staleInputsBuilder_.clear();
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public Builder removeStaleInputs(int index) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        staleInputs_.remove(index);
+        onChanged();
+      } else {
+        staleInputsBuilder_.remove(index);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public dev.leman.v1.StaleInput.Builder getStaleInputsBuilder(
+        int index) {
+      return getStaleInputsFieldBuilder().getBuilder(index);
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public dev.leman.v1.StaleInputOrBuilder getStaleInputsOrBuilder(
+        int index) {
+      if (staleInputsBuilder_ == null) {
+        return staleInputs_.get(index);  } else {
+        return staleInputsBuilder_.getMessageOrBuilder(index);
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public java.util.List<? extends dev.leman.v1.StaleInputOrBuilder> 
+         getStaleInputsOrBuilderList() {
+      if (staleInputsBuilder_ != null) {
+        return staleInputsBuilder_.getMessageOrBuilderList();
+      } else {
+        return java.util.Collections.unmodifiableList(staleInputs_);
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public dev.leman.v1.StaleInput.Builder addStaleInputsBuilder() {
+      return getStaleInputsFieldBuilder().addBuilder(
+          dev.leman.v1.StaleInput.getDefaultInstance());
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public dev.leman.v1.StaleInput.Builder addStaleInputsBuilder(
+        int index) {
+      return getStaleInputsFieldBuilder().addBuilder(
+          index, dev.leman.v1.StaleInput.getDefaultInstance());
+    }
+    /**
+     * <pre>
+     * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+     * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+     */
+    public java.util.List<dev.leman.v1.StaleInput.Builder> 
+         getStaleInputsBuilderList() {
+      return getStaleInputsFieldBuilder().getBuilderList();
+    }
+    private com.google.protobuf.RepeatedFieldBuilderV3<
+        dev.leman.v1.StaleInput, dev.leman.v1.StaleInput.Builder, dev.leman.v1.StaleInputOrBuilder> 
+        getStaleInputsFieldBuilder() {
+      if (staleInputsBuilder_ == null) {
+        staleInputsBuilder_ = new com.google.protobuf.RepeatedFieldBuilderV3<
+            dev.leman.v1.StaleInput, dev.leman.v1.StaleInput.Builder, dev.leman.v1.StaleInputOrBuilder>(
+                staleInputs_,
+                ((bitField0_ & 0x00020000) != 0),
+                getParentForChildren(),
+                isClean());
+        staleInputs_ = null;
+      }
+      return staleInputsBuilder_;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

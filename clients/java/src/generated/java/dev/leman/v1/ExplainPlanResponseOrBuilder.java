@@ -403,4 +403,53 @@ public interface ExplainPlanResponseOrBuilder extends
    * <code>.google.protobuf.Duration expected_duration = 17;</code>
    */
   com.google.protobuf.DurationOrBuilder getExpectedDurationOrBuilder();
+
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  java.util.List<dev.leman.v1.StaleInput> 
+      getStaleInputsList();
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  dev.leman.v1.StaleInput getStaleInputs(int index);
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  int getStaleInputsCount();
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  java.util.List<? extends dev.leman.v1.StaleInputOrBuilder> 
+      getStaleInputsOrBuilderList();
+  /**
+   * <pre>
+   * Computed columns that this one rests on and that are not current, inputs before what reads them: as things stand,
+   * what was computed from them is out of date, whatever `reasons` says. See BackfillSpec.on_stale_input.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 18;</code>
+   */
+  dev.leman.v1.StaleInputOrBuilder getStaleInputsOrBuilder(
+      int index);
 }

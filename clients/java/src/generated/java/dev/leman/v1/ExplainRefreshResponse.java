@@ -28,6 +28,7 @@ private static final long serialVersionUID = 0L;
     changes_ = java.util.Collections.emptyList();
     stale_ =
         com.google.protobuf.LazyStringArrayList.emptyList();
+    staleInputs_ = java.util.Collections.emptyList();
   }
 
   @java.lang.Override
@@ -385,6 +386,72 @@ private static final long serialVersionUID = 0L;
     return stale_.getByteString(index);
   }
 
+  public static final int STALE_INPUTS_FIELD_NUMBER = 12;
+  @SuppressWarnings("serial")
+  private java.util.List<dev.leman.v1.StaleInput> staleInputs_;
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  @java.lang.Override
+  public java.util.List<dev.leman.v1.StaleInput> getStaleInputsList() {
+    return staleInputs_;
+  }
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  @java.lang.Override
+  public java.util.List<? extends dev.leman.v1.StaleInputOrBuilder> 
+      getStaleInputsOrBuilderList() {
+    return staleInputs_;
+  }
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  @java.lang.Override
+  public int getStaleInputsCount() {
+    return staleInputs_.size();
+  }
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.StaleInput getStaleInputs(int index) {
+    return staleInputs_.get(index);
+  }
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.StaleInputOrBuilder getStaleInputsOrBuilder(
+      int index) {
+    return staleInputs_.get(index);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -431,6 +498,9 @@ private static final long serialVersionUID = 0L;
     }
     for (int i = 0; i < stale_.size(); i++) {
       com.google.protobuf.GeneratedMessageV3.writeString(output, 11, stale_.getRaw(i));
+    }
+    for (int i = 0; i < staleInputs_.size(); i++) {
+      output.writeMessage(12, staleInputs_.get(i));
     }
     getUnknownFields().writeTo(output);
   }
@@ -487,6 +557,10 @@ private static final long serialVersionUID = 0L;
       size += dataSize;
       size += 1 * getStaleList().size();
     }
+    for (int i = 0; i < staleInputs_.size(); i++) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeMessageSize(12, staleInputs_.get(i));
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -522,6 +596,8 @@ private static final long serialVersionUID = 0L;
         .equals(other.getChangesList())) return false;
     if (!getStaleList()
         .equals(other.getStaleList())) return false;
+    if (!getStaleInputsList()
+        .equals(other.getStaleInputsList())) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -562,6 +638,10 @@ private static final long serialVersionUID = 0L;
     if (getStaleCount() > 0) {
       hash = (37 * hash) + STALE_FIELD_NUMBER;
       hash = (53 * hash) + getStaleList().hashCode();
+    }
+    if (getStaleInputsCount() > 0) {
+      hash = (37 * hash) + STALE_INPUTS_FIELD_NUMBER;
+      hash = (53 * hash) + getStaleInputsList().hashCode();
     }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
@@ -716,6 +796,13 @@ private static final long serialVersionUID = 0L;
       bitField0_ = (bitField0_ & ~0x00000200);
       stale_ =
           com.google.protobuf.LazyStringArrayList.emptyList();
+      if (staleInputsBuilder_ == null) {
+        staleInputs_ = java.util.Collections.emptyList();
+      } else {
+        staleInputs_ = null;
+        staleInputsBuilder_.clear();
+      }
+      bitField0_ = (bitField0_ & ~0x00000800);
       return this;
     }
 
@@ -757,6 +844,15 @@ private static final long serialVersionUID = 0L;
         result.changes_ = changes_;
       } else {
         result.changes_ = changesBuilder_.build();
+      }
+      if (staleInputsBuilder_ == null) {
+        if (((bitField0_ & 0x00000800) != 0)) {
+          staleInputs_ = java.util.Collections.unmodifiableList(staleInputs_);
+          bitField0_ = (bitField0_ & ~0x00000800);
+        }
+        result.staleInputs_ = staleInputs_;
+      } else {
+        result.staleInputs_ = staleInputsBuilder_.build();
       }
     }
 
@@ -906,6 +1002,32 @@ private static final long serialVersionUID = 0L;
         }
         onChanged();
       }
+      if (staleInputsBuilder_ == null) {
+        if (!other.staleInputs_.isEmpty()) {
+          if (staleInputs_.isEmpty()) {
+            staleInputs_ = other.staleInputs_;
+            bitField0_ = (bitField0_ & ~0x00000800);
+          } else {
+            ensureStaleInputsIsMutable();
+            staleInputs_.addAll(other.staleInputs_);
+          }
+          onChanged();
+        }
+      } else {
+        if (!other.staleInputs_.isEmpty()) {
+          if (staleInputsBuilder_.isEmpty()) {
+            staleInputsBuilder_.dispose();
+            staleInputsBuilder_ = null;
+            staleInputs_ = other.staleInputs_;
+            bitField0_ = (bitField0_ & ~0x00000800);
+            staleInputsBuilder_ = 
+              com.google.protobuf.GeneratedMessageV3.alwaysUseFieldBuilders ?
+                 getStaleInputsFieldBuilder() : null;
+          } else {
+            staleInputsBuilder_.addAllMessages(other.staleInputs_);
+          }
+        }
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -996,6 +1118,19 @@ private static final long serialVersionUID = 0L;
               stale_.add(s);
               break;
             } // case 90
+            case 98: {
+              dev.leman.v1.StaleInput m =
+                  input.readMessage(
+                      dev.leman.v1.StaleInput.parser(),
+                      extensionRegistry);
+              if (staleInputsBuilder_ == null) {
+                ensureStaleInputsIsMutable();
+                staleInputs_.add(m);
+              } else {
+                staleInputsBuilder_.addMessage(m);
+              }
+              break;
+            } // case 98
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2020,6 +2155,336 @@ private static final long serialVersionUID = 0L;
       bitField0_ |= 0x00000400;
       onChanged();
       return this;
+    }
+
+    private java.util.List<dev.leman.v1.StaleInput> staleInputs_ =
+      java.util.Collections.emptyList();
+    private void ensureStaleInputsIsMutable() {
+      if (!((bitField0_ & 0x00000800) != 0)) {
+        staleInputs_ = new java.util.ArrayList<dev.leman.v1.StaleInput>(staleInputs_);
+        bitField0_ |= 0x00000800;
+       }
+    }
+
+    private com.google.protobuf.RepeatedFieldBuilderV3<
+        dev.leman.v1.StaleInput, dev.leman.v1.StaleInput.Builder, dev.leman.v1.StaleInputOrBuilder> staleInputsBuilder_;
+
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public java.util.List<dev.leman.v1.StaleInput> getStaleInputsList() {
+      if (staleInputsBuilder_ == null) {
+        return java.util.Collections.unmodifiableList(staleInputs_);
+      } else {
+        return staleInputsBuilder_.getMessageList();
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public int getStaleInputsCount() {
+      if (staleInputsBuilder_ == null) {
+        return staleInputs_.size();
+      } else {
+        return staleInputsBuilder_.getCount();
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public dev.leman.v1.StaleInput getStaleInputs(int index) {
+      if (staleInputsBuilder_ == null) {
+        return staleInputs_.get(index);
+      } else {
+        return staleInputsBuilder_.getMessage(index);
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder setStaleInputs(
+        int index, dev.leman.v1.StaleInput value) {
+      if (staleInputsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureStaleInputsIsMutable();
+        staleInputs_.set(index, value);
+        onChanged();
+      } else {
+        staleInputsBuilder_.setMessage(index, value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder setStaleInputs(
+        int index, dev.leman.v1.StaleInput.Builder builderForValue) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        staleInputs_.set(index, builderForValue.build());
+        onChanged();
+      } else {
+        staleInputsBuilder_.setMessage(index, builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder addStaleInputs(dev.leman.v1.StaleInput value) {
+      if (staleInputsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureStaleInputsIsMutable();
+        staleInputs_.add(value);
+        onChanged();
+      } else {
+        staleInputsBuilder_.addMessage(value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder addStaleInputs(
+        int index, dev.leman.v1.StaleInput value) {
+      if (staleInputsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureStaleInputsIsMutable();
+        staleInputs_.add(index, value);
+        onChanged();
+      } else {
+        staleInputsBuilder_.addMessage(index, value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder addStaleInputs(
+        dev.leman.v1.StaleInput.Builder builderForValue) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        staleInputs_.add(builderForValue.build());
+        onChanged();
+      } else {
+        staleInputsBuilder_.addMessage(builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder addStaleInputs(
+        int index, dev.leman.v1.StaleInput.Builder builderForValue) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        staleInputs_.add(index, builderForValue.build());
+        onChanged();
+      } else {
+        staleInputsBuilder_.addMessage(index, builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder addAllStaleInputs(
+        java.lang.Iterable<? extends dev.leman.v1.StaleInput> values) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        com.google.protobuf.AbstractMessageLite.Builder.addAll(
+            values, staleInputs_);
+        onChanged();
+      } else {
+        staleInputsBuilder_.addAllMessages(values);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder clearStaleInputs() {
+      if (staleInputsBuilder_ == null) {
+        staleInputs_ = java.util.Collections.emptyList();
+        bitField0_ = (bitField0_ & ~0x00000800);
+        onChanged();
+      } else {
+        staleInputsBuilder_.clear();
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public Builder removeStaleInputs(int index) {
+      if (staleInputsBuilder_ == null) {
+        ensureStaleInputsIsMutable();
+        staleInputs_.remove(index);
+        onChanged();
+      } else {
+        staleInputsBuilder_.remove(index);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public dev.leman.v1.StaleInput.Builder getStaleInputsBuilder(
+        int index) {
+      return getStaleInputsFieldBuilder().getBuilder(index);
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public dev.leman.v1.StaleInputOrBuilder getStaleInputsOrBuilder(
+        int index) {
+      if (staleInputsBuilder_ == null) {
+        return staleInputs_.get(index);  } else {
+        return staleInputsBuilder_.getMessageOrBuilder(index);
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public java.util.List<? extends dev.leman.v1.StaleInputOrBuilder> 
+         getStaleInputsOrBuilderList() {
+      if (staleInputsBuilder_ != null) {
+        return staleInputsBuilder_.getMessageOrBuilderList();
+      } else {
+        return java.util.Collections.unmodifiableList(staleInputs_);
+      }
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public dev.leman.v1.StaleInput.Builder addStaleInputsBuilder() {
+      return getStaleInputsFieldBuilder().addBuilder(
+          dev.leman.v1.StaleInput.getDefaultInstance());
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public dev.leman.v1.StaleInput.Builder addStaleInputsBuilder(
+        int index) {
+      return getStaleInputsFieldBuilder().addBuilder(
+          index, dev.leman.v1.StaleInput.getDefaultInstance());
+    }
+    /**
+     * <pre>
+     * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+     */
+    public java.util.List<dev.leman.v1.StaleInput.Builder> 
+         getStaleInputsBuilderList() {
+      return getStaleInputsFieldBuilder().getBuilderList();
+    }
+    private com.google.protobuf.RepeatedFieldBuilderV3<
+        dev.leman.v1.StaleInput, dev.leman.v1.StaleInput.Builder, dev.leman.v1.StaleInputOrBuilder> 
+        getStaleInputsFieldBuilder() {
+      if (staleInputsBuilder_ == null) {
+        staleInputsBuilder_ = new com.google.protobuf.RepeatedFieldBuilderV3<
+            dev.leman.v1.StaleInput, dev.leman.v1.StaleInput.Builder, dev.leman.v1.StaleInputOrBuilder>(
+                staleInputs_,
+                ((bitField0_ & 0x00000800) != 0),
+                getParentForChildren(),
+                isClean());
+        staleInputs_ = null;
+      }
+      return staleInputsBuilder_;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

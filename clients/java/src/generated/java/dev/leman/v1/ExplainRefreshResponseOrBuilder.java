@@ -220,4 +220,53 @@ public interface ExplainRefreshResponseOrBuilder extends
    */
   com.google.protobuf.ByteString
       getStaleBytes(int index);
+
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  java.util.List<dev.leman.v1.StaleInput> 
+      getStaleInputsList();
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  dev.leman.v1.StaleInput getStaleInputs(int index);
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  int getStaleInputsCount();
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  java.util.List<? extends dev.leman.v1.StaleInputOrBuilder> 
+      getStaleInputsOrBuilderList();
+  /**
+   * <pre>
+   * Computed columns of the source that the view reads, or that these rest on, and that are not current in
+   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
+   */
+  dev.leman.v1.StaleInputOrBuilder getStaleInputsOrBuilder(
+      int index);
 }

@@ -21,6 +21,11 @@ public final class PlannerProto {
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
       internal_static_leman_v1_BackfillSpec_fieldAccessorTable;
   static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_StaleInput_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_StaleInput_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
     internal_static_leman_v1_IndexCoverage_descriptor;
   static final 
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
@@ -97,7 +102,7 @@ public final class PlannerProto {
       "\n\026leman/v1/planner.proto\022\010leman.v1\032\036goog" +
       "le/protobuf/duration.proto\032\032leman/v1/ann" +
       "otations.proto\032\026leman/v1/catalog.proto\032\022" +
-      "leman/v1/udf.proto\"\273\004\n\014BackfillSpec\022!\n\005t" +
+      "leman/v1/udf.proto\"\353\004\n\014BackfillSpec\022!\n\005t" +
       "able\030\001 \001(\0132\022.leman.v1.TableRef\022\016\n\006column" +
       "\030\002 \001(\t\022\035\n\003udf\030\003 \001(\0132\020.leman.v1.UdfRef\022\r\n" +
       "\005where\030\004 \001(\t\022\026\n\014read_version\030\005 \001(\003H\000\022\022\n\010" +
@@ -108,103 +113,111 @@ public final class PlannerProto {
       "\030\013 \001(\005H\004\210\001\001\022&\n\031intra_applier_concurrency" +
       "\030\014 \001(\005H\005\210\001\001\022\023\n\013failed_only\030\r \001(\010\022#\n\026task" +
       "_shuffle_diversity\030\016 \001(\005H\006\210\001\001\022\030\n\020optimiz" +
-      "e_indices\030\017 \001(\010B\013\n\tread_fromB\016\n\014_concurr" +
-      "encyB\014\n\n_task_sizeB\025\n\023_commit_granularit" +
-      "yB\014\n\n_num_fragsB\034\n\032_intra_applier_concur" +
-      "rencyB\031\n\027_task_shuffle_diversity\"\201\001\n\rInd" +
-      "exCoverage\022\014\n\004name\030\001 \001(\t\022\014\n\004kind\030\002 \001(\t\022\017" +
-      "\n\007columns\030\003 \003(\t\022\021\n\tfragments\030\004 \001(\005\022\031\n\021fr" +
-      "agments_covered\030\005 \001(\005\022\025\n\rrows_left_out\030\006" +
-      " \001(\003\"7\n\010KeptRows\022\035\n\003udf\030\001 \001(\0132\020.leman.v1" +
-      ".UdfRef\022\014\n\004rows\030\002 \001(\003\"P\n\013ReasonCount\022 \n\006" +
-      "reason\030\001 \001(\0162\020.leman.v1.Reason\022\021\n\tfragme" +
-      "nts\030\002 \001(\005\022\014\n\004rows\030\003 \001(\003\"&\n\010RowRange\022\r\n\005s" +
-      "tart\030\001 \001(\003\022\013\n\003end\030\002 \001(\003\"h\n\022ExplainPlanRe" +
-      "quest\022$\n\004spec\030\001 \001(\0132\026.leman.v1.BackfillS" +
-      "pec\022\032\n\rmax_decisions\030\002 \001(\005H\000\210\001\001B\020\n\016_max_" +
-      "decisions\"\366\003\n\023ExplainPlanResponse\022\013\n\003uri" +
-      "\030\001 \001(\t\022\024\n\014read_version\030\002 \001(\003\022\033\n\016inputs_v" +
-      "ersion\030\003 \001(\003H\000\210\001\001\022\016\n\006column\030\004 \001(\t\022\035\n\003udf" +
-      "\030\005 \001(\0132\020.leman.v1.UdfRef\022\025\n\rinput_column" +
-      "s\030\006 \003(\t\022\r\n\005where\030\007 \001(\t\022\022\n\nrows_total\030\010 \001" +
-      "(\003\022\023\n\013rows_reused\030\t \001(\003\022\027\n\017rows_to_compu" +
-      "te\030\n \001(\003\022\032\n\022rows_failed_before\030\013 \001(\003\022\031\n\021" +
-      "rows_not_computed\030\014 \001(\003\022&\n\007reasons\030\r \003(\013" +
-      "2\025.leman.v1.ReasonCount\022 \n\004kept\030\016 \003(\0132\022." +
-      "leman.v1.KeptRows\022-\n\tdecisions\030\017 \003(\0132\032.l" +
-      "eman.v1.FragmentDecision\022\017\n\007summary\030\020 \001(" +
-      "\t\0224\n\021expected_duration\030\021 \001(\0132\031.google.pr" +
-      "otobuf.DurationB\021\n\017_inputs_version\"\267\001\n\020F" +
-      "ragmentDecision\022\023\n\013fragment_id\030\001 \001(\003\022\025\n\r" +
-      "physical_rows\030\002 \001(\003\022\024\n\014deleted_rows\030\003 \001(" +
-      "\003\022 \n\006reason\030\004 \001(\0162\020.leman.v1.Reason\022#\n\007m" +
-      "issing\030\005 \003(\0132\022.leman.v1.RowRange\022\032\n\022chec" +
-      "kpoints_reused\030\006 \001(\005\"\222\001\n\023GetRowStatesReq" +
-      "uest\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022" +
-      "\016\n\006column\030\002 \001(\t\022!\n\005state\030\003 \001(\0162\022.leman.v" +
-      "1.RowState\022\021\n\tpage_size\030\004 \001(\005\022\022\n\npage_to" +
-      "ken\030\005 \001(\t\"\344\001\n\024GetRowStatesResponse\022\017\n\007ve" +
-      "rsion\030\001 \001(\003\022\025\n\rrows_computed\030\002 \001(\003\022\021\n\tro" +
-      "ws_null\030\003 \001(\003\022\023\n\013rows_failed\030\004 \001(\003\022\031\n\021ro" +
-      "ws_not_computed\030\005 \001(\003\022 \n\004kept\030\006 \003(\0132\022.le" +
-      "man.v1.KeptRows\022\025\n\rrow_addresses\030\007 \003(\003\022\027" +
-      "\n\017next_page_token\030\010 \001(\t\022\017\n\007row_ids\030\t \003(\003" +
-      "\"\345\002\n\013RefreshSpec\022 \n\004view\030\001 \001(\0132\022.leman.v" +
-      "1.TableRef\022\030\n\013src_version\030\002 \001(\003H\000\210\001\001\022\"\n\025" +
-      "max_rows_per_fragment\030\003 \001(\003H\001\210\001\001\022,\n\006poli" +
-      "cy\030\004 \001(\0162\034.leman.v1.RefreshSpec.Policy\022\030" +
-      "\n\013concurrency\030\005 \001(\005H\002\210\001\001\022\030\n\020optimize_ind" +
-      "ices\030\006 \001(\010\"Z\n\006Policy\022\026\n\022POLICY_UNSPECIFI" +
-      "ED\020\000\022\017\n\013POLICY_AUTO\020\001\022\026\n\022POLICY_INCREMEN" +
-      "TAL\020\002\022\017\n\013POLICY_FULL\020\003B\016\n\014_src_versionB\030" +
-      "\n\026_max_rows_per_fragmentB\016\n\014_concurrency" +
-      "\"<\n\025ExplainRefreshRequest\022#\n\004spec\030\001 \001(\0132" +
-      "\025.leman.v1.RefreshSpec\"\251\002\n\026ExplainRefres" +
-      "hResponse\022\013\n\003uri\030\001 \001(\t\022\017\n\007version\030\002 \001(\003\022" +
-      "\026\n\016source_version\030\003 \001(\003\022\026\n\016target_versio" +
-      "n\030\004 \001(\003\022#\n\004mode\030\005 \001(\0162\025.leman.v1.Refresh" +
-      "Mode\022\'\n\006reason\030\006 \001(\0162\027.leman.v1.RefreshR" +
-      "eason\022\017\n\007message\030\007 \001(\t\022\014\n\004rows\030\010 \001(\003\022\027\n\017" +
-      "fragments_unset\030\t \001(\005\022,\n\007changes\030\n \003(\0132\033" +
-      ".leman.v1.SourceChangeCount\022\r\n\005stale\030\013 \003" +
-      "(\t\"P\n\021SourceChangeCount\022(\n\004kind\030\001 \001(\0162\032." +
-      "leman.v1.SourceChangeKind\022\021\n\tfragments\030\002" +
-      " \001(\005*\242\002\n\006Reason\022\026\n\022REASON_UNSPECIFIED\020\000\022" +
-      "\021\n\rREASON_REUSED\020\001\022\021\n\rREASON_STAGED\020\002\022\022\n" +
-      "\016REASON_MISSING\020\003\022\026\n\022REASON_UDF_CHANGED\020" +
-      "\004\022\030\n\024REASON_INPUT_CHANGED\020\005\022\022\n\016REASON_PA" +
-      "RTIAL\020\006\022\031\n\025REASON_EXTERNAL_WRITE\020\007\022\030\n\024RE" +
-      "ASON_REUSED_FILTER\020\010\022\033\n\027REASON_REUSED_CO" +
-      "MPACTED\020\t\022\027\n\023REASON_HISTORY_LOST\020\n\022\025\n\021RE" +
-      "ASON_PAST_INPUT\020\013*\203\001\n\010RowState\022\031\n\025ROW_ST" +
-      "ATE_UNSPECIFIED\020\000\022\026\n\022ROW_STATE_COMPUTED\020" +
-      "\001\022\022\n\016ROW_STATE_NULL\020\002\022\024\n\020ROW_STATE_FAILE" +
-      "D\020\003\022\032\n\026ROW_STATE_NOT_COMPUTED\020\004*x\n\013Refre" +
-      "shMode\022\034\n\030REFRESH_MODE_UNSPECIFIED\020\000\022\026\n\022" +
-      "REFRESH_MODE_NO_OP\020\001\022\034\n\030REFRESH_MODE_INC" +
-      "REMENTAL\020\002\022\025\n\021REFRESH_MODE_FULL\020\003*\234\002\n\rRe" +
-      "freshReason\022\036\n\032REFRESH_REASON_UNSPECIFIE" +
-      "D\020\000\022\035\n\031REFRESH_REASON_UP_TO_DATE\020\001\022\035\n\031RE" +
-      "FRESH_REASON_FIRST_FILL\020\002\022!\n\035REFRESH_REA" +
-      "SON_SOURCE_CHANGED\020\003\022#\n\037REFRESH_REASON_F" +
-      "UNCTION_CHANGED\020\004\022&\n\"REFRESH_REASON_SOUR" +
-      "CE_HISTORY_LOST\020\005\022\"\n\036REFRESH_REASON_SOUR" +
-      "CE_REPLACED\020\006\022\031\n\025REFRESH_REASON_FORCED\020\007" +
-      "*\270\001\n\020SourceChangeKind\022\"\n\036SOURCE_CHANGE_K" +
-      "IND_UNSPECIFIED\020\000\022\037\n\033SOURCE_CHANGE_KIND_" +
-      "APPEARED\020\001\022\033\n\027SOURCE_CHANGE_KIND_GONE\020\002\022" +
-      " \n\034SOURCE_CHANGE_KIND_DELETIONS\020\003\022 \n\034SOU" +
-      "RCE_CHANGE_KIND_REWRITTEN\020\0042\241\002\n\016PlannerS" +
-      "ervice\022U\n\013ExplainPlan\022\034.leman.v1.Explain" +
-      "PlanRequest\032\035.leman.v1.ExplainPlanRespon" +
-      "se\"\t\220\002\001\262\336\"\002\010\001\022^\n\016ExplainRefresh\022\037.leman." +
-      "v1.ExplainRefreshRequest\032 .leman.v1.Expl" +
-      "ainRefreshResponse\"\t\220\002\001\262\336\"\002\010\001\022X\n\014GetRowS" +
-      "tates\022\035.leman.v1.GetRowStatesRequest\032\036.l" +
-      "eman.v1.GetRowStatesResponse\"\t\220\002\001\262\336\"\002\010\001B" +
-      "e\n\014dev.leman.v1B\014PlannerProtoP\001Z\035leman.d" +
-      "ev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312" +
-      "\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
+      "e_indices\030\017 \001(\010\022.\n\016on_stale_input\030\020 \001(\0162" +
+      "\026.leman.v1.OnStaleInputB\013\n\tread_fromB\016\n\014" +
+      "_concurrencyB\014\n\n_task_sizeB\025\n\023_commit_gr" +
+      "anularityB\014\n\n_num_fragsB\034\n\032_intra_applie" +
+      "r_concurrencyB\031\n\027_task_shuffle_diversity" +
+      "\"*\n\nStaleInput\022\016\n\006column\030\001 \001(\t\022\014\n\004rows\030\002" +
+      " \001(\003\"\201\001\n\rIndexCoverage\022\014\n\004name\030\001 \001(\t\022\014\n\004" +
+      "kind\030\002 \001(\t\022\017\n\007columns\030\003 \003(\t\022\021\n\tfragments" +
+      "\030\004 \001(\005\022\031\n\021fragments_covered\030\005 \001(\005\022\025\n\rrow" +
+      "s_left_out\030\006 \001(\003\"7\n\010KeptRows\022\035\n\003udf\030\001 \001(" +
+      "\0132\020.leman.v1.UdfRef\022\014\n\004rows\030\002 \001(\003\"P\n\013Rea" +
+      "sonCount\022 \n\006reason\030\001 \001(\0162\020.leman.v1.Reas" +
+      "on\022\021\n\tfragments\030\002 \001(\005\022\014\n\004rows\030\003 \001(\003\"&\n\010R" +
+      "owRange\022\r\n\005start\030\001 \001(\003\022\013\n\003end\030\002 \001(\003\"h\n\022E" +
+      "xplainPlanRequest\022$\n\004spec\030\001 \001(\0132\026.leman." +
+      "v1.BackfillSpec\022\032\n\rmax_decisions\030\002 \001(\005H\000" +
+      "\210\001\001B\020\n\016_max_decisions\"\242\004\n\023ExplainPlanRes" +
+      "ponse\022\013\n\003uri\030\001 \001(\t\022\024\n\014read_version\030\002 \001(\003" +
+      "\022\033\n\016inputs_version\030\003 \001(\003H\000\210\001\001\022\016\n\006column\030" +
+      "\004 \001(\t\022\035\n\003udf\030\005 \001(\0132\020.leman.v1.UdfRef\022\025\n\r" +
+      "input_columns\030\006 \003(\t\022\r\n\005where\030\007 \001(\t\022\022\n\nro" +
+      "ws_total\030\010 \001(\003\022\023\n\013rows_reused\030\t \001(\003\022\027\n\017r" +
+      "ows_to_compute\030\n \001(\003\022\032\n\022rows_failed_befo" +
+      "re\030\013 \001(\003\022\031\n\021rows_not_computed\030\014 \001(\003\022&\n\007r" +
+      "easons\030\r \003(\0132\025.leman.v1.ReasonCount\022 \n\004k" +
+      "ept\030\016 \003(\0132\022.leman.v1.KeptRows\022-\n\tdecisio" +
+      "ns\030\017 \003(\0132\032.leman.v1.FragmentDecision\022\017\n\007" +
+      "summary\030\020 \001(\t\0224\n\021expected_duration\030\021 \001(\013" +
+      "2\031.google.protobuf.Duration\022*\n\014stale_inp" +
+      "uts\030\022 \003(\0132\024.leman.v1.StaleInputB\021\n\017_inpu" +
+      "ts_version\"\267\001\n\020FragmentDecision\022\023\n\013fragm" +
+      "ent_id\030\001 \001(\003\022\025\n\rphysical_rows\030\002 \001(\003\022\024\n\014d" +
+      "eleted_rows\030\003 \001(\003\022 \n\006reason\030\004 \001(\0162\020.lema" +
+      "n.v1.Reason\022#\n\007missing\030\005 \003(\0132\022.leman.v1." +
+      "RowRange\022\032\n\022checkpoints_reused\030\006 \001(\005\"\222\001\n" +
+      "\023GetRowStatesRequest\022!\n\005table\030\001 \001(\0132\022.le" +
+      "man.v1.TableRef\022\016\n\006column\030\002 \001(\t\022!\n\005state" +
+      "\030\003 \001(\0162\022.leman.v1.RowState\022\021\n\tpage_size\030" +
+      "\004 \001(\005\022\022\n\npage_token\030\005 \001(\t\"\344\001\n\024GetRowStat" +
+      "esResponse\022\017\n\007version\030\001 \001(\003\022\025\n\rrows_comp" +
+      "uted\030\002 \001(\003\022\021\n\trows_null\030\003 \001(\003\022\023\n\013rows_fa" +
+      "iled\030\004 \001(\003\022\031\n\021rows_not_computed\030\005 \001(\003\022 \n" +
+      "\004kept\030\006 \003(\0132\022.leman.v1.KeptRows\022\025\n\rrow_a" +
+      "ddresses\030\007 \003(\003\022\027\n\017next_page_token\030\010 \001(\t\022" +
+      "\017\n\007row_ids\030\t \003(\003\"\345\002\n\013RefreshSpec\022 \n\004view" +
+      "\030\001 \001(\0132\022.leman.v1.TableRef\022\030\n\013src_versio" +
+      "n\030\002 \001(\003H\000\210\001\001\022\"\n\025max_rows_per_fragment\030\003 " +
+      "\001(\003H\001\210\001\001\022,\n\006policy\030\004 \001(\0162\034.leman.v1.Refr" +
+      "eshSpec.Policy\022\030\n\013concurrency\030\005 \001(\005H\002\210\001\001" +
+      "\022\030\n\020optimize_indices\030\006 \001(\010\"Z\n\006Policy\022\026\n\022" +
+      "POLICY_UNSPECIFIED\020\000\022\017\n\013POLICY_AUTO\020\001\022\026\n" +
+      "\022POLICY_INCREMENTAL\020\002\022\017\n\013POLICY_FULL\020\003B\016" +
+      "\n\014_src_versionB\030\n\026_max_rows_per_fragment" +
+      "B\016\n\014_concurrency\"<\n\025ExplainRefreshReques" +
+      "t\022#\n\004spec\030\001 \001(\0132\025.leman.v1.RefreshSpec\"\325" +
+      "\002\n\026ExplainRefreshResponse\022\013\n\003uri\030\001 \001(\t\022\017" +
+      "\n\007version\030\002 \001(\003\022\026\n\016source_version\030\003 \001(\003\022" +
+      "\026\n\016target_version\030\004 \001(\003\022#\n\004mode\030\005 \001(\0162\025." +
+      "leman.v1.RefreshMode\022\'\n\006reason\030\006 \001(\0162\027.l" +
+      "eman.v1.RefreshReason\022\017\n\007message\030\007 \001(\t\022\014" +
+      "\n\004rows\030\010 \001(\003\022\027\n\017fragments_unset\030\t \001(\005\022,\n" +
+      "\007changes\030\n \003(\0132\033.leman.v1.SourceChangeCo" +
+      "unt\022\r\n\005stale\030\013 \003(\t\022*\n\014stale_inputs\030\014 \003(\013" +
+      "2\024.leman.v1.StaleInput\"P\n\021SourceChangeCo" +
+      "unt\022(\n\004kind\030\001 \001(\0162\032.leman.v1.SourceChang" +
+      "eKind\022\021\n\tfragments\030\002 \001(\005*{\n\014OnStaleInput" +
+      "\022\036\n\032ON_STALE_INPUT_UNSPECIFIED\020\000\022\030\n\024ON_S" +
+      "TALE_INPUT_ERROR\020\001\022\027\n\023ON_STALE_INPUT_WAR" +
+      "N\020\002\022\030\n\024ON_STALE_INPUT_FIRST\020\003*\242\002\n\006Reason" +
+      "\022\026\n\022REASON_UNSPECIFIED\020\000\022\021\n\rREASON_REUSE" +
+      "D\020\001\022\021\n\rREASON_STAGED\020\002\022\022\n\016REASON_MISSING" +
+      "\020\003\022\026\n\022REASON_UDF_CHANGED\020\004\022\030\n\024REASON_INP" +
+      "UT_CHANGED\020\005\022\022\n\016REASON_PARTIAL\020\006\022\031\n\025REAS" +
+      "ON_EXTERNAL_WRITE\020\007\022\030\n\024REASON_REUSED_FIL" +
+      "TER\020\010\022\033\n\027REASON_REUSED_COMPACTED\020\t\022\027\n\023RE" +
+      "ASON_HISTORY_LOST\020\n\022\025\n\021REASON_PAST_INPUT" +
+      "\020\013*\203\001\n\010RowState\022\031\n\025ROW_STATE_UNSPECIFIED" +
+      "\020\000\022\026\n\022ROW_STATE_COMPUTED\020\001\022\022\n\016ROW_STATE_" +
+      "NULL\020\002\022\024\n\020ROW_STATE_FAILED\020\003\022\032\n\026ROW_STAT" +
+      "E_NOT_COMPUTED\020\004*x\n\013RefreshMode\022\034\n\030REFRE" +
+      "SH_MODE_UNSPECIFIED\020\000\022\026\n\022REFRESH_MODE_NO" +
+      "_OP\020\001\022\034\n\030REFRESH_MODE_INCREMENTAL\020\002\022\025\n\021R" +
+      "EFRESH_MODE_FULL\020\003*\234\002\n\rRefreshReason\022\036\n\032" +
+      "REFRESH_REASON_UNSPECIFIED\020\000\022\035\n\031REFRESH_" +
+      "REASON_UP_TO_DATE\020\001\022\035\n\031REFRESH_REASON_FI" +
+      "RST_FILL\020\002\022!\n\035REFRESH_REASON_SOURCE_CHAN" +
+      "GED\020\003\022#\n\037REFRESH_REASON_FUNCTION_CHANGED" +
+      "\020\004\022&\n\"REFRESH_REASON_SOURCE_HISTORY_LOST" +
+      "\020\005\022\"\n\036REFRESH_REASON_SOURCE_REPLACED\020\006\022\031" +
+      "\n\025REFRESH_REASON_FORCED\020\007*\270\001\n\020SourceChan" +
+      "geKind\022\"\n\036SOURCE_CHANGE_KIND_UNSPECIFIED" +
+      "\020\000\022\037\n\033SOURCE_CHANGE_KIND_APPEARED\020\001\022\033\n\027S" +
+      "OURCE_CHANGE_KIND_GONE\020\002\022 \n\034SOURCE_CHANG" +
+      "E_KIND_DELETIONS\020\003\022 \n\034SOURCE_CHANGE_KIND" +
+      "_REWRITTEN\020\0042\241\002\n\016PlannerService\022U\n\013Expla" +
+      "inPlan\022\034.leman.v1.ExplainPlanRequest\032\035.l" +
+      "eman.v1.ExplainPlanResponse\"\t\220\002\001\262\336\"\002\010\001\022^" +
+      "\n\016ExplainRefresh\022\037.leman.v1.ExplainRefre" +
+      "shRequest\032 .leman.v1.ExplainRefreshRespo" +
+      "nse\"\t\220\002\001\262\336\"\002\010\001\022X\n\014GetRowStates\022\035.leman.v" +
+      "1.GetRowStatesRequest\032\036.leman.v1.GetRowS" +
+      "tatesResponse\"\t\220\002\001\262\336\"\002\010\001Be\n\014dev.leman.v1" +
+      "B\014PlannerProtoP\001Z\035leman.dev/go/leman/v1;" +
+      "lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLe" +
+      "man::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -219,81 +232,87 @@ public final class PlannerProto {
     internal_static_leman_v1_BackfillSpec_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_BackfillSpec_descriptor,
-        new java.lang.String[] { "Table", "Column", "Udf", "Where", "ReadVersion", "ReadTag", "Concurrency", "Checkpoint", "TaskSize", "CommitGranularity", "NumFrags", "IntraApplierConcurrency", "FailedOnly", "TaskShuffleDiversity", "OptimizeIndices", "ReadFrom", });
-    internal_static_leman_v1_IndexCoverage_descriptor =
+        new java.lang.String[] { "Table", "Column", "Udf", "Where", "ReadVersion", "ReadTag", "Concurrency", "Checkpoint", "TaskSize", "CommitGranularity", "NumFrags", "IntraApplierConcurrency", "FailedOnly", "TaskShuffleDiversity", "OptimizeIndices", "OnStaleInput", "ReadFrom", });
+    internal_static_leman_v1_StaleInput_descriptor =
       getDescriptor().getMessageTypes().get(1);
+    internal_static_leman_v1_StaleInput_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_StaleInput_descriptor,
+        new java.lang.String[] { "Column", "Rows", });
+    internal_static_leman_v1_IndexCoverage_descriptor =
+      getDescriptor().getMessageTypes().get(2);
     internal_static_leman_v1_IndexCoverage_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_IndexCoverage_descriptor,
         new java.lang.String[] { "Name", "Kind", "Columns", "Fragments", "FragmentsCovered", "RowsLeftOut", });
     internal_static_leman_v1_KeptRows_descriptor =
-      getDescriptor().getMessageTypes().get(2);
+      getDescriptor().getMessageTypes().get(3);
     internal_static_leman_v1_KeptRows_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_KeptRows_descriptor,
         new java.lang.String[] { "Udf", "Rows", });
     internal_static_leman_v1_ReasonCount_descriptor =
-      getDescriptor().getMessageTypes().get(3);
+      getDescriptor().getMessageTypes().get(4);
     internal_static_leman_v1_ReasonCount_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ReasonCount_descriptor,
         new java.lang.String[] { "Reason", "Fragments", "Rows", });
     internal_static_leman_v1_RowRange_descriptor =
-      getDescriptor().getMessageTypes().get(4);
+      getDescriptor().getMessageTypes().get(5);
     internal_static_leman_v1_RowRange_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_RowRange_descriptor,
         new java.lang.String[] { "Start", "End", });
     internal_static_leman_v1_ExplainPlanRequest_descriptor =
-      getDescriptor().getMessageTypes().get(5);
+      getDescriptor().getMessageTypes().get(6);
     internal_static_leman_v1_ExplainPlanRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ExplainPlanRequest_descriptor,
         new java.lang.String[] { "Spec", "MaxDecisions", });
     internal_static_leman_v1_ExplainPlanResponse_descriptor =
-      getDescriptor().getMessageTypes().get(6);
+      getDescriptor().getMessageTypes().get(7);
     internal_static_leman_v1_ExplainPlanResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ExplainPlanResponse_descriptor,
-        new java.lang.String[] { "Uri", "ReadVersion", "InputsVersion", "Column", "Udf", "InputColumns", "Where", "RowsTotal", "RowsReused", "RowsToCompute", "RowsFailedBefore", "RowsNotComputed", "Reasons", "Kept", "Decisions", "Summary", "ExpectedDuration", });
+        new java.lang.String[] { "Uri", "ReadVersion", "InputsVersion", "Column", "Udf", "InputColumns", "Where", "RowsTotal", "RowsReused", "RowsToCompute", "RowsFailedBefore", "RowsNotComputed", "Reasons", "Kept", "Decisions", "Summary", "ExpectedDuration", "StaleInputs", });
     internal_static_leman_v1_FragmentDecision_descriptor =
-      getDescriptor().getMessageTypes().get(7);
+      getDescriptor().getMessageTypes().get(8);
     internal_static_leman_v1_FragmentDecision_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_FragmentDecision_descriptor,
         new java.lang.String[] { "FragmentId", "PhysicalRows", "DeletedRows", "Reason", "Missing", "CheckpointsReused", });
     internal_static_leman_v1_GetRowStatesRequest_descriptor =
-      getDescriptor().getMessageTypes().get(8);
+      getDescriptor().getMessageTypes().get(9);
     internal_static_leman_v1_GetRowStatesRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_GetRowStatesRequest_descriptor,
         new java.lang.String[] { "Table", "Column", "State", "PageSize", "PageToken", });
     internal_static_leman_v1_GetRowStatesResponse_descriptor =
-      getDescriptor().getMessageTypes().get(9);
+      getDescriptor().getMessageTypes().get(10);
     internal_static_leman_v1_GetRowStatesResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_GetRowStatesResponse_descriptor,
         new java.lang.String[] { "Version", "RowsComputed", "RowsNull", "RowsFailed", "RowsNotComputed", "Kept", "RowAddresses", "NextPageToken", "RowIds", });
     internal_static_leman_v1_RefreshSpec_descriptor =
-      getDescriptor().getMessageTypes().get(10);
+      getDescriptor().getMessageTypes().get(11);
     internal_static_leman_v1_RefreshSpec_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_RefreshSpec_descriptor,
         new java.lang.String[] { "View", "SrcVersion", "MaxRowsPerFragment", "Policy", "Concurrency", "OptimizeIndices", });
     internal_static_leman_v1_ExplainRefreshRequest_descriptor =
-      getDescriptor().getMessageTypes().get(11);
+      getDescriptor().getMessageTypes().get(12);
     internal_static_leman_v1_ExplainRefreshRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ExplainRefreshRequest_descriptor,
         new java.lang.String[] { "Spec", });
     internal_static_leman_v1_ExplainRefreshResponse_descriptor =
-      getDescriptor().getMessageTypes().get(12);
+      getDescriptor().getMessageTypes().get(13);
     internal_static_leman_v1_ExplainRefreshResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ExplainRefreshResponse_descriptor,
-        new java.lang.String[] { "Uri", "Version", "SourceVersion", "TargetVersion", "Mode", "Reason", "Message", "Rows", "FragmentsUnset", "Changes", "Stale", });
+        new java.lang.String[] { "Uri", "Version", "SourceVersion", "TargetVersion", "Mode", "Reason", "Message", "Rows", "FragmentsUnset", "Changes", "Stale", "StaleInputs", });
     internal_static_leman_v1_SourceChangeCount_descriptor =
-      getDescriptor().getMessageTypes().get(13);
+      getDescriptor().getMessageTypes().get(14);
     internal_static_leman_v1_SourceChangeCount_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_SourceChangeCount_descriptor,

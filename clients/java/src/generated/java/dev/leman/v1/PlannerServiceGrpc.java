@@ -231,6 +231,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function
@@ -403,6 +404,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function
@@ -542,6 +544,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function
@@ -678,6 +681,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function
@@ -814,6 +818,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
+     * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns read one another in a circle; alter one of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): the column is no computed one; add it.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view is refreshed, not backfilled; ask for a refresh.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH): the function

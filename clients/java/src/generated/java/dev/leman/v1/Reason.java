@@ -278,7 +278,7 @@ public enum Reason
   }
   public static final com.google.protobuf.Descriptors.EnumDescriptor
       getDescriptor() {
-    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(0);
+    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(1);
   }
 
   private static final Reason[] VALUES = values();

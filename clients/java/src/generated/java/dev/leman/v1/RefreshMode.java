@@ -140,7 +140,7 @@ public enum RefreshMode
   }
   public static final com.google.protobuf.Descriptors.EnumDescriptor
       getDescriptor() {
-    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(2);
+    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(3);
   }
 
   private static final RefreshMode[] VALUES = values();

@@ -210,7 +210,7 @@ public enum RefreshReason
   }
   public static final com.google.protobuf.Descriptors.EnumDescriptor
       getDescriptor() {
-    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(3);
+    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(4);
   }
 
   private static final RefreshReason[] VALUES = values();

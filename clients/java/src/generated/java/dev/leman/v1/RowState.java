@@ -157,7 +157,7 @@ public enum RowState
   }
   public static final com.google.protobuf.Descriptors.EnumDescriptor
       getDescriptor() {
-    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(1);
+    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(2);
   }
 
   private static final RowState[] VALUES = values();

@@ -157,7 +157,7 @@ public enum SourceChangeKind
   }
   public static final com.google.protobuf.Descriptors.EnumDescriptor
       getDescriptor() {
-    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(4);
+    return dev.leman.v1.PlannerProto.getDescriptor().getEnumTypes().get(5);
   }
 
   private static final SourceChangeKind[] VALUES = values();

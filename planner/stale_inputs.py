@@ -1,0 +1,124 @@
+"""Computed columns that another one rests on and that are not current: what is computed from them is not either."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from core.domain.plan import OnStaleInput, Plan, StaleInput
+from core.domain.table import TableSnapshot
+from core.errors import FailedPrecondition, LemanError
+from core.lance_io.scan import FragmentReader
+from core.row_states import RowState, StateSummary, kinds
+from planner.column_graph import rests_on
+from planner.failed_row_states import states_of
+from planner.resolved_request import ResolvedRequest
+from planner.reuse_decision import FragmentStatus, decide
+
+#: Resolves a plain backfill of a column of a version of a table.
+Resolve = Callable[[TableSnapshot, str], ResolvedRequest]
+Statuses = Callable[[ResolvedRequest], list[FragmentStatus]]
+ReadStates = Callable[[ResolvedRequest, Sequence[FragmentStatus]], Mapping[str, StateSummary]]
+
+
+class StaleInputs:
+    """What finds them. The arguments are how a plan looks at one column."""
+
+    def __init__(self, resolve: Resolve, statuses: Statuses, read_states: ReadStates) -> None:
+        self._resolve = resolve
+        self._statuses = statuses
+        self._read_states = read_states
+
+    def of_plan(self, resolved: ResolvedRequest, plan: Plan, table: TableSnapshot) -> tuple[StaleInput, ...]:
+        """Return the stale inputs of what a plan computes, near and far, inputs before what reads them.
+
+        Where only some rows are asked for, only those of the fragments that are computed count, and that the filter
+        matches.
+
+        Args:
+            table: the version whose rows are read, with all of its fragments.
+        """
+        if resolved.source is not None:
+            return ()
+        inputs = [field for i in resolved.inputs if (field := table.find_id(i.field_id) or table.find(i.name))]
+        names = rests_on(table, resolved.output.name, inputs)
+        if not names:
+            return ()
+        selective = bool(resolved.filter.where or resolved.num_frags or resolved.failed_only)
+        only = {task.fragment_id for task in plan.tasks} if selective else None
+        return self.of_columns(table, names, resolved.filter.where, only)
+
+    def of_columns(
+        self, table: TableSnapshot, names: Sequence[str], where: str = "", only: Collection[int] | None = None
+    ) -> tuple[StaleInput, ...]:
+        """Return those of some computed columns that are not current, in the same order.
+
+        Args:
+            where: a checked filter; only rows that it matches count. Empty: all.
+            only: ids of the fragments that count; None: all.
+        """
+        kept = table.fragments if only is None else tuple(f for f in table.fragments if f.fragment_id in only)
+        part = replace(table, fragments=kept)
+        counted = ((name, self._rows(part, name, where)) for name in names)
+        return tuple(StaleInput(name, rows) for name, rows in counted if rows)
+
+    def _rows(self, table: TableSnapshot, name: str, where: str) -> int:
+        with contextlib.suppress(LemanError):  # its function is not there: nobody can make it current, or tell
+            resolved = self._resolve(table, name)
+            statuses = self._statuses(resolved)
+            states = self._read_states(resolved, statuses)
+            unsettled = list(_unsettled(resolved, statuses, states))
+            if where and unsettled:
+                return _matching(resolved, [status for status, _ in unsettled], where)
+            return sum(rows for _, rows in unsettled)
+        return 0
+
+
+def _unsettled(
+    resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], states: Mapping[str, StateSummary]
+) -> Iterator[tuple[FragmentStatus, int]]:
+    """Yield fragments whose values a backfill would compute, and how many rows of each."""
+    for status in statuses:
+        decision = decide(resolved, status, states)
+        live = status.fragment.live_rows
+        if decision.settled or not live:
+            continue
+        known = decision.states
+        yield status, live if known is None else min(live, known.untouched + known.failed_older)
+
+
+def _matching(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], where: str) -> int:
+    """Count the rows of some fragments that are not current and that a filter matches."""
+    reader = FragmentReader(resolved.table.uri, resolved.table.version)
+    found = reader.rows_matching([status.fragment.fragment_id for status in statuses], where)
+    total = 0
+    for status in statuses:
+        matched = found.get(status.fragment.fragment_id)
+        if matched is not None:
+            total += int(np.count_nonzero(kinds(states_of(resolved, status))[matched] == RowState.UNTOUCHED))
+    return total
+
+
+def refuse_stale(plan: Plan, on_stale_input: OnStaleInput) -> Plan:
+    """Return a plan that may be carried out.
+
+    Raises:
+        FailedPrecondition: INPUT_COLUMN_STALE.
+    """
+    stale = plan.header.stale_inputs
+    if not stale or on_stale_input is not OnStaleInput.ERROR:
+        return plan
+    column = plan.header.output.name
+    listed = ", ".join(f"{found.column} ({found.rows:,} rows)" for found in stale)
+    raise FailedPrecondition(
+        "INPUT_COLUMN_STALE",
+        f"Column {column} rests on computed columns that are stale or not computed yet: {listed}. Backfill "
+        f"{' and then '.join(found.column for found in stale)} first, or set on_stale_input: 'first' has the job "
+        "compute them before, 'warn' computes from what is there",
+        column=column,
+        inputs=", ".join(found.column for found in stale),
+        rows=max(found.rows for found in stale),
+    )
