@@ -152,4 +152,7 @@ class Committer:
                 self.rejected.append(outcome)
         await self._left.give_back([outcome.fragment_id for outcome in outcomes])
         committed = sum(o.committed for o in outcomes)
-        self._status.note("commit", f"{committed} of {len(batch)} fragments are in version {version}")
+        if committed:
+            metrics = self._status.metrics
+            so_far = f"{metrics.fragments_committed:,} so far"
+            self._status.note("commit", f"fragments committed: {committed:,} in version {version}, {so_far}")

@@ -7,6 +7,7 @@ Runs on Spark workers: imports no gRPC and no Spark.
 
 from __future__ import annotations
 
+import sys
 import traceback
 
 from core.domain.work import RowFailure
@@ -35,7 +36,7 @@ def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -
         fragment_id=fragment_id,
         offset=offset,
         error_type=name,
-        message=_short(text(error)),
+        message=_short(text(error) + missing_module(error)),
         traceback=trace[-_TRACEBACK_CHARS:],
         attempt=attempt,
     )
@@ -50,6 +51,13 @@ def _trace(error: BaseException) -> str:
     # our own frame comes first; the author wants theirs
     first = error.__traceback__.tb_next if error.__traceback__ else None
     return _storable("".join(traceback.format_exception(type(error), error, first)))
+
+
+def missing_module(error: BaseException) -> str:
+    """Return which Python lacks a module, where that is what is wrong, and what to do."""
+    if not isinstance(error, ModuleNotFoundError):
+        return ""
+    return f" (functions run in {sys.executable}: install it there, or run the services by the Python that has it)"
 
 
 def text(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from leman import _local_database, _service_file, _services_here, _systems, loca
 from leman._channel import Endpoints
 from leman._contact import ask
 from leman._service_file import ServiceFile
+from leman._start_line import StartLine
 from leman._tracebacks import warn
 from leman.errors import StartFailed
 
@@ -188,11 +189,14 @@ class Embedded:
         meanwhile = threading.Thread(target=local.prepare, name="leman-local", daemon=True)
         meanwhile.start()
         try:
-            return self._wait(file, child, log, before)
+            with StartLine(log, before) as line:
+                return self._wait(file, child, log, before, line)
         finally:
             meanwhile.join()
 
-    def _wait(self, file: ServiceFile, child: subprocess.Popen[bytes], log: Path, before: int) -> dict[str, Any]:
+    def _wait(
+        self, file: ServiceFile, child: subprocess.Popen[bytes], log: Path, before: int, line: StartLine
+    ) -> dict[str, Any]:
         end = time.monotonic() + self._deadline
         mended_by = 0.0  # when another one's file must be whole
         while time.monotonic() < end:
@@ -210,6 +214,7 @@ class Embedded:
                 mended_by = mended_by or time.monotonic() + _MEND_SECONDS
                 if time.monotonic() > mended_by:
                     raise self._unreachable(file, "cannot be understood")
+            line.look()
             time.sleep(_POLL)
         raise _failure(f"were not ready within {self._deadline:.0f} seconds", log, before)
 

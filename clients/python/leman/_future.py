@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
@@ -14,16 +15,18 @@ from leman import _wire
 from leman._channel import Services
 from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Job, JobEvent, JobState, Progress
+from leman._job_text import interrupted_line, left_line
 from leman._patience import Patience
 from leman._registration import Registration
 from leman._shown import Shown
 from leman._tracebacks import boundary
 from leman._udf import UDF
-from leman.errors import DeadlineExceeded, InvalidArgument, JobCancelled, JobFailed
+from leman.errors import DeadlineExceeded, InvalidArgument, JobCancelled, JobFailed, LemanError
 from leman.progress import Display, errors_command, make_display, result_line
 from leman.v1 import jobs_pb2
 
 _STREAM_SECONDS = 60.0
+_CANCEL_SECONDS = 3.0  # in which a job that is cancelled has mostly ended
 
 log = logging.getLogger("leman")
 
@@ -196,7 +199,8 @@ def retry_job(
 
 
 def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
-    """Show a job until its end and return it as it ended. An interrupt (Ctrl-C) cancels it if `cancel`."""
+    """Show a job until its end and return it as it ended. An interrupt (Ctrl-C) cancels it if `cancel`: the
+    KeyboardInterrupt says what is kept, and how to go on."""
     last: Job | None = None
     try:
         with display:
@@ -204,10 +208,19 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
                 last = job
                 display.update(job, events)
     except KeyboardInterrupt:
-        if cancel:
-            future.cancel()
-        raise
-    return last if last is not None else future.job()
+        told = _cancelled(future, last) if cancel else left_line(last, future.job_id)
+    else:
+        return last if last is not None else future.job()
+    raise KeyboardInterrupt(told)
+
+
+def _cancelled(future: JobFuture, last: Job | None) -> str:
+    """Cancel a job, wait a moment for its end, and tell what it kept."""
+    with contextlib.suppress(LemanError, KeyboardInterrupt):  # who asks twice does not wait
+        future.cancel()
+        for job, _ in future.watch(_CANCEL_SECONDS):
+            last = job
+    return interrupted_line(last, future.job_id)
 
 
 def wait(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], object] | None) -> Job:

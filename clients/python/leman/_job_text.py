@@ -43,6 +43,27 @@ def result_line(job: Job) -> str:
     return text
 
 
+def interrupted_line(job: Job | None, job_id: str) -> str:
+    """What became of a job whose caller was interrupted, and how to go on."""
+    if job is None:
+        return f"{job_id} is being cancelled; what it has finished is kept: the same call goes on from there"
+    kept = max(job.progress.rows_checkpointed, job.progress.rows_committed)
+    if is_done(job):
+        return f"{job.target}: had just ended: {_rows(kept)} are kept ({job.job_id})"
+    how = "cancelled" if job.state.terminal else "is being cancelled"
+    verb = "is" if kept == 1 else "are"
+    return f"{job.target}: {how}; {_rows(kept)} {verb} kept, and the same call goes on from there ({job.job_id})"
+
+
+def left_line(job: Job | None, job_id: str) -> str:
+    """What becomes of a job that nobody watches any more."""
+    if job is None:
+        return f"{job_id} goes on"
+    place = f"{shlex.quote(job.database)} {job_id}"
+    how = f"`leman jobs watch {place}` shows it again, `leman jobs cancel {place}` ends it"
+    return f"{job.target}: the job goes on; {how}"
+
+
 def state_line(job: Job) -> str:
     """Its state, with its place where it waits for its turn: `PENDING, 3 in the queue`."""
     return f"{job.state}, {queue_line(job)}" if job.queue_position else str(job.state)

@@ -11,7 +11,7 @@ from leman._job_text import duration, queue_line
 _BAR_WIDTHS = (8, 40)
 _STALLS_SHOWN = 3
 _STOPPING = {JobState.CANCELLING: "cancelling", JobState.PAUSING: "pausing", JobState.PAUSED: "paused"}
-_STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "blue"}
+_STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "blue", "computed": "cyan"}
 
 
 def render(name: str, job: Job | None, width: int) -> Group:
@@ -43,12 +43,15 @@ def _line() -> Text:
 
 
 def row_states(progress: Progress) -> dict[str, int]:
-    """Rows by the state that they are in now; a row is in one of the three."""
+    """Rows by the state that they are in now; a row is in one of them. `computed`: no checkpoint has it yet."""
     committed, ready = progress.rows_committed, progress.rows_ready_to_commit
+    checkpointed = max(0, progress.rows_checkpointed - committed - ready)
+    safe = committed + ready + checkpointed
     return {
         "committed": committed,
         "ready to commit": ready,
-        "checkpointed": max(0, progress.rows_checkpointed - committed - ready),
+        "checkpointed": checkpointed,
+        "computed": max(0, min(progress.rows_evaluated, progress.rows_planned) - safe),
     }
 
 

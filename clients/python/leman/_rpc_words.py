@@ -16,9 +16,15 @@ METHODS = {
     "JobService.ListJobs": "Database.jobs()",
     "TableService.CreateTable": "Database.create_table()",
 }
-_RPC = re.compile("|".join(re.escape(name) for name in sorted(METHODS, key=len, reverse=True)))
+#: What commands do.
+ADVICE = {
+    "run the services by the Python that has it": "run the services by the Python that has it: `leman down`, then this"
+    " program in its environment, or `leman up --python`",
+}
+_WORDS = METHODS | ADVICE
+_RPC = re.compile("|".join(re.escape(name) for name in sorted(_WORDS, key=len, reverse=True)))
 
 
 def translate(message: str) -> str:
     """A service's message with this client's methods in the place of its calls."""
-    return _RPC.sub(lambda found: METHODS[found[0]], message)
+    return _RPC.sub(lambda found: _WORDS[found[0]], message)

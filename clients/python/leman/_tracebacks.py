@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 def boundary(function: Callable[P, R]) -> Callable[P, R]:
-    """Raises the errors that Leman raises on purpose without the frames and causes inside the SDK.
+    """Raises the errors that Leman raises on purpose, and interrupts, without the frames and causes inside the SDK.
 
     Other exceptions are bugs and keep their whole traceback. Also for generator functions.
     """
@@ -27,7 +27,7 @@ def boundary(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except LemanError as error:
+        except (LemanError, KeyboardInterrupt) as error:
             failure = error
         raise failure.with_traceback(None) from None
 

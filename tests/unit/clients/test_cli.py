@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import subprocess
 import sys
 
@@ -13,6 +14,8 @@ import pytest
 import leman
 from leman.cli import main
 from leman.cli._errors import group_errors, message_head
+from leman.cli._output import print_table
+from leman.progress import Display
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
 from tests.unit.clients.fake_services import FakeLeman, make_job, status
 
@@ -410,3 +413,54 @@ def test_settings_come_with_their_origin():
     command = [sys.executable, "-m", "leman.cli", "config", "show", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert {row["env"]: row for row in json.loads(done.stdout)}["LEMAN_SERVER__PORT"]["origin"] == "default"
+
+
+def interrupted(monkeypatch):
+    """Ctrl-C comes as soon as a job is shown."""
+
+    class Pressed(Display):
+        def update(self, job, events):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("leman.cli._backfill.make_display", lambda *_: Pressed())
+
+
+def test_an_interrupt_is_told_in_a_line(run, db, fake, monkeypatch):
+    interrupted(monkeypatch)
+    ended = make_job("job-1", "CANCELLED", progress={"rows_checkpointed": 1})
+    fake.scripts["WatchJob"] = watched(ended)
+    code, out, err = run("backfill", db, "docs", "n")
+    assert (code, out) == (130, "")
+    assert err == "leman: docs.n: cancelled; 1 row is kept, and the same call goes on from there (job-1)\n"
+    assert len(fake.named("CancelJob")) == 1
+
+
+def test_a_watch_that_is_left_says_how_to_come_back(run, db, fake, monkeypatch):
+    interrupted(monkeypatch)
+    fake.scripts["WatchJob"] = watched(make_job("job-1", "RUNNING"))
+    code, _, err = run("jobs", "watch", db, "job-1")
+    assert code == 130
+    assert "docs.n: the job goes on; `leman jobs watch " in err
+    assert len(err.splitlines()) == 1
+    assert fake.named("CancelJob") == []
+
+
+def test_ids_and_states_are_whole_on_a_narrow_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    job, state = "job-0123456789abcdef", "DONE_WITH_ERRORS"
+    row = (job, state, "definitions.embedding", "1,234,567", "12", "12 min 20 s", "2026-01-01 00:00:00", "3 of 9 " * 5)
+    headings = ("job", "state", "column", "rows", "failed", "took", "begun", "plan")
+    print_table(headings, [row], whole=("job", "state"))
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert [line for line in shown if f"{job}  {state}  " in line]
+    plan = "".join(line[-20:] for line in shown[1:])
+    assert plan.count("of 9") == 5, "what is folded is not lost"
+
+
+def test_views_are_marked(run, db, fake):
+    _, out, _ = run("tables", "ls", db)
+    heading, *rows = (line.split() for line in out.splitlines())
+    assert heading[:2] == ["table", "kind"]
+    assert [row[1] for row in rows] == ["table"]

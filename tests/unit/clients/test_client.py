@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import traceback
+from pathlib import Path
 
 import grpc
 import pyarrow as pa
@@ -468,9 +469,24 @@ def test_interrupt_cancels_the_job(fake, docs):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    ended = make_job("job-1", "CANCELLED", progress={"rows_checkpointed": 4000})
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=ended)]
+    with pytest.raises(KeyboardInterrupt) as caught:
         docs.backfill("n", progress=interrupt)
     assert [r.job_id for r in fake.named("CancelJob")] == ["job-1"]
+    assert str(caught.value) == ("docs.n: cancelled; 4,000 rows are kept, and the same call goes on from there (job-1)")
+    frames = traceback.extract_tb(caught.tb)
+    assert [Path(frame.filename).name for frame in frames] == ["test_client.py", "_tracebacks.py"]
+
+
+def test_an_interrupt_tells_of_a_job_that_does_not_end_at_once(fake, docs, monkeypatch):
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("leman._future._CANCEL_SECONDS", 0.2)
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "CANCELLING"))]
+    with pytest.raises(KeyboardInterrupt, match="is being cancelled; 0 rows are kept"):
+        docs.backfill("n", progress=interrupt)
 
 
 def test_watch_resumes_where_it_was(fake, docs):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 import threading
@@ -10,6 +11,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from rich.console import Console
 
+import leman
 from leman import _wire
 from leman._progress_view import render, row_states
 from leman.progress import CallbackDisplay, Display, LineDisplay, LiveDisplay, duration, make_display, result_line
@@ -53,8 +55,18 @@ def shown(renderable, width=120):
     return console.file.getvalue()
 
 
-def test_a_row_is_in_one_of_three_states():
-    assert row_states(job().progress) == {"committed": 250, "ready to commit": 100, "checkpointed": 150}
+def test_a_row_is_in_one_of_four_states():
+    states = {"committed": 250, "ready to commit": 100, "checkpointed": 150}
+    assert row_states(job().progress) == {**states, "computed": 0}
+    ahead = dataclasses.replace(job().progress, rows_evaluated=600)
+    assert row_states(ahead) == {**states, "computed": 100}
+
+
+def test_the_bar_moves_before_the_first_checkpoint():
+    begun = leman.Progress(rows_planned=1000, rows_evaluated=300)
+    assert row_states(begun) == {"committed": 0, "ready to commit": 0, "checkpointed": 0, "computed": 300}
+    again = dataclasses.replace(begun, rows_evaluated=5000)  # rows that were lost are computed once more
+    assert sum(row_states(again).values()) == 1000
 
 
 def test_view_has_states_speed_and_bottleneck():

@@ -19,6 +19,14 @@ def test_messages_name_methods_of_the_sdk():
     assert str(from_status(status)) == told
 
 
+def test_advice_names_commands():
+    message = (
+        "No module named 'x' (functions run in /p: install it there, or run the services by the Python that has it)"
+    )
+    told = str(from_status(status_pb2.Status(code=code_pb2.FAILED_PRECONDITION, message=message)))
+    assert told.endswith("it: `leman down`, then this program in its environment, or `leman up --python`)")
+
+
 def test_both_are_there():
     for call, method in METHODS.items():
         assert call in CALLS

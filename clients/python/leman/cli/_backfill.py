@@ -38,6 +38,7 @@ class OnStaleInput(enum.StrEnum):
     FIRST = "first"
 
 
+INTERRUPTED = 130
 EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELLED: 1}
 
 WhereOption = Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")]
@@ -147,7 +148,11 @@ def follow_job(future: JobFuture, name: str, *, quiet: bool, cancel: bool = True
     """Show a job on standard error until its end; `cancel`: whether Ctrl-C cancels it."""
     from leman._future import follow  # noqa: PLC0415 - slow to import
 
-    return follow(future, make_display(False if quiet else None, name), cancel=cancel)
+    try:
+        return follow(future, make_display(False if quiet else None, name), cancel=cancel)
+    except KeyboardInterrupt as error:
+        note(str(error))
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def end(job: Job, *, as_json: bool) -> None:

@@ -43,9 +43,17 @@ def tables_ls(
     if as_json:
         print_json(found)
         return
-    headings = ("table", "rows", "fragments", "version", "computed columns")
+    headings = ("table", "kind", "rows", "fragments", "version", "computed columns")
+    kinds = {True: "view", False: "table"}
     rows = [
-        (t.name, f"{t.row_count:,}", t.fragment_count, t.version, ", ".join(c.name for c in t.computed_columns))
+        (
+            t.name,
+            kinds[isinstance(t, ViewInfo)],
+            f"{t.row_count:,}",
+            t.fragment_count,
+            t.version,
+            ", ".join(c.name for c in t.computed_columns),
+        )
         for t in found
     ]
     print_table(headings, rows)

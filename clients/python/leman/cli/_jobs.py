@@ -57,7 +57,7 @@ def ls(  # noqa: PLR0913 - a command's options, all by name
         print_json(found)
         return
     headings = ("job", "state", "column", "rows", "failed", "took", "begun", "plan")
-    print_table(headings, [_row(job) for job in found])
+    print_table(headings, [_row(job) for job in found], whole=("job", "state"))
 
 
 @app.command("show")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leman._local_database import check_there
 from leman._names import database_uri
-from leman.cli._output import note
 from leman.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
@@ -101,8 +99,5 @@ def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str 
     if "://" not in uri:
         check_there(uri)
     from leman._connect import connect  # noqa: PLC0415 - slow to import
-    from leman._embedded import Embedded  # noqa: PLC0415
 
-    if "://" not in uri and not Embedded(uri).is_running() and sys.stderr.isatty():
-        note("starting the services of this database; that takes about ten seconds")
     return connect(db)

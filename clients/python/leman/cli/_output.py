@@ -40,8 +40,9 @@ def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> i
     return code
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows in columns; only the headings where there are none. Nothing is cut off when the output is piped."""
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], whole: Sequence[str] = ()) -> None:
+    """Rows in columns; only the headings where there are none. Nothing is cut off when the output is piped, and on a
+    terminal nothing in columns that are to stay `whole`: the others are folded."""
     from rich.console import Console  # noqa: PLC0415 - slow to import
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -50,7 +51,10 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> No
     cells = [["" if value is None else str(value) for value in row] for row in rows]
     for index, heading in enumerate(headings):
         numeric = all(row[index].replace(",", "").isdigit() for row in cells) and bool(cells)
-        table.add_column(heading, justify="right" if numeric else "left", no_wrap=not sys.stdout.isatty())
+        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        is_whole = heading in whole or not sys.stdout.isatty()
+        table.columns[-1].no_wrap = is_whole
+        table.columns[-1].min_width = max(map(len, [heading, *(row[index] for row in cells)])) if is_whole else None
     for row in cells:
         table.add_row(*map(escape, row))
     console = Console(width=None if sys.stdout.isatty() else 100_000)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from executor.worker import user_errors
 from executor.worker.evaluator import Evaluated, Evaluator, JobFailing
 
 SKIP_ALL = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
@@ -155,3 +156,13 @@ def test_the_pause_before_a_late_attempt_is_bounded():
     rule = ErrorRule(ErrorAction.RETRY, max_attempts=5000, initial_backoff_seconds=0.5, max_backoff_seconds=60.0)
     assert [rule.pause(attempt) for attempt in (1, 2, 20, 4000)] == [0.5, 1.0, 60.0, 60.0]
     assert ErrorRule(ErrorAction.RETRY, max_attempts=5000).pause(4000) == 0.0
+
+
+def test_a_module_that_is_missing_is_told_with_the_python_that_lacks_it():
+    try:
+        import no_such_module  # noqa: F401
+    except ImportError as error:
+        failed = user_errors.failure(error, 0, 0, 1)
+    assert failed.message.startswith(f"No module named 'no_such_module' (functions run in {sys.executable}: install it")
+    assert "run the services by the Python that has it" in failed.message
+    assert user_errors.missing_module(ImportError("no")) == ""
