@@ -12,21 +12,20 @@ _DAY = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """What a backfill took, in seconds: whatever the number of rows, and for each row."""
+    """What a backfill took for each row, in seconds of wall time."""
 
-    fixed: float
     per_row: float
 
     def of(self, rows: int) -> float:
         """Return how long so many rows take."""
-        return self.fixed + self.per_row * rows
+        return self.per_row * rows
 
 
 def run_time(job: Job) -> RunTime | None:
     """Return what a job took; None: it has not ended, or called no function.
 
-    What its workers did is taken to grow with the rows, shared among as many as were at work at once; the rest, such as
-    starting Spark, is taken to be the same each time.
+    What its workers did counts, shared among as many as were at work at once. The rest, such as starting Spark, is the
+    same few seconds for any number of rows where it is needed, and is left out.
     """
     progress = job.progress
     wall = job.ended_at - job.started_at
@@ -34,7 +33,7 @@ def run_time(job: Job) -> RunTime | None:
     if not job.state.terminal or not job.started_at or not progress.rows_evaluated or wall <= 0 or work <= 0:
         return None
     at_once = max(1.0, work / wall)
-    return RunTime(max(0.0, wall - work), work / at_once / progress.rows_evaluated)
+    return RunTime(work / at_once / progress.rows_evaluated)
 
 
 def in_words(seconds: float) -> str:

@@ -109,8 +109,9 @@ class Database(DatabaseJobs, Shown):
             data = local.as_arrow(data)
             try:
                 return self._existing(name, data.schema)
-            except TableNotFound:
-                pass
+            except NotFound as error:
+                if error.reason not in ("TABLE_NOT_FOUND", "DATABASE_NOT_FOUND"):
+                    raise
         try:
             return self._new_table(name, data, mode, max_rows_per_file, stable_row_ids=enable_stable_row_ids)
         except TableExists:

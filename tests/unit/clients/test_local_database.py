@@ -71,7 +71,7 @@ def test_an_empty_folder_is_no_database_and_stays_empty(typo):
 
 def test_it_is_made_with_its_first_table(typo):
     with leman.connect(typo) as db:
-        db.create_table("docs", {"x": [1]})
+        db.create_table("docs", {"x": [1]}, exist_ok=True)  # although it looks first whether the table is there
         assert _local_database.is_there(str(typo))
         assert db._table("docs").to_arrow().num_rows == 1
     assert [entry.name for entry in typo.iterdir()] == ["docs.lance"]

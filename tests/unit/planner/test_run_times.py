@@ -29,10 +29,10 @@ def job(job_id="j1", *, rows=100, udf=10.0, wall=12.0, state=JobState.DONE, tabl
     )
 
 
-def test_what_workers_did_grows_with_the_rows_and_the_rest_does_not():
-    found = run_time(job(rows=100, udf=10.0, wall=12.0))
-    assert found.of(100) == pytest.approx(12.0)
-    assert found.of(1000) == pytest.approx(102.0)
+def test_what_workers_did_counts_and_starting_them_does_not():
+    found = run_time(job(rows=100, udf=10.0, wall=30.0))
+    assert found.of(100) == pytest.approx(10.0)
+    assert found.of(1000) == pytest.approx(100.0)
 
 
 def test_workers_that_were_at_work_at_once_share_the_rows():
