@@ -90,6 +90,11 @@ class RedisServer:
         log.replace(log.with_suffix(".damaged"))
         return True
 
+    def remove_socket(self) -> None:
+        """Remove the socket of a server that was killed."""
+        if self.unix_socket:
+            Path(self.unix_socket).unlink(missing_ok=True)
+
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self.unix_socket:
             return await asyncio.open_unix_connection(self.unix_socket)

@@ -291,6 +291,8 @@ class Supervisor:
         if redis is not None:
             redis.kill()
             await redis.stop(grace)
+            if self._redis is not None and self._home.lock_file.exists():  # else it may be a successor's
+                self._redis.remove_socket()
         for held in (*self._ports.values(), *((self._http,) if self._http else ())):
             held.close()
         log.info("stopped")

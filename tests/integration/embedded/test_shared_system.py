@@ -153,6 +153,7 @@ def test_it_is_registered_while_it_runs_and_ends_in_three_seconds_leaving_nothin
         left = {path.name for folder in (running.home, database / "_leman") for path in folder.iterdir()}
         assert left == {"supervisor.lock", "logs", "redis", "databases.json"}
         assert not file.exists()
+        assert not (running.home / "redis" / "redis.sock").exists()
 
 
 def test_one_that_does_not_end_is_killed_and_what_it_said_is_removed(tmp_path, monkeypatch):
