@@ -43,6 +43,8 @@ _MAX_CALLS = 256
 _WARM_UP = "warm-up"
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 10.0
+#: So long after a cancel it is looked whether the Spark job has ended.
+_CANCEL_SECONDS = 0.2
 #: For so long a Spark job may go on whose workers have nothing to do any more.
 _LINGER_SECONDS = 5.0
 
@@ -262,11 +264,11 @@ class SparkRunner:
 
     async def stop_job(self, tag: str) -> None:
         """Cancel what runs under the tag, and wait until nothing does any more; the tag may be used again."""
-        calls = self._calls.pop(tag, set())
+        calls = list(self._calls.pop(tag, ()))
         if calls:
             already = tag in self._cancelled
-            await asyncio.to_thread(self.cancel, tag)
-            await asyncio.to_thread(wait, list(calls))
+            self._cancelled.add(tag)
+            await asyncio.to_thread(self._cancel_until_ended, tag, calls)
             if not already:
                 self.forget(tag)
 
@@ -275,6 +277,15 @@ class SparkRunner:
         self._cancelled.add(tag)
         if self._session is not None:
             self._session.sparkContext.cancelJobsWithTag(tag)
+        if calls := list(self._calls.get(tag, ())):
+            self._threads.submit(self._cancel_until_ended, tag, calls)
+
+    def _cancel_until_ended(self, tag: str, calls: list[Future[None]]) -> None:
+        """Cancel Spark jobs again and again until they end: Spark ignores a tag whose job is still on its way."""
+        while self._session is not None and not self._jvm.stopping:
+            self._session.sparkContext.cancelJobsWithTag(tag)
+            if not wait(calls, _CANCEL_SECONDS).not_done:
+                return
 
     def forget(self, tag: str) -> None:
         """Forget that a job was cancelled, as it is over: its tag may be used again."""

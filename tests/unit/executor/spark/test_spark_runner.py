@@ -53,7 +53,7 @@ class FakeSession:
 
     def __init__(self) -> None:
         self.sparkContext = self
-        self.running, self.finish = threading.Event(), threading.Event()
+        self.running, self.finish, self.heard = threading.Event(), threading.Event(), threading.Event()
         self.frames: list[int] = []
         self.worker_tasks: list[WorkerTask] = []
         self.cancelled: list[str] = []
@@ -70,6 +70,7 @@ class FakeSession:
 
     def cancelJobsWithTag(self, tag: str) -> None:
         self.cancelled.append(tag)
+        self.heard.set()
         if any(tag in tags for tags in self._tags.values()):
             self.finish.set()
 
@@ -146,6 +147,37 @@ def test_cancelled_before_it_began(runner):
     runner.cancel("job-1")
     with pytest.raises(Cancelled):
         asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
+
+
+@pytest.mark.parametrize("stopped_for_good", [True, False])
+def test_cancelled_while_it_is_on_its_way_to_spark(runner, session, stopped_for_good):
+    """Spark does nothing about a tag that no job has: a job that comes after that is not to run for ever."""
+    arrived, go_on = threading.Event(), threading.Event()
+    tagged = session.addJobTag
+
+    def on_its_way(tag: str) -> None:
+        arrived.set()
+        assert go_on.wait(SECONDS)
+        tagged(tag)
+
+    session.addJobTag = on_its_way
+
+    async def work() -> None:
+        workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, 2))
+        assert await asyncio.to_thread(arrived.wait, SECONDS)
+        if stopped_for_good:
+            runner.cancel("job-1")
+            go_on.set()
+        else:
+            stopping = asyncio.ensure_future(runner.stop_job("job-1"))
+            await asyncio.to_thread(session.heard.wait, SECONDS)
+            go_on.set()
+            await stopping
+        with pytest.raises(Cancelled):
+            await workers
+
+    asyncio.run(work())
+    assert len(session.cancelled) > 1
 
 
 def test_every_job_runs_the_same_frame_with_a_worker_task_of_its_own(runner, session):
