@@ -44,11 +44,13 @@ class _Asked:
     def job(self) -> Job:
         """Return the job as it begins.
 
-        The job's id is made from the request id: where two executors are given one request at the same time, the first
-        to write the job down has it, as with a takeover.
+        The job's id is made from the database and the request id: where two executors are given one request at the same
+        time, the first to write the job down has it, as with a takeover. Callers of other databases may give the same
+        request id, and the ids of all jobs of an executor differ.
         """
         now = time.time()
-        of_request = hashlib.blake2b(self.request_id.encode(), digest_size=8).hexdigest()
+        scope = f"{self.request.database}\n{self.request_id}"
+        of_request = hashlib.blake2b(scope.encode(), digest_size=8).hexdigest()
         return Job(
             f"job-{of_request if self.request_id else uuid.uuid4().hex[:16]}",
             self.request_id,

@@ -131,6 +131,26 @@ def test_a_job_that_history_did_not_take_is_not_there(database, monkeypatch):
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
+def test_one_request_id_in_two_databases_makes_two_jobs_that_run_side_by_side(tmp_path):
+    databases = [str(tmp_path / name) for name in ("a", "b")]
+    for path in databases:
+        (Path(path) / "_leman").mkdir(parents=True)
+
+    async def scenario() -> None:
+        executor = Executor(Path(databases[0]))
+        jobs = JobServicer(executor.jobs, asyncio.Event(), FIT)
+        answers = [await jobs.CreateJob(backfill(path), None) for path in databases]
+        made = [answer.job.job_id for answer in answers]
+        assert len(set(made)) == 2
+        for path, job_id in zip(databases, made, strict=True):
+            assert [job.job_id for job in await executor.jobs.list_jobs(path)] == [job_id]
+            job = await executor.jobs.get(path, job_id)
+            assert (job.request.database, job.state) == (path, JobState.RUNNING)
+        await executor.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
 def _refuse(*_: object) -> None:
     raise Unavailable("STORE_UNAVAILABLE", "no room")
 
