@@ -41,6 +41,8 @@ def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, st
         "spark.python.daemon.module": "executor.spark.daemon",
         "spark.python.worker.reuse": "true",
         "spark.python.task.killTimeout": "500ms",
+        # a thread that is interrupted while it has a worker forked takes the daemon for dead, and ends all workers
+        "spark.sql.execution.interruptOnCancel": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.task.maxFailures": str(_TASK_FAILURES),
         "spark.log.level": "ERROR",

@@ -65,6 +65,31 @@ def test_cancel_stops_calls_in_the_middle(db, tmp_path, kind, threads):
     assert len(beats) == 2, "no other worker took up the work"
 
 
+def test_a_job_that_is_cancelled_as_it_begins_leaves_the_workers_of_others_alone(db):
+    @leman.udf(data_type=pa.int64(), version="1")
+    def slowly(x: int) -> int:
+        import time
+
+        time.sleep(0.05)
+        return x
+
+    tables = [db.create_table(name, numbers(count)) for name, count in (("long", 600), ("cut", 20_000))]
+    for table in tables:
+        table.add_columns({"y": slowly})
+    long, cut = tables
+    future = long.backfill_async("y", concurrency=4)
+    for job, _ in future.watch(60):
+        if job.progress.rows_evaluated:
+            break
+    for _ in range(5):
+        begun = cut.backfill_async("y", concurrency=4)
+        begun.cancel()
+        with pytest.raises(leman.JobCancelled):
+            begun.result(60)
+    future.result(60)
+    assert [event.message for event in future.events() if event.kind == "error"] == []
+
+
 def test_a_fragment_with_nine_tenths_of_the_rows_is_spread_over_all_workers(db, tmp_path):
     """One of ten fragments is nearly all of the table: every worker computes a share of it."""
     log = tmp_path / "log"
