@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	lemanv1 "leman.dev/go/leman/v1"
 )
 
 const (
@@ -62,8 +64,8 @@ func passing(ctx context.Context, failed *Error) bool {
 		return false
 	}
 	switch failed.Code {
-	case codes.Unavailable:
-		return failed.Reason != ReasonClosed
+	case codes.Unavailable: // of the services; a function server that is away is for the caller to start
+		return failed.Reason != ReasonClosed && failed.Reason != lemanv1.ErrorReason_FUNCTION_UNAVAILABLE.String()
 	case codes.ResourceExhausted:
 		return failed.RetryDelay > 0
 	case codes.Canceled:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leman._databases import DatabaseInfo, DatabaseLimits, Databases
     from leman._future import JobFuture
     from leman._garbage import CheckpointCollection, StoredFile
-    from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
+    from leman._job_model import Job, JobError, JobEvent, JobState, JobUpdate, Progress, RefreshResult, Stall
     from leman._plan import FragmentDecision, Plan
     from leman._query import Query
     from leman._session import Session, session
@@ -77,6 +77,7 @@ __all__ = [
     "JobFailed",
     "JobFuture",
     "JobState",
+    "JobUpdate",
     "KeptRows",
     "LemanError",
     "Plan",
@@ -122,7 +123,7 @@ _PLACES = {
     "leman._databases": ("DatabaseInfo", "DatabaseLimits", "Databases"),
     "leman._future": ("JobFuture",),
     "leman._garbage": ("CheckpointCollection", "StoredFile"),
-    "leman._job_model": ("Job", "JobError", "JobEvent", "JobState", "Progress", "RefreshResult", "Stall"),
+    "leman._job_model": ("Job", "JobError", "JobEvent", "JobState", "JobUpdate", "Progress", "RefreshResult", "Stall"),
     "leman._plan": ("FragmentDecision", "Plan"),
     "leman._query": ("Query",),
     "leman._session": ("Session", "session"),

@@ -130,7 +130,8 @@ class Services:
         if not isinstance(error, grpc.RpcError):
             raise (_closed_error() if self._closed else error) from None
         code, delay = error.code(), _status.retry_after(error)
-        if not self._closed and self._may_try_again(code, delay, patience, repeatable=repeatable):
+        hopeless = self._closed or _status.is_of_function_server(error)
+        if not hopeless and self._may_try_again(code, delay, patience, repeatable=repeatable):
             if code is grpc.StatusCode.UNAVAILABLE and self.look_again():
                 return
             if code is grpc.StatusCode.UNAUTHENTICATED or patience.pause(delay):

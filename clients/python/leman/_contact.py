@@ -92,7 +92,7 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
             except grpc.RpcError as error:
                 failure = error
             unavailable = failure.code() is grpc.StatusCode.UNAVAILABLE
-            if not unavailable or not patience.pause():
+            if not unavailable or _status.tls_failure(failure) or not patience.pause():
                 return failure
 
 
@@ -100,6 +100,8 @@ def _no_contact(error: grpc.RpcError, address: str, *, tls: bool) -> LemanError:
     """The error for an endpoint that did not answer: where it was looked for, how, and what came back."""
     told = _status.from_rpc(error, service="endpoint", address=address)
     if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return told
+    if _status.tls_failure(error):
         return told
     details = (error.details() or "").rpartition("last error: ")[2].strip()
     way = "with TLS" if tls else "without TLS (tls_ca= turns it on)"

@@ -14,7 +14,7 @@ from google.protobuf import field_mask_pb2
 from leman import _wire
 from leman._channel import Services
 from leman._job_attributes import check_labels, check_priority
-from leman._job_model import Job, JobEvent, JobState, Progress
+from leman._job_model import Job, JobEvent, JobState, JobUpdate, Progress
 from leman._job_text import interrupted_line, left_line
 from leman._patience import Patience
 from leman._registration import Registration
@@ -115,7 +115,7 @@ class JobFuture(Shown):
         A job that ended as DONE_WITH_ERRORS returns too; one that is paused is waited for. Raises JobFailed,
         JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on.
         """
-        for job, _ in self.watch(timeout):
+        for job, _ in self._until_ended(timeout):
             if progress is not None:
                 progress(job.progress)
             if job.state.terminal:
@@ -128,19 +128,22 @@ class JobFuture(Shown):
 
         Where its executor is restarted or dies, what had happened there and was not told yet may be missing.
         """
-        for _, events in self.watch():
-            yield from events
+        for update in self.updates():
+            yield from update.events
 
     def watch(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
+        """The job and the events of each of the `updates`."""
+        for update in self.updates(timeout=timeout):
+            yield update.job, update.events
+
+    def updates(self, *, after: int = 0, timeout: float | None = None) -> Iterator[JobUpdate]:
         """The job now and whenever something changed, with what happened since; the last has a terminal
         state.
 
-        Goes on where it was when services are restarted. Raises DeadlineExceeded after `timeout` seconds.
+        Goes on where it was when services are restarted. `after`: begin behind an update that was seen before, by this
+        process or another one: its `sequence`. Raises DeadlineExceeded after `timeout` seconds.
         """
-        if self._ended is not None:
-            yield self._ended, []
-            return
-        seen = last_event = 0
+        seen, last_event = after, 0
         end = None if timeout is None else time.monotonic() + timeout
         patience = self._services.patient()
         while True:
@@ -154,10 +157,10 @@ class JobFuture(Shown):
                 for message in stream:
                     patience = self._services.patient()
                     seen = max(seen, message.sequence)
-                    fresh = [e for e in message.events if e.sequence > last_event]
+                    fresh = [_wire.event(e) for e in message.events if e.sequence > last_event]
                     last_event = max((e.sequence for e in fresh), default=last_event)
                     job = _wire.job(message.job)
-                    yield job, [_wire.event(e) for e in fresh]
+                    yield JobUpdate(job, fresh, message.events_missing, seen)
                     if job.state.terminal:
                         return
             except grpc.RpcError as error:
@@ -165,6 +168,10 @@ class JobFuture(Shown):
             finally:
                 stream.cancel()
             self._before_next_stream(failure, patience)
+
+    def _until_ended(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
+        """As `watch`, without a call where the end is known, and without its events then."""
+        return self.watch(timeout) if self._ended is None else iter([(self._ended, [])])
 
     def _before_next_stream(self, failure: grpc.RpcError | None, patience: Patience) -> None:
         """Between a stream that ended early and the next. Raises where another one would not help."""
@@ -204,7 +211,7 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
     last: Job | None = None
     try:
         with display:
-            for job, events in future.watch():
+            for job, events in future._until_ended():
                 last = job
                 display.update(job, events)
     except KeyboardInterrupt:

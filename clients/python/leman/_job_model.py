@@ -217,3 +217,18 @@ class Job(Shown):
     def target(self) -> str:
         """What it fills: `table.column`, or the name of a view."""
         return f"{self.table}.{self.column}" if self.column else self.table
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """A job at one moment, with what happened since the one before, each event once.
+
+    `events_missing`: there may have been events before these that nobody can tell any more, as an executor died, or
+    there were more than a thousand at once. `sequence`: how far the watch is; it never falls, over restarts of services
+    too.
+    """
+
+    job: Job
+    events: list[JobEvent]
+    events_missing: bool
+    sequence: int

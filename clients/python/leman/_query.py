@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
@@ -20,6 +21,8 @@ QueryColumn = UDF | str | tuple[UDF | str, Sequence[str]]
 """A function, a SQL expression, or a function, made here or registered (`name@version`), and the source's columns that
 take the place of its inputs."""
 
+#: A registered function, where a SQL expression is expected.
+_REGISTERED = re.compile(r"\s*[\w.-]+@[\w.-]+\s*")
 
 View_co = TypeVar("View_co", covariant=True)
 
@@ -103,6 +106,7 @@ class Query:
             raise InvalidArgument(f"a column is named by a str, not {name!r}")
         udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, ())
         if isinstance(value, str) and value.strip():
+            check_no_function(name, value)
             return dataclasses.replace(self, expressions=(*self.expressions, (name, value)))
         registered = isinstance(value, tuple) and _is_text(udf) and bool(inputs)
         if not registered and not isinstance(udf, UDF):
@@ -173,6 +177,15 @@ def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQ
         found = registration.resolve(column.function)
         message.functions.add(name=column.name, udf=ref(found.name, found.version), input_columns=column.inputs)
     return message
+
+
+def check_no_function(name: str, expression: str) -> None:
+    """Refuse the name of a registered function, where a SQL expression is expected. Raises InvalidArgument."""
+    if _REGISTERED.fullmatch(expression):
+        raise InvalidArgument(
+            f"column {name!r}: a registered function goes with the columns that it reads: "
+            f"('{expression.strip()}', ['input column', ...])"
+        )
 
 
 def no_function(name: str, value: object) -> InvalidArgument:

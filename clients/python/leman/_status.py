@@ -13,6 +13,11 @@ from leman._rpc_words import translate
 from leman._wire_values import seconds
 
 MAX_MESSAGE = 4000
+#: What gRPC says of TLS that cannot come about, and what that means.
+_TLS_FAILURES = {
+    "WRONG_VERSION_NUMBER": "what answers there speaks no TLS: leave tls_ca out, or give the address of one that does",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by those in tls_ca, or not for this host: check both",
+}
 
 
 def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.LemanError:
@@ -27,7 +32,7 @@ def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.Lema
     details = (error.details() or "").strip()[:MAX_MESSAGE]
     where = f"the {service.replace('_', ' ')} at {address}"
     messages = {
-        "UNAVAILABLE": f"cannot reach {where}",
+        "UNAVAILABLE": f"cannot reach {where}" + (f": {why}" if (why := tls_failure(error)) else ""),
         "DEADLINE_EXCEEDED": f"no answer from {where} in time",
         "UNIMPLEMENTED": f"{where} does not know this call; client and services are of different releases",
         "UNAUTHENTICATED": f"{where} refused the token" + (f": {details}" if details else ""),
@@ -54,6 +59,18 @@ def retry_after(error: grpc.RpcError) -> float:
     """Seconds that the service asks to wait before the call is tried again; 0: it says nothing."""
     status = status_of(error)
     return 0.0 if status is None else seconds(_details(status)[2].retry_delay)
+
+
+def tls_failure(error: grpc.RpcError) -> str:
+    """Why there is no TLS with what answers at the address, which another try would not mend; empty: that is not it."""
+    details = error.details() or ""
+    return next((meaning for word, meaning in _TLS_FAILURES.items() if word in details), "")
+
+
+def is_of_function_server(error: grpc.RpcError) -> bool:
+    """Whether the services answered, and a server of a remote function did not: that is for the caller to start."""
+    status = status_of(error)
+    return status is not None and _details(status)[0].reason == "FUNCTION_UNAVAILABLE"
 
 
 def status_of(error: grpc.RpcError) -> status_pb2.Status | None:

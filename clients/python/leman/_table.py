@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack, overload
@@ -19,7 +18,7 @@ from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Progress
 from leman._names import check_name
 from leman._plan import Plan
-from leman._query import no_function
+from leman._query import check_no_function, no_function
 from leman._relation import Relation
 from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
@@ -34,9 +33,6 @@ from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
 NewColumn = UDF | str | SqlExpression | tuple[UDF | str, Sequence[str]]
 """A function, a SQL expression, or a function and the columns that take the place of its inputs (none: as it names
 them); in such a pair it may be a registered one, `name@version`."""
-
-#: A registered function, where a SQL expression is expected.
-_REGISTERED = re.compile(r"\s*[\w.-]+@[\w.-]+\s*")
 
 
 class Table(Relation):
@@ -349,11 +345,7 @@ def _taken_apart(name: str, value: Any) -> tuple[UDF | str | SqlExpression, list
         expression = SqlExpression(value) if isinstance(value, str) else value
         if not expression.text.strip():
             raise InvalidArgument(f"column {name!r}: the SQL expression is empty")
-        if _REGISTERED.fullmatch(expression.text):
-            raise InvalidArgument(
-                f"column {name!r}: a registered function goes with the columns that it reads: "
-                f"('{expression.text}', ['input column', ...])"
-            )
+        check_no_function(name, expression.text)
         return expression, []
     udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, [])
     if not isinstance(udf, UDF) and not (isinstance(udf, str) and "@" in udf):

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import math
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+import pyarrow as pa
 
 from leman._function_calls import Served, served
 from leman._function_flight import BearerTokens, FunctionFlight
@@ -53,7 +56,7 @@ class FunctionServer:
     Raises:
         UdfDefinitionError: A function does not say what it reads, or two have one name.
         InvalidArgument: The options contradict each other.
-        OSError: The port is taken, or a file cannot be read.
+        OSError: The port is taken, the host is none of this machine, or a file cannot be read.
     """
 
     def __init__(
@@ -72,14 +75,19 @@ class FunctionServer:
         if tls_client_ca and not tls_cert:
             raise InvalidArgument("tls_client_ca needs tls_cert and tls_key")
         bracketed = f"[{host}]" if ":" in host else host
-        self._flight = FunctionFlight(
-            [function if isinstance(function, Served) else served(function) for function in functions],
-            location=f"{'grpc+tls' if tls_cert else 'grpc'}://{bracketed}:{port}",
-            tls_certificates=[(Path(tls_cert).read_bytes(), Path(tls_key).read_bytes())] if tls_cert else None,
-            verify_client=bool(tls_client_ca),
-            root_certificates=Path(tls_client_ca).read_bytes() if tls_client_ca else None,
-            middleware={_AUTH: BearerTokens(token)} if token else None,
-        )
+        held = [function if isinstance(function, Served) else served(function) for function in functions]
+        options = {
+            "location": f"{'grpc+tls' if tls_cert else 'grpc'}://{bracketed}:{port}",
+            "tls_certificates": [(Path(tls_cert).read_bytes(), Path(tls_key).read_bytes())] if tls_cert else None,
+            "verify_client": bool(tls_client_ca),
+            "root_certificates": Path(tls_client_ca).read_bytes() if tls_client_ca else None,
+            "middleware": {_AUTH: BearerTokens(token)} if token else None,
+        }
+        try:
+            self._flight = FunctionFlight(held, **options)
+        except pa.ArrowException:  # "did not start properly"
+            _check_free(host, port)
+            raise
 
     @property
     def port(self) -> int:
@@ -112,6 +120,18 @@ class FunctionServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raise the OSError with which nobody can listen there, if that is so."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            told = f"{error.strerror}; give another port, or 0 for any free one"
+            raise OSError(error.errno, f"a function server cannot listen on {host}:{port}: {told}") from None
 
 
 def serve(functions: Sequence[UDF | Served], **options: Any) -> None:

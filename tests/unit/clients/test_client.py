@@ -16,6 +16,7 @@ import pytest
 import leman
 from leman import _contact, errors
 from leman.v1 import catalog_pb2, jobs_pb2, udf_pb2
+from tests.certificates import Authority
 from tests.unit.clients.fake_services import FakeLeman, make_job, status
 
 
@@ -81,6 +82,12 @@ def test_endpoint_that_nobody_serves(tmp_path, monkeypatch):
     assert isinstance(caught.value, ConnectionError)
 
 
+def test_tls_with_what_speaks_none_is_told_at_once(tmp_path, fake, monkeypatch):
+    monkeypatch.setattr(_contact, "FIRST_CONTACT", 600.0)
+    with pytest.raises(errors.Unavailable, match="speaks no TLS: leave tls_ca out"):
+        leman.connect(tmp_path / "lake", fake.address, tls_ca=Authority(tmp_path).ca)
+
+
 def test_calls_outlast_a_restart(fake, db):
     assert db.table_names() == ["docs"]
     address = fake.address
@@ -100,6 +107,39 @@ def test_unavailable_is_given_up_after_patience(fake, db):
         db.table_names()
     assert caught.value.reason == "STORE_UNAVAILABLE"
     assert len(fake.named("ListTables")) > 1
+
+
+def test_a_function_server_that_is_away_is_not_waited_for(fake, db):
+    fake.scripts["RegisterUdf"] = status("UNAVAILABLE", "FUNCTION_UNAVAILABLE", "no server at grpc://127.0.0.1:9")
+    with pytest.raises(errors.Unavailable, match=r"grpc://127\.0\.0\.1:9"):
+        db.register_remote("far", addresses=["grpc://127.0.0.1:9"])
+    assert len(fake.named("RegisterUdf")) == 1
+
+
+def test_job_updates_go_on_behind_the_one_that_was_seen(fake, db):
+    def message(sequence, state, *events, missing=False):
+        told = [jobs_pb2.JobEvent(sequence=number) for number in events]
+        job = make_job("job-1", state)
+        return jobs_pb2.WatchJobResponse(sequence=sequence, job=job, events=told, events_missing=missing)
+
+    fake.scripts["WatchJob"] = [message(4, "RUNNING", 3, 4, missing=True), message(9, "DONE", 9)]
+    updates = list(db.job_future("job-1").updates(after=2))
+    assert fake.named("WatchJob")[0].after_sequence == 2
+    assert [(u.sequence, u.events_missing, [e.sequence for e in u.events]) for u in updates] == [
+        (4, True, [3, 4]),
+        (9, False, [9]),
+    ]
+
+
+def test_a_job_that_had_nothing_to_do_tells_its_end_to_who_asks(fake, docs):
+    fake.scripts["CreateJob"] = jobs_pb2.CreateJobResponse(job=make_job("job-1", "DONE"))
+    ended = jobs_pb2.WatchJobResponse(sequence=9, job=make_job("job-1", "DONE"))
+    ended.events.add(sequence=9)
+    fake.scripts["WatchJob"] = [ended]
+    future = docs.backfill_async("n")
+    assert future.result() == "job-1"
+    assert not fake.named("WatchJob"), "its end is known"
+    assert [event.sequence for event in future.events()] == [9]
 
 
 def test_retried_job_keeps_its_request_id(fake, docs):

@@ -1,6 +1,7 @@
 """A server of functions, as any Flight client meets it."""
 
 import base64
+import errno
 import json
 import socket
 import threading
@@ -192,6 +193,17 @@ def test_a_server_ends_although_a_caller_sends_nothing():
             reader.read_chunk()
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", server.port))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
+def test_a_place_where_nobody_can_listen_is_named(host):
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        held.listen()
+        port = held.getsockname()[1]
+        with pytest.raises(OSError, match=rf"cannot listen on {host}:{port}: .*give another port") as caught:
+            FunctionServer([half], host=host, port=port)
+    assert caught.value.errno == (errno.EADDRINUSE if host == "127.0.0.1" else errno.EADDRNOTAVAIL)
 
 
 def test_callers_without_the_token_are_refused():

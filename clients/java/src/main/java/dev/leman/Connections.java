@@ -3,6 +3,7 @@ package dev.leman;
 import com.google.common.util.concurrent.ListenableFuture;
 import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.Message;
+import dev.leman.v1.ErrorReason;
 import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientCall;
@@ -157,6 +158,9 @@ final class Connections extends Channel {
       return false;
     }
     RetryPolicy.Rule rule = policy.rule(method.getFullMethodName());
+    if (failure.is(ErrorReason.FUNCTION_UNAVAILABLE)) {
+      return false; // the services are there; the function server is for the caller to start
+    }
     if (failure.code() == Status.Code.UNAVAILABLE) {
       return rule != null || carriesRequestId(request);
     }

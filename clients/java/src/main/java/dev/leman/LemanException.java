@@ -15,6 +15,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import javax.net.ssl.SSLException;
 
 /**
  * What every call of this client fails with: the gRPC code, the services' reason for programs, a
@@ -113,7 +114,8 @@ public class LemanException extends RuntimeException {
   }
 
   private static String describe(Status status) {
-    String said = status.getDescription() == null ? "" : ": " + status.getDescription();
+    String told = tlsFailure(status.getCause(), status.getDescription());
+    String said = told == null ? "" : ": " + told;
     return switch (status.getCode()) {
       case UNAVAILABLE -> "the services cannot be reached" + said;
       case DEADLINE_EXCEEDED -> "the services did not answer in time" + said;
@@ -124,6 +126,19 @@ public class LemanException extends RuntimeException {
       case CANCELLED -> "the call was cancelled" + said;
       default -> "the services answered " + status.getCode() + said;
     };
+  }
+
+  /** Why there is no TLS with what answers at the address; otherwise what is given. */
+  private static String tlsFailure(Throwable failure, String otherwise) {
+    for (Throwable cause = failure; cause != null; cause = cause.getCause()) {
+      if (cause.getClass().getSimpleName().equals("NotSslRecordException")) { // netty's, shaded
+        return "what answers there speaks no TLS: leave tls() out, or name an address that does";
+      }
+      if (cause instanceof SSLException) {
+        return "TLS failed: " + cause.getMessage();
+      }
+    }
+    return otherwise;
   }
 
   /** What stands in a status beside its code and its message. */
