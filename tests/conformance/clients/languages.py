@@ -50,32 +50,38 @@ class Outcome:
     detail: str
 
 
-def find() -> list[Language]:
-    """All of them, by name."""
+def find(program: str = "") -> list[Language]:
+    """All of them, by name. `program`: another one than the runner, which has its own entry in runner.json."""
     found = []
     for path in sorted((ROOT / "clients").glob("*/conformance/runner.json")):
         told = json.loads(path.read_text())
+        started = told[program] if program else told
+        prepare = tuple(tuple(command) for command in started.get("prepare", ()))
         folder = path.parent.parent
-        prepare = tuple(tuple(command) for command in told.get("prepare", ()))
-        found.append(Language(folder.name, folder, tuple(told["needs"]), prepare, tuple(told["run"])))
+        found.append(Language(folder.name, folder, tuple(told["needs"]), prepare, tuple(started["run"])))
     return found
 
 
-def run(language: Language, control: str, cases: Iterable[str], folder: Path) -> dict[str, Outcome]:
-    """Have a runner do cases; one at which it hangs or ends failed, and another runner does those after it."""
+def prepare(language: Language, folder: Path) -> list[str]:
+    """Build what a language needs, and give the command that starts it, without its last argument."""
     out = folder / f"{language.name}-built"
     out.mkdir(exist_ok=True)
     known = {"out": str(out), "root": str(ROOT), "python": sys.executable}
     for command in language.prepare:
         _prepare([part.format(**known) for part in command], language)
+    return [part.format(**known) for part in language.run]
+
+
+def run(language: Language, control: str, cases: Iterable[str], folder: Path) -> dict[str, Outcome]:
+    """Have a runner do cases; one at which it hangs or ends failed, and another runner does those after it."""
+    begin = prepare(language, folder)
     left = list(cases)
     outcomes: dict[str, Outcome] = {}
     deadline = time.monotonic() + _RUN_SECONDS
     while left and time.monotonic() < deadline:
         file = folder / f"{language.name}.json"
         file.write_text(json.dumps({"control": control, "cases": left}))
-        command = [*(part.format(**known) for part in language.run), str(file)]
-        told, errors = _told_by(command, language, deadline)
+        told, errors = _told_by([*begin, str(file)], language, deadline)
         outcomes |= told
         left = [name for name in left if name not in outcomes]
         if left:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import grpc
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from core.release import SERVICES
-from leman.v1 import info_pb2, info_pb2_grpc
 from tests.certificates import Authority
+from tests.conformance.clients import restarts
 from tests.conformance.clients.proxy import HOST, Proxy
 from tests.conftest import ROOT, UNTOUCHED, System, start_system, stop_system
 
@@ -34,8 +29,6 @@ ROLES = {
     "peer": ["service"],
 }
 _ISSUER, _AUDIENCE = "http://127.0.0.1:9/issuer", "leman"
-#: Seconds that a service may need to be there again.
-_PATIENCE = 60.0
 _ENTRYPOINTS = ["math:*", "operator:*", "time:sleep", "pyarrow.compute:*"]
 
 
@@ -68,25 +61,15 @@ class Services:
 
     def kill(self, name: str) -> None:
         """End a service's process at once; its supervisor starts another one."""
-        os.kill(self.pid(name), signal.SIGKILL)
+        restarts.kill(self._system, name)
 
     def wait_for_another(self, name: str, pid: int) -> None:
         """Wait until a service answers, as another process than `pid`."""
-        with grpc.insecure_channel(str(self._system.service[name])) as channel:
-            stub, pause = info_pb2_grpc.InfoServiceStub(channel), threading.Event()
-            metadata = (("authorization", f"Bearer {self.tokens['admin']}"),)
-            deadline = time.monotonic() + _PATIENCE
-            while time.monotonic() < deadline:
-                with contextlib.suppress(grpc.RpcError):
-                    answer = stub.GetInfo(info_pb2.GetInfoRequest(), timeout=5, metadata=metadata)
-                    if answer.pid != pid:
-                        return
-                pause.wait(0.05)
-        raise AssertionError(f"{name} did not come back")
+        restarts.wait_for_another(self._system, self.tokens["admin"], name, pid)
 
     def pid(self, name: str) -> int:
         """The process of a service."""
-        return int(self._system.service["pids"][name])  # type: ignore[index]
+        return restarts.pid(self._system, name)
 
     def _common(self) -> dict[str, str]:
         """Settings of all services."""

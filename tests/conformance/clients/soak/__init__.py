@@ -1,0 +1,1 @@
+"""Clients that work on while services restart again and again: see docs/testing.md."""

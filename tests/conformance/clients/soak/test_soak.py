@@ -1,0 +1,28 @@
+"""Clients work on while services are killed in turn: no event is lost, no job made twice, nothing leaks."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from core.release import SERVICES
+from tests.conformance.clients import languages
+from tests.conformance.clients.soak import soak
+
+USED = [language for language in languages.find("soak") if not language.missing()]
+#: Each service is killed once in the suite, and three times in three minutes with LEMAN_LONG=1.
+EVERY_SECONDS = 20.0
+ROUNDS = 3 if os.environ.get("LEMAN_LONG") else 1
+
+
+@pytest.mark.faults
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_clients_see_all_and_leak_nothing_while_services_restart(tmp_path):
+    report = soak.run(USED, tmp_path, len(SERVICES) * ROUNDS, EVERY_SECONDS)
+
+    assert {name: told.faults for name, told in report.outcomes.items()} == {one.name: [] for one in USED}
+    assert report.killed == dict.fromkeys(SERVICES, ROUNDS)
+    assert all(told.rounds > soak.WARM_UP_ROUNDS for told in report.outcomes.values()), report.text()
+    assert any(told.taken_over for told in report.outcomes.values()), "no job was there when its executor died"
