@@ -21,6 +21,7 @@ GRPCURL = "github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.3"
 GHZ = "github.com/bojand/ghz/cmd/ghz@v0.121.0"
 _BUILD_SECONDS = 600
 GO = ROOT / "clients" / "go"
+JAVA = ROOT / "clients" / "java"
 
 
 @pytest.fixture(scope="session")
@@ -125,6 +126,30 @@ def test_the_flight_client_of_arrow_go_reads_and_writes(tmp_path, system, addres
     assert told == {"flights": ["docs"], "schema": ["id int64", "text utf8"], "promised": 10_000, "rows": 10_000}
     assert put["rowsAdded"] == "10000"
     assert lance.dataset(tmp_path / "copy.lance").to_table() == rows
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(not (shutil.which("java") and shutil.which("mvn")), reason="no java or no mvn on this machine")
+def test_the_flight_client_of_arrow_java_reads_and_writes(tmp_path, system, address):
+    rows = pa.table({"id": pa.array(range(10_000)), "text": [None, "ü", "x" * 99, "", "\n"] * 2_000})
+    table = lance.write_dataset(rows.slice(0, 4_000), tmp_path / "docs.lance")
+    table.insert(rows.slice(4_000))
+    program = (str(JAVA / "build"), "-f", "stockflight", "compile")
+    subprocess.run(program, check=True, timeout=250, stdin=subprocess.DEVNULL)
+    classpath = f"{JAVA}/stockflight/target/classes:{(JAVA / 'stockflight/target/classpath').read_text()}"
+    host, _, port = address.rpartition(":")
+    command = ("java", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", classpath, "StockFlight")
+
+    told = json.loads(run(*command, host, port, str(system.service["token"]), str(tmp_path), "docs", "copy"))
+
+    assert told["flights"] == ["docs"]
+    assert told["schema"] == ["id: Int(64, true)", "text: Utf8"]
+    assert (told["promised"], told["put"]["rowsAdded"]) == (10_000, "10000")
+    assert lance.dataset(tmp_path / "copy.lance").to_table() == rows
+    assert (told["queried"], told["older"]) == ([0, 2_500, 5_000, 7_500], 4_000)
+    refused = {name: told[name]["status"] for name in ("stranger", "missing", "wrong")}
+    assert refused == {"stranger": "UNAUTHENTICATED", "missing": "NOT_FOUND", "wrong": "INVALID_ARGUMENT"}
+    assert "no table" in told["missing"]["message"]
 
 
 def test_buf_curl_lists_and_calls(tmp_path, address, token):
