@@ -88,10 +88,10 @@ class Pool:
         self._fork_spares()
         while not self._over and os.getppid() == parent:
             seconds = _QUIET_SECONDS if self._lacks_spares() else _LOOK_SECONDS
-            heard = self._poll.poll(seconds * 1000)
-            for fd, _ in heard:
-                action = self._actions.get(fd)
-                if action is not None:
+            heard = [(fd, self._actions.get(fd)) for fd, _ in self._poll.poll(seconds * 1000)]
+            for fd, action in heard:
+                # what an earlier one closed may have given its number to another connection, which said nothing
+                if action is not None and self._actions.get(fd) is action:
                     action[1]()
             if not heard and self._lacks_spares():
                 self._fork_spares()
