@@ -54,6 +54,8 @@ class ColumnOutcome:
     expected_seconds: float | None = None
     #: What else differs than the functions' sources, for a person.
     notes: tuple[str, ...] = ()
+    #: Whether the definition that it has, has given values, committed or not: those would not be current any more.
+    has_values: bool = True
 
     @property
     def summary(self) -> str:

@@ -139,17 +139,19 @@ class ColumnRequests:
             return ColumnOutcome(column=column, outcome=Outcome.KEPT if kept else Outcome.UPDATED, function=function)
         if column_changes.is_same(udf, existing.inputs, bound, table):
             return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
+        before = self._function_before(request.database, bound)
         stale, first = self._rows(table, existing, kept=kept)
         return ColumnOutcome(
             column=column,
             outcome=Outcome.KEPT if kept else Outcome.UPDATED,
             function=function,
             before=bound.function,
-            diff=column_changes.source_diff(self._function_before(request.database, bound), udf),
+            diff=column_changes.source_diff(before, udf),
             rows_stale=stale,
             rows_not_computed=first,
             expected_seconds=self._expected(request.database, request.table, column, stale + first),
             notes=column_changes.notes(udf, existing.inputs, bound, table),
+            has_values=bool(stale) or before is None or self._plans.forecast(table, column, before).rows_reused > 0,
         )
 
     def _rows(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> tuple[int, int]:
@@ -177,6 +179,6 @@ def _added(field: pa.Field, table: TableSnapshot) -> ColumnOutcome:
 
 
 def _refuse_changed(outcomes: Sequence[ColumnOutcome]) -> None:
-    refused = [o for o in outcomes if o.outcome is Outcome.UPDATED]
+    refused = [o for o in outcomes if o.outcome is Outcome.UPDATED and o.has_values]
     if refused:
         raise column_changes.changed(refused)

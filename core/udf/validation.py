@@ -103,16 +103,17 @@ def kept(
         FailedPrecondition: KEPT_INPUTS_DIFFER, as nothing would tell when such a value is stale; TOO_MANY_KEPT.
     """
     new = FunctionVersion(udf.name, udf.version)
-    if new == bound.function:
-        return bound.kept
     before = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
     if [field and field.field_id for field in before] != [field.field_id for field in inputs]:
         raise FailedPrecondition(
             "KEPT_INPUTS_DIFFER",
             f"Column {column} cannot keep its values: {bound.function} reads {_listed(i.name for i in bound.inputs)}, "
-            f"{new} reads {_listed(f.name for f in inputs)}. Without keeping them, all rows are computed again",
+            f"{new} reads {_listed(f.name for f in inputs)}. With on_change: 'update' "
+            "they are not kept, and all rows are computed again",
             column=column,
         )
+    if new == bound.function:
+        return bound.kept
     found = (bound.function, *(k for k in bound.kept if k != new))
     if len(found) > MOST_KEPT:
         raise FailedPrecondition(

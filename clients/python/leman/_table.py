@@ -98,7 +98,8 @@ class Table(Relation):
 
         `on_change`: what becomes of a column that is there with another definition: an edited function, other inputs,
         another expression. `"error"`: ColumnChanged is raised, and nothing is done; it says what changed in the source,
-        how many rows would be stale, and about how long computing them takes. `"update"`: the column gets the new
+        how many rows would be stale, and about how long computing them takes. One of which no value was ever computed
+        gets the new definition. `"update"`: the column gets the new
         definition, and the next backfill computes its rows anew. `"keep"`: it gets the new definition, and the values
         that are there stay current, as with `alter_columns(keep_values=True)`. A column keeps its type.
 

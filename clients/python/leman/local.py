@@ -94,7 +94,9 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
         except OSError as error:
             if overwrite or "already exists" not in str(error).lower():
                 raise
-            raise TableExists(f"there is a table at {uri} already; mode='overwrite' replaces it") from None
+            raise TableExists(
+                f"there is a table at {uri} already; exist_ok=True opens it as it is, mode='overwrite' replaces it"
+            ) from None
         table.update_config({INCARNATION: uuid.uuid4().hex})
 
 

@@ -91,6 +91,23 @@ def test_on_keep_values_stay_current_and_only_new_rows_are_left(lake):
     assert (made.header.udf.version, made.header.rows_to_compute) == ("2", ROWS)
 
 
+def test_the_same_function_with_other_inputs_does_not_keep_values_that_it_has_not_given(lake):
+    with pytest.raises(FailedPrecondition, match=r"cannot keep its values: f@1 reads .*on_change: 'update'") as caught:
+        asked(lake, column(inputs=("id",)), on_change=OnChange.KEEP)
+    assert caught.value.reason == "KEPT_INPUTS_DIFFER"
+
+
+def test_a_column_without_a_value_takes_another_function_and_one_with_a_checkpoint_does_not(tmp_path):
+    """Whoever mends a function that failed runs the program again as it is."""
+    made = Lake(tmp_path)
+    made.registry.put(SECOND)
+    _, told = asked(made, column(version="2"))
+    assert (told["c"].outcome, told["c"].rows_stale, told["c"].rows_not_computed) == (Outcome.UPDATED, 0, ALL)
+    made.checkpoint(made.plan().tasks[0], 0, ROWS)
+    with pytest.raises(FailedPrecondition, match="0 rows stale"):
+        asked(made, column(version="2"))
+
+
 def test_a_change_that_goes_back_finds_the_values_that_are_still_there(lake):
     done(lake, asked(lake, column(version="2"), on_change=OnChange.UPDATE)[0])
     told = asked(lake, column(), on_change=OnChange.UPDATE, request_id="r2")[1]["c"]
@@ -130,6 +147,7 @@ def test_an_input_with_another_name_is_no_change_for_who_calls_it_as_before(lake
 
 def test_expressions_are_compared_too_and_only_registered_where_they_are_taken(lake):
     done(lake, asked(lake, NewColumn("s", "", "", sql_expression="x * 2"), request_id="r1")[0])
+    lake.fill(lake.plan("s"))
     known = len(lake.registry.names())
     assert asked(lake, NewColumn("s", "", "", sql_expression="x  *  2"))[1]["s"].outcome is Outcome.UNCHANGED
     with pytest.raises(FailedPrecondition, match=r"-x \* 2\n\+x \* 3"):

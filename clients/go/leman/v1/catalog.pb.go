@@ -30,7 +30,8 @@ type OnChange int32
 const (
 	// It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS).
 	OnChange_ON_CHANGE_UNSPECIFIED OnChange = 0
-	// With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED).
+	// With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
+	// column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
 	OnChange_ON_CHANGE_ERROR OnChange = 1
 	// It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them.
 	OnChange_ON_CHANGE_UPDATE OnChange = 2

@@ -32,7 +32,9 @@ class _OnChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnChange.Val
     ON_CHANGE_UNSPECIFIED: _OnChange.ValueType  # 0
     """It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS)."""
     ON_CHANGE_ERROR: _OnChange.ValueType  # 1
-    """With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED)."""
+    """With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
+    column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
+    """
     ON_CHANGE_UPDATE: _OnChange.ValueType  # 2
     """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
     ON_CHANGE_KEEP: _OnChange.ValueType  # 3
@@ -46,7 +48,9 @@ class OnChange(_OnChange, metaclass=_OnChangeEnumTypeWrapper):
 ON_CHANGE_UNSPECIFIED: OnChange.ValueType  # 0
 """It is refused, whatever computes it: ALREADY_EXISTS (COLUMN_EXISTS)."""
 ON_CHANGE_ERROR: OnChange.ValueType  # 1
-"""With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED)."""
+"""With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
+column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
+"""
 ON_CHANGE_UPDATE: OnChange.ValueType  # 2
 """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
 ON_CHANGE_KEEP: OnChange.ValueType  # 3

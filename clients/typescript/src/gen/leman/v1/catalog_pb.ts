@@ -1435,7 +1435,8 @@ export enum OnChange {
   UNSPECIFIED = 0,
 
   /**
-   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED).
+   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
+   * column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
    *
    * @generated from enum value: ON_CHANGE_ERROR = 1;
    */

@@ -24,7 +24,8 @@ public enum OnChange
   ON_CHANGE_UNSPECIFIED(0),
   /**
    * <pre>
-   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED).
+   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
+   * column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
    * </pre>
    *
    * <code>ON_CHANGE_ERROR = 1;</code>
@@ -59,7 +60,8 @@ public enum OnChange
   public static final int ON_CHANGE_UNSPECIFIED_VALUE = 0;
   /**
    * <pre>
-   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED).
+   * With the same definition it stays; with another one the request is refused: FAILED_PRECONDITION (COLUMN_CHANGED). A
+   * column of which no value was ever computed gets the new definition, as by ON_CHANGE_UPDATE: nothing is lost.
    * </pre>
    *
    * <code>ON_CHANGE_ERROR = 1;</code>
