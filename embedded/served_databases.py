@@ -30,6 +30,9 @@ class ServedDatabases:
         self.file = home.folder / "databases.json"
         self._served: dict[Path, tuple[HomeLock, Announcement]] = {}
         self._content: dict[str, Any] | None = None
+        #: How often a database was taken: one that was deleted and made anew is another one.
+        self._taken: dict[str, int] = {}
+        self._unwritten = False
         self._warm = False
         self._changing = asyncio.Lock()
         self._write()
@@ -52,6 +55,8 @@ class ServedDatabases:
         """
         async with self._changing:
             database = await asyncio.to_thread(database.resolve)
+            if database in self._served and not self._served[database][0].is_in_force():
+                self._let_go(database)
             if database not in self._served:
                 await self._take(database)
             self._warm |= warm
@@ -61,11 +66,16 @@ class ServedDatabases:
         home = Home.of(database)
         home.folder.mkdir(parents=True, exist_ok=True)
         lock, announcement = HomeLock(home), Announcement(home)
-        await asyncio.to_thread(lock.acquire, _LOCK_SECONDS)
-        for path in leftovers.sweep(home.folder):
-            _log.info("half-written file of a killed process deleted", file=str(path))
-        if self._content is not None:
-            announcement.write({**self._content, "database": str(database)})
+        await _locked(lock)
+        try:
+            for path in leftovers.sweep(home.folder):
+                _log.info("half-written file of a killed process deleted", file=str(path))
+            if self._content is not None:
+                announcement.write({**self._content, "database": str(database)})
+        except BaseException:
+            lock.release()
+            raise
+        self._taken[str(database)] = self._taken.get(str(database), 0) + 1
         self._served[database] = lock, announcement
         _log.info("database is served", database=str(database))
 
@@ -73,17 +83,32 @@ class ServedDatabases:
         """Say in each database how the system is reached; `content`: that of the service file."""
         self._content = content
         for database, (_, announcement) in self._served.items():
-            announcement.write({**content, "database": str(database)})
+            try:
+                announcement.write({**content, "database": str(database)})
+            except OSError as error:  # such as one that was just deleted: the others are served all the same
+                _log.warning("service file not written", database=str(database), error=str(error))
 
     def look(self) -> None:
         """Mend service files, and let go of databases that were deleted."""
-        for database in list(self._served):
-            if Home.of(database).lock_file.exists():
-                self._served[database][1].mend()
-            else:
-                _log.warning("database is gone", database=str(database))
-                self._served.pop(database)[0].release()
+        for database, (lock, announcement) in list(self._served.items()):
+            if not lock.is_in_force():
+                self._let_go(database)
+                self._unwritten = True
+                continue
+            try:
+                announcement.mend()
+            except OSError as error:
+                _log.warning("service file not mended", database=str(database), error=str(error))
+        if self._unwritten:
+            try:
                 self._write()
+                self._unwritten = False
+            except OSError as error:
+                _log.warning("list of databases not written", file=str(self.file), error=str(error))
+
+    def _let_go(self, database: Path) -> None:
+        _log.warning("database is gone", database=str(database))
+        self._served.pop(database)[0].release()
 
     def release(self) -> None:
         """Let go of all."""
@@ -93,4 +118,20 @@ class ServedDatabases:
         self._served.clear()
 
     def _write(self) -> None:
-        write_private(self.file, json.dumps({"databases": self.paths, "warm": self._warm}) + "\n")
+        said = {"databases": self.paths, "taken": self._taken, "warm": self._warm}
+        write_private(self.file, json.dumps(said) + "\n")
+
+
+async def _locked(lock: HomeLock) -> None:
+    """Take a lock in a thread; whoever does not wait for it any more does not get it later.
+
+    Raises:
+        AlreadyRunning: what `HomeLock.acquire` raises.
+    """
+    taking = asyncio.ensure_future(asyncio.to_thread(lock.acquire, _LOCK_SECONDS))
+    try:
+        await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        lock.give_up()
+        taking.add_done_callback(lambda done: None if done.cancelled() or done.exception() else lock.release())
+        raise

@@ -83,6 +83,25 @@ class HomeLock:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._fd = -1
+        self._given_up = False
+
+    def is_in_force(self) -> bool:
+        """Tell whether the lock file that is held is the one that lies in the folder: a copy of it locks nobody out.
+
+        What cannot be looked at is taken to be as it was.
+        """
+        try:
+            there = self._home.lock_file.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        held = os.fstat(self._fd)
+        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+
+    def give_up(self) -> None:
+        """Have another thread that waits for the lock not take it."""
+        self._given_up = True
 
     def acquire(self, timeout_seconds: float) -> None:
         """Take the lock, and wait for another holder that is starting or ending.
@@ -92,11 +111,14 @@ class HomeLock:
         """
         self._fd = os.open(self._home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + timeout_seconds
-        while not self._try():
-            if self._home.service_file.exists() or time.monotonic() > deadline:
-                self.release()
-                raise AlreadyRunning(self._who())
-            time.sleep(_POLL_SECONDS)
+        try:
+            while not self._try():
+                if self._given_up or self._home.service_file.exists() or time.monotonic() > deadline:
+                    raise AlreadyRunning(self._who())
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            self.release()
+            raise
         # Only a killed supervisor leaves the file behind: nobody else holds the lock.
         self._home.service_file.unlink(missing_ok=True)
 

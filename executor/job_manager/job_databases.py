@@ -136,6 +136,10 @@ class JobDatabases:
             database = self._databases[path] = JobDatabase(path, self._pool, self._writers, self._pages)
         return database
 
+    def forget(self, path: str) -> None:
+        """Forget what is known of a database that is gone."""
+        self._databases.pop(path, None)
+
     def of(self, job: Job) -> JobDatabase:
         """Return the database that a job is in."""
         return self.at(job.request.database)

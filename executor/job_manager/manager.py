@@ -59,6 +59,10 @@ class JobManager:
         """Open a database, and take over the jobs that a dead executor left in it."""
         await self._takeovers.open(path)
 
+    def forget_database(self, path: str) -> None:
+        """Forget the jobs of a database that is gone: one that is made anew at its path has others."""
+        self._databases.forget(path)
+
     async def follow_limits(self, registry: Registry, seconds: float) -> None:
         """Go by the limits of registered databases, read every so many seconds, until it is cancelled."""
         await registered_limits.follow(registry, self._limits, seconds, self._limits_changed)

@@ -24,6 +24,10 @@ class Opens(Protocol):
         """Open a database, and take over the jobs that a dead executor left in it."""
         ...
 
+    def forget_database(self, path: str) -> None:
+        """Forget the jobs of a database that is gone."""
+        ...
+
 
 async def open_served(manager: Opens, database: str) -> None:
     """Open a database; where that fails, whoever asks for its jobs hears of it."""
@@ -35,18 +39,21 @@ async def open_served(manager: Opens, database: str) -> None:
 
 async def follow_served(file: Path, manager: Opens, warm: Callable[[], object]) -> None:
     """Open each database that the supervisor names in its file, and call `warm` when Spark is to be up, until it is
-    cancelled."""
-    seen, known, is_warm = 0, set[str](), False
+    cancelled. One that was deleted is forgotten: at its path there may be another one, with other jobs."""
+    seen, known, is_warm = 0, dict[str, int](), False
     while True:
         seen, said = await asyncio.to_thread(_news, file, seen)
         if said is not None:
             if said["warm"] and not is_warm:
                 is_warm = True
                 warm()
-            for database in said["databases"]:
-                if database not in known:
-                    known.add(database)
-                    await open_served(manager, database)
+            now = {database: said["taken"].get(database, 0) for database in said["databases"]}
+            for database in [path for path, taken in known.items() if now.get(path) != taken]:
+                del known[database]
+                manager.forget_database(database)
+            for database in now.keys() - known.keys():
+                known[database] = now[database]
+                await open_served(manager, database)
         await asyncio.sleep(_LOOK_SECONDS)
 
 

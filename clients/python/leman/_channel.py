@@ -53,8 +53,9 @@ class Endpoints:
 class Locator(Protocol):
     """Knows where the services are."""
 
-    def check(self, *, reads: bool) -> None:
-        """Asked before each call. Raises where it is not to be made; `reads`: it changes nothing."""
+    def check(self, *, reads: bool) -> Endpoints | None:
+        """Asked before each call. Raises where it is not to be made; `reads`: it changes nothing. Returns where the
+        services are, where they may be elsewhere than was said before."""
         ...
 
     def locate_first(self) -> Endpoints:
@@ -105,13 +106,20 @@ class Services:
 
     def look_again(self) -> bool:
         """Ask the locator once more; True when the services have moved, or were started anew."""
-        found = self._locator.locate()
+        return self._moved_to(self._locator.locate())
+
+    def _moved_to(self, found: Endpoints) -> bool:
         with self._lock:
             if found == self._endpoints:
                 return False
             self._endpoints = found
             self._channels.clear()  # not closed: calls that other threads have on them end by themselves
             return True
+
+    def _check(self, *, reads: bool) -> None:
+        found = self._locator.check(reads=reads)
+        if found is not None and self._endpoints is not None:
+            self._moved_to(found)
 
     def close(self) -> None:
         """Close all channels; calls fail from now on."""
@@ -153,14 +161,14 @@ class Services:
 
     def start(self) -> None:
         """Have the services run, and a local database be served by them. Raises what the locator raises."""
-        self._locator.check(reads=False)
+        self._check(reads=False)
         self.begin()
 
     def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
         """The channel to a service as it is known, opened when first needed; `reads`: for a call that changes nothing.
         Raises InvalidArgument (CLOSED), and what the locator raises."""
         if not self._closed:
-            self._locator.check(reads=reads)
+            self._check(reads=reads)
         if self._endpoints is None:
             self.begin()
         with self._lock:

@@ -40,7 +40,7 @@ class Remote:
         self._known: Endpoints | None = None
 
     def check(self, *, reads: bool) -> None:
-        """Every call may be made."""
+        """Every call may be made, and nothing is elsewhere."""
 
     def locate_first(self) -> Endpoints:
         """As `locate`."""

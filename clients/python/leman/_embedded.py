@@ -47,21 +47,32 @@ class Embedded:
         self._home = home
         self._lifeline = lifeline
         self._own = ServiceFile(Path(database, "_leman"))
+        self._checking = threading.Lock()
         self._writes = False
         self._served = False
         self._warned = False
 
-    def check(self, *, reads: bool) -> None:
+    def check(self, *, reads: bool) -> Endpoints | None:
         """Raises NotFound (DATABASE_NOT_FOUND) for a call that reads where there is no database. One that writes has
-        the database served."""
+        the database served. Where another system serves it by now, that one is to be called: its address is returned,
+        as jobs are known to that one alone."""
         if reads:
             _local_database.check_there(self._database)
-        elif not self._writes:
+            serves = not self._served and self._own.running() is not None
+            return self.locate() if serves else None
+        with self._checking:
+            if self._writes:
+                return None
             self._writes = True
-            if not self._served:
-                self.locate()
-            elif (said := self._own.running()) is not None and said.get("control"):
-                self._have_served(said)  # which has Spark start meanwhile
+            try:
+                if not self._served:
+                    return self.locate()
+                if (said := self._own.running()) is not None and said.get("control"):
+                    self._have_served(said)  # which has Spark start meanwhile
+            except BaseException:
+                self._writes = False
+                raise
+        return None
 
     def locate(self) -> Endpoints:
         """The running services, started first where there are none. Raises StartFailed."""
@@ -84,10 +95,13 @@ class Embedded:
                 raise StartFailed(
                     f"The embedded services keep their files in {self._own.folder}, which cannot be written: {refusal}"
                 )
-            if not self._own.is_held() or self._own.running() is not None:
+            if self._own.running() is not None:
                 mended_by = 0.0
                 continue
             time.sleep(_POLL)
+            if not self._own.is_held():
+                mended_by = 0.0
+                continue
             if mended_by and time.monotonic() > mended_by:
                 raise self._unreachable(self._own, "cannot be understood")
             mended_by = mended_by or time.monotonic() + _MEND_SECONDS
@@ -150,7 +164,7 @@ class Embedded:
         system = _systems.System(Path(said.get("home") or self._own.folder), said)
         ends = f"`leman down {self._database}` ends them, and the next call starts others"
         if theirs not in (ours, "unknown"):
-            if _is_of_another_release(said) and system.home != self._own.folder and system.end_if_idle():
+            if _is_of_another_release(said) and system.kind == "shared" and system.end_if_idle():
                 return True
             warn(f"the services of this database are of release {theirs}, and this client of {ours}: {ends}")
         elif python != sys.executable:

@@ -223,11 +223,13 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
 
 def _cancelled(future: JobFuture, last: Job | None) -> str:
     """Cancel a job, wait a moment for its end, and tell what it kept."""
+    asked = False
     with contextlib.suppress(LemanError, KeyboardInterrupt):  # who asks twice does not wait
         future.cancel()
+        asked = True
         for job, _ in future.watch(_CANCEL_SECONDS):
             last = job
-    return interrupted_line(last, future.job_id)
+    return interrupted_line(last, future.job_id) if asked else left_line(last, future.job_id)
 
 
 def wait(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], object] | None) -> Job:

@@ -67,7 +67,7 @@ def session() -> Iterator[Session]:
             with leman.session() as session:
                 yield session
     """
-    home = Path(tempfile.mkdtemp(prefix="leman-session-"))
+    home = Path(tempfile.mkdtemp(prefix="leman-session-")).resolve()
     made = Session(home)
     try:
         yield made

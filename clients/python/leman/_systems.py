@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
 import signal
 import socket
@@ -28,7 +29,9 @@ from leman._service_file import ServiceFile, is_alive
 from leman.errors import StartFailed
 
 #: Variables that change what services do: their settings, and where functions find modules.
-_SETTING = re.compile(r"LEMAN_[A-Z0-9]+__\w+|PYTHONPATH|SPARK_\w+")
+_SETTING = re.compile(r"(?i:LEMAN_[A-Z0-9]+__\w+)|PYTHONPATH|SPARK_\w+|JAVA_HOME")
+#: A section of settings as JSON, such as LEMAN_SPARK={"driver_memory": "2g"}.
+_SECTION = re.compile(r"(?i:LEMAN_[A-Z0-9]+)=\s*\{.*", re.DOTALL)
 _POLL = 0.02
 _DOWN_SECONDS = 2.0
 _KILL_SECONDS = 0.7  # after which one that does not end is killed
@@ -38,23 +41,33 @@ _ANSWER_SECONDS = 20.0
 def state_folder() -> Path:
     """The folder of all systems of this user, which nobody else can read. Raises StartFailed."""
     base = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - may stay unexpanded
-    shared = Path(tempfile.gettempdir(), f"leman-{os.getuid()}")
+    user = _user()
+    shared = Path(tempfile.gettempdir(), f"leman-{user}")
     for folder in (Path(base, "leman"), shared):
         if not folder.is_absolute():
             continue
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             found = folder.lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and os.access(folder, os.W_OK):
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == user and os.access(folder, os.W_OK):
                 folder.chmod(0o700)
                 return folder
     raise StartFailed(f"neither {base}/leman nor {shared} can be written, where embedded services keep their files")
 
 
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0
+
+
 def key(environment: Mapping[str, str] = os.environ) -> str:
-    """What tells the system of one environment from that of another: the interpreter, and the settings."""
-    settings = sorted((name, value) for name, value in environment.items() if _SETTING.fullmatch(name))
-    return hashlib.sha256(json.dumps([sys.executable, sys.prefix, settings]).encode()).hexdigest()[:16]
+    """What tells the system of one environment from that of another: the machine, as a home may be mounted by several,
+    the interpreter, and the settings."""
+    settings = sorted(
+        (name, value)
+        for name, value in environment.items()
+        if _SETTING.fullmatch(name) or _SECTION.fullmatch(f"{name}={value}")
+    )
+    return hashlib.sha256(json.dumps([platform.node(), sys.executable, sys.prefix, settings]).encode()).hexdigest()[:16]
 
 
 def shared_home() -> Path:
@@ -63,8 +76,8 @@ def shared_home() -> Path:
 
 
 def register() -> Path:
-    """The folder in which each system says, by its process id, where its own folder is."""
-    return state_folder() / "running"
+    """The folder in which each system of this machine says, by its process id, where its own folder is."""
+    return state_folder() / "running" / hashlib.sha256(platform.node().encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,7 @@ class System:
         """`up` for one database, `shared`, or `session`."""
         if self.home.name == "_leman":
             return "up"
-        return "shared" if self.home.parent == state_folder() / "systems" else "session"
+        return "shared" if self.home.resolve().parent == (state_folder() / "systems").resolve() else "session"
 
     def log(self, process: str) -> Path:
         """The log file of one of its processes."""
@@ -107,9 +120,9 @@ class System:
     def down(self, within: float = _DOWN_SECONDS) -> bool:
         """End it in so many seconds; False: it had to be killed. Jobs keep what they have finished."""
         with suppress(OSError, StartFailed):
-            tell(self.said, {"do": "stop", "within": within})
+            tell(self.said, {"do": "stop", "within": within}, seconds=within)
         end = time.monotonic() + within + _KILL_SECONDS
-        while ServiceFile(self.home).is_held() or is_alive(self.pid):
+        while is_alive(self.pid):  # not the lock: a successor may hold that
             if time.monotonic() > end:
                 self._kill()
                 return False
@@ -155,12 +168,12 @@ def serving(database: str) -> System | None:
     return None if said is None else System(Path(said.get("home") or Path(database, "_leman")), said)
 
 
-def tell(said: Mapping[str, Any], request: dict[str, Any]) -> dict[str, Any]:
-    """Ask the control port of a system, and return what it answers. Raises StartFailed, OSError."""
+def tell(said: Mapping[str, Any], request: dict[str, Any], seconds: float = _ANSWER_SECONDS) -> dict[str, Any]:
+    """Ask the control port of a system, and return what it answers in so many seconds. Raises StartFailed, OSError."""
     host, _, port = str(said.get("control") or "").rpartition(":")
     if not host:
         raise StartFailed(f"process {said.get('pid')} is of a release that has no control port: end it with `kill`")
-    with socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS) as connection:
+    with socket.create_connection((host, int(port)), timeout=seconds) as connection:
         asked = {"token": said.get("control_token"), **request}
         connection.sendall(json.dumps(asked).encode() + b"\n")
         with connection.makefile("rb") as lines:

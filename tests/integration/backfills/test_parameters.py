@@ -89,14 +89,14 @@ class Crowd:
 
 
 def test_parameter_col_name(db, tmp_path):
-    """Required; the column that is filled, and no other."""
+    """The column that is filled, and no other; without it all that are computed."""
     table = db.create_table("t", numbers(10))
     table.add_columns({"y": CallLog(tmp_path, "y").double(), "z": CallLog(tmp_path, "z").double()})
-    with pytest.raises(TypeError, match="column"):
-        table.backfill()
     table.backfill("z", progress=False)
     assert set(values(table, "y").values()) == {None}
     assert values(table, "z") == {x: 2 * x for x in range(10)}
+    table.backfill(progress=False)
+    assert values(table, "y") == {x: 2 * x for x in range(10)}
 
 
 def test_parameter_udf(db, call_log, tmp_path):

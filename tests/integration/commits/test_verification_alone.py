@@ -35,6 +35,6 @@ def test_a_database_at_rest_is_verified_and_left_as_it_was(tmp_path):
 
 def test_a_database_that_is_not_there_is_not_made(tmp_path):
     code, _, err = verified(tmp_path / "none")
-    assert code == 2
-    assert "there is no database" in err
+    assert code == 1
+    assert f"no database at {tmp_path / 'none'}" in err
     assert list(tmp_path.iterdir()) == []

@@ -182,4 +182,4 @@ def test_the_executor_hears_of_databases_and_of_spark(tmp_path):
     with shared(tmp_path / "home", "--warm") as running:
         running.serve(tmp_path / "lake")
         said = json.loads((running.home / "databases.json").read_text())
-        assert said == {"databases": [str(tmp_path / "lake")], "warm": True}
+        assert said == {"databases": [str(tmp_path / "lake")], "taken": {str(tmp_path / "lake"): 1}, "warm": True}

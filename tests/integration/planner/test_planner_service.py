@@ -241,6 +241,8 @@ def test_columns_that_a_table_is_to_have_are_added_changed_and_left_alone(table)
     async def work(stubs):
         first = await stubs.catalog.AddColumns(asked("r1", catalog_pb2.ON_CHANGE_ERROR, "x * 2"))
         same = await stubs.catalog.AddColumns(asked("r2", catalog_pb2.ON_CHANGE_ERROR, "x * 2"))
+        lake = Lake.at(table)
+        lake.fill(lake.plan("n"))
         code, error = await error_of(stubs.catalog.AddColumns(asked("r3", catalog_pb2.ON_CHANGE_ERROR, "x * 3")))
         assert (code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "COLUMN_CHANGED")
         assert error.facts["diff"].splitlines()[-2:] == ["-x * 2", "+x * 3"]
@@ -259,7 +261,7 @@ def test_columns_that_a_table_is_to_have_are_added_changed_and_left_alone(table)
     assert (same.version, [c.outcome for c in same.columns]) == (first.version, [outcome.OUTCOME_UNCHANGED])
     n, m = changed.columns
     assert (n.outcome, n.rows_stale, n.rows_not_computed, m.outcome) == (
-        outcome.OUTCOME_UPDATED, 0, 3 * ROWS, outcome.OUTCOME_ADDED,
+        outcome.OUTCOME_UPDATED, 3 * ROWS, 0, outcome.OUTCOME_ADDED,
     )  # fmt: skip
     assert n.udf_before.version != n.udf.version
     assert not n.HasField("expected_duration")

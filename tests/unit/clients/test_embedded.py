@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import pytest
 
 import leman
 from leman import _embedded, _service_file, _services_here, _systems
+from leman._channel import Services
 from leman.errors import InvalidArgument, StartFailed
 from tests.unit.clients.fake_services import FakeLeman
 
@@ -441,3 +443,52 @@ def test_a_damaged_file_that_is_mended_is_waited_for(unmended, monkeypatch, chan
 def test_token_is_for_remote_services(database):
     with pytest.raises(leman.LemanError, match="endpoint="):
         leman.connect(database, token="x")
+
+
+def held(folder, address):
+    """A service file of a system that runs, and the lock that it holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "supervisor.lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    said = dict.fromkeys(("planner", "executor", "commit_coordinator"), address)
+    (folder / "service.json").write_text(json.dumps({**said, "pid": os.getpid(), "token": "t"}))
+    return lock
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_who_reads_follows_the_system_that_serves_the_database_by_now(tmp_path, monkeypatch, reads):
+    """Another system knows nothing of its jobs, and would take them for those of a dead one."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(_service_file, "is_alive", lambda _: True)
+    (tmp_path / "lake" / "docs.lance").mkdir(parents=True)
+    locator = _embedded.Embedded(str(tmp_path / "lake"))
+    with held(_systems.shared_home(), "ours:1"):
+        services = Services(locator)
+        monkeypatch.setattr(locator, "locate_first", locator.locate)
+        services.channel("executor", reads=True)
+        assert list(services._channels) == ["ours:1"]
+        with held(tmp_path / "lake" / "_leman", "theirs:1"):
+            services.channel("executor", reads=reads)
+            assert list(services._channels) == ["theirs:1"]
+    services.close()
+
+
+def test_a_call_that_could_not_be_made_does_not_let_the_next_one_through(tmp_path, monkeypatch):
+    (tmp_path / "lake" / "docs.lance").mkdir(parents=True)
+    locator, asked = _embedded.Embedded(str(tmp_path / "lake")), []
+
+    def locate():
+        asked.append(True)
+        raise StartFailed("no")
+
+    monkeypatch.setattr(locator, "locate", locate)
+    for _ in range(2):
+        with pytest.raises(StartFailed):
+            locator.check(reads=False)
+    assert len(asked) == 2
+
+
+def test_systems_are_told_apart_by_what_changes_them():
+    settings = [{}, {"JAVA_HOME": "/jvm"}, {"leman_spark__driver_memory": "2g"}, {"LEMAN_SPARK": "{}"}]
+    assert len({_systems.key(environment) for environment in settings}) == len(settings)
+    assert _systems.key({"HOME": "/root"}) == _systems.key({})

@@ -16,11 +16,15 @@ from executor.job_manager.served_databases import follow_served
 class Manager:
     def __init__(self):
         self.opened = []
+        self.forgotten = []
 
     async def open_database(self, path):
         self.opened.append(path)
         if path == "/damaged":
             raise Unavailable("STORE_UNAVAILABLE", "no")
+
+    def forget_database(self, path):
+        self.forgotten.append(path)
 
 
 @pytest.fixture
@@ -38,19 +42,43 @@ def following(tmp_path, monkeypatch):
     return follow
 
 
-def test_it_opens_each_once_and_warms_spark_once(tmp_path, following):
-    def say(*databases, warm=False):
-        (tmp_path / "new").write_text(json.dumps({"databases": databases, "warm": warm}))
+@pytest.fixture
+def say(tmp_path):
+    """What the supervisor says, whole at any time. `taken`: how often each database was taken."""
+
+    def write(*databases, warm=False, taken=()):
+        said = {"databases": databases, "taken": dict.fromkeys(databases, 1) | dict(taken), "warm": warm}
+        (tmp_path / "new").write_text(json.dumps(said))
         (tmp_path / "new").replace(tmp_path / "file")
 
-    async def until(condition):
-        while not condition():  # noqa: ASYNC110 - nobody could set an event
-            await asyncio.sleep(0.001)
+    return write
 
+
+async def until(condition):
+    while not condition():  # noqa: ASYNC110 - nobody could set an event
+        await asyncio.sleep(0.001)
+
+
+def test_a_database_that_is_gone_is_forgotten_and_one_in_its_place_is_opened_anew(say, following):
+    async def scenario():
+        async with following() as (manager, _):
+            say("/a", "/b")
+            await until(lambda: sorted(manager.opened) == ["/a", "/b"])
+            say("/a", "/b", taken={"/a": 2})
+            await until(lambda: manager.opened[2:] == ["/a"])
+            assert manager.forgotten == ["/a"]
+            say("/a", taken={"/a": 2})
+            await until(lambda: manager.forgotten == ["/a", "/b"])
+            assert len(manager.opened) == 3
+
+    asyncio.run(scenario())
+
+
+def test_it_opens_each_once_and_warms_spark_once(tmp_path, say, following):
     async def scenario():
         async with following() as (manager, warmed):
             say("/a", "/damaged")
-            await until(lambda: manager.opened == ["/a", "/damaged"])
+            await until(lambda: sorted(manager.opened) == ["/a", "/damaged"])
             assert warmed == []
             (tmp_path / "file").write_text("{")
             say("/a", "/b", "/damaged", warm=True)
