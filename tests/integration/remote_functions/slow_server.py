@@ -34,8 +34,6 @@ def main() -> None:
     parser.add_argument("--respawn", action="store_true")
     options = parser.parse_args()
     port = options.port or _free_port()
-    sys.stdout.write(json.dumps({"port": port}) + "\n")
-    sys.stdout.flush()
     pa.array([])  # imports pandas, which takes seconds: once, and not in each process
     while options.respawn:
         child = os.fork()
@@ -57,6 +55,8 @@ def _serve(port: int, log: Path, version: str) -> None:
         return values
 
     with FunctionServer([served(slowly, input_types=[pa.int64()])], port=port):
+        sys.stdout.write(json.dumps({"port": port}) + "\n")  # it serves: who registers it does not wait
+        sys.stdout.flush()
         signal.pause()
 
 
