@@ -182,7 +182,7 @@ class Executor:
         )
 
     async def works(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.spark.at_work.wait()
 
     async def die(self) -> None:
