@@ -151,7 +151,10 @@ class ColumnRequests:
             rows_not_computed=first,
             expected_seconds=self._expected(request.database, request.table, column, stale + first),
             notes=column_changes.notes(udf, existing.inputs, bound, table),
-            has_values=bool(stale) or before is None or self._plans.forecast(table, column, before).rows_reused > 0,
+            has_values=request.on_change is not OnChange.ERROR  # only there it is asked for, and planning has its price
+            or bool(stale)
+            or before is None
+            or self._plans.forecast(table, column, before).rows_reused > 0,
         )
 
     def _rows(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> tuple[int, int]:

@@ -237,9 +237,7 @@ class Embedded:
 
         Raises StartFailed.
         """
-        found = _services_here.folder()
-        if found is None:
-            raise StartFailed(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
+        found = _services_here.require(StartFailed)
         places = ["--home", str(folder), "--register", str(_systems.register())]
         options = [*(["--warm"] if self._writes else []), *(["--lifeline"] if self._lifeline else [])]
         with log.open("ab") as output:

@@ -41,9 +41,7 @@ def own_coordinator() -> Iterator[Services]:
     """
     token = secrets.token_urlsafe(32)
     ours = {"HOST": "127.0.0.1", "PORT": "0", "TOKEN": token, "TLS_CERT": "", "TLS_KEY": "", "REUSE_PORT": "false"}
-    found = _services_here.folder()
-    if found is None:
-        raise StartFailed(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
+    found = _services_here.require(StartFailed)
     settings = {f"LEMAN_SERVER__{key}": value for key, value in ours.items()} | {"LEMAN_EMBEDDED__DATABASE": ""}
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(

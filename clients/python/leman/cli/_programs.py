@@ -32,7 +32,7 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Build anew what is there already.")] = False,
 ) -> None:
     """Indexes the Python source on this machine: computes columns, then answers questions with them."""
-    root = _services()
+    root = _services_here.require(MissingDependency)
     program = example.value if example else "demo"
     if not (root / "examples" / program / "main.py").exists():
         raise NotFound(f"the demo comes with the source of Leman; there is none in {root}", reason="NO_DEMO")
@@ -45,27 +45,19 @@ def pack_env(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write the archive.")] = "leman-env.tar.gz",
 ) -> None:
     """Pack this Python environment into an archive for the workers of a Spark cluster (`spark.archives`)."""
-    _become(_services(), "executor.spark.pack_env", file)
+    _become(_services_here.require(MissingDependency), "executor.spark.pack_env", file)
 
 
 @config.command("show")
 def config_show(*, as_json: JsonOption = False) -> None:
     """List every setting of the services with its value, where that comes from, and its meaning."""
-    _become(_services(), "core.config", *(["--json"] if as_json else []))
+    _become(_services_here.require(MissingDependency), "core.config", *(["--json"] if as_json else []))
 
 
 @config.command("clean")
 def config_clean() -> None:
     """Delete the archives of Spark's classes; `leman config show` says where they lie and how large they are."""
-    _become(_services(), "core.class_archives", "--clean")
-
-
-def _services() -> Path:
-    """The folder of the services' packages. Raises MissingDependency where they are not installed."""
-    found = _services_here.folder()
-    if found is None:
-        raise MissingDependency(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
-    return found
+    _become(_services_here.require(MissingDependency), "core.class_archives", "--clean")
 
 
 def _become(found: Path, module: str, *arguments: str) -> NoReturn:

@@ -151,9 +151,7 @@ def down(
 def _interpreter(python: str | None) -> tuple[str, dict[str, str]]:
     """The Python that is to run the services, and the environment for it. Raises MissingDependency."""
     if python is None:
-        found = _services_here.folder()
-        if found is None:
-            raise MissingDependency(_services_here.NOT_INSTALLED, reason="SERVICES_NOT_INSTALLED")
+        found = _services_here.require(MissingDependency)
         return sys.executable, _services_here.environment(found)
     program = os.path.abspath(os.path.expanduser(python))  # noqa: PTH100, PTH111 - links are what tell environments
     look = "from leman import _services_here; print(_services_here.folder() or '')"
