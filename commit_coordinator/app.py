@@ -13,11 +13,15 @@ from commit_coordinator.commit_submission_service import CommitSubmissionService
 from commit_coordinator.flight_service import FlightServicer, add_flight
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.table_service import TableServicer
+from commit_coordinator.tables.catalogs import Catalogs
 from commit_coordinator.tables.drop_and_rename import Names
 from commit_coordinator.tables.row_reads import RowReads
 from commit_coordinator.tables.uploads import Uploads
 from core.config import Settings
+from core.database_roots import DatabaseRoots
+from core.lance_io.database_registry import DatabaseRegistry
 from core.rpc.flight_calls import FLIGHT
+from core.rpc.registered_databases import registry_place
 from leman.v1 import commit_pb2, commit_pb2_grpc, tables_pb2, tables_pb2_grpc
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
@@ -45,6 +49,7 @@ class CommitCoordinator:
             max_queued_requests=settings.commit.max_queued_requests,
         )
         self._settings = settings.commit
+        self._server = settings.server
         self._draining = draining
         self._servicer: CommitServicer | None = None
         self._reads: RowReads | None = None
@@ -64,7 +69,9 @@ class CommitCoordinator:
         self._uploads = uploads = Uploads(self._settings, queues, memory)
         tables = TableServicer(reads, uploads, queues, memory, self._names, self._draining)
         tables_pb2_grpc.add_TableServiceServicer_to_server(tables, server)
-        add_flight(FlightServicer(reads, uploads, queues, memory, self._draining), server)
+        names = DatabaseRegistry(registry_place(self._server)) if self._server.registry else None
+        catalogs = Catalogs(names, DatabaseRoots(self._server.database_roots))
+        add_flight(FlightServicer(reads, uploads, queues, memory, catalogs, self._draining), server)
         return list(_SERVICES)
 
     async def stop(self) -> None:

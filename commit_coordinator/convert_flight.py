@@ -9,10 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import pyarrow as pa
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError, Message
 
+from commit_coordinator import flight_sql
 from commit_coordinator.convert_tables import read_from_proto
+from commit_coordinator.flight_sql import Question
 from commit_coordinator.lance_io.row_reading import Prospect
 from commit_coordinator.tables import flight_data
 from commit_coordinator.tables.flight_data import Part
@@ -48,25 +51,31 @@ class Put:
     part: Part
 
 
-def asked(raw: bytes) -> Asked:
-    """Return what a FlightDescriptor asks for.
+def asked(raw: bytes) -> Asked | Question:
+    """Return what a FlightDescriptor asks for: rows, or what Flight SQL asks about tables.
 
     Raises:
         InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
+        Unimplemented: CALL_NOT_OFFERED.
         DecodeError: the bytes are no FlightDescriptor.
     """
     descriptor = Flight_pb2.FlightDescriptor.FromString(raw)
+    is_command = descriptor.type == Flight_pb2.FlightDescriptor.CMD
+    if is_command and (found := flight_sql.question(descriptor.cmd)) is not None:
+        return found
     return Asked(_command(descriptor, tables_pb2.ReadRowsRequest), descriptor)
 
 
-def redeemed(raw: bytes) -> tables_pb2.ReadRowsRequest:
+def redeemed(raw: bytes) -> tables_pb2.ReadRowsRequest | Question:
     """Return what a Ticket stands for.
 
     Raises:
         InvalidArgument: BAD_MESSAGE.
+        Unimplemented: CALL_NOT_OFFERED.
         DecodeError: the bytes are no Ticket.
     """
-    return _said(Flight_pb2.Ticket.FromString(raw).ticket, tables_pb2.ReadRowsRequest, "ticket")
+    ticket = Flight_pb2.Ticket.FromString(raw).ticket
+    return flight_sql.question(ticket) or _said(ticket, tables_pb2.ReadRowsRequest, "ticket")
 
 
 def listing(raw: bytes) -> catalog_pb2.ListTablesRequest:
@@ -126,9 +135,21 @@ def info(descriptor: Any, message: tables_pb2.ReadRowsRequest, found: Prospect) 
     )
 
 
-def schema(found: Prospect) -> Any:
+def answer_info(question: Question) -> Any:
+    """Return the FlightInfo of an answer of Flight SQL; its ticket is the command, and the answer what is then."""
+    descriptor = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.CMD, cmd=question.raw)
+    return Flight_pb2.FlightInfo(
+        schema=schema_to_bytes(flight_sql.schema(question)),
+        flight_descriptor=descriptor,
+        endpoint=[Flight_pb2.FlightEndpoint(ticket=Flight_pb2.Ticket(ticket=question.raw))],
+        total_records=-1,
+        total_bytes=-1,
+    )
+
+
+def schema(columns: pa.Schema) -> Any:
     """Return the answer to a GetSchema."""
-    return Flight_pb2.SchemaResult(schema=schema_to_bytes(found.schema))
+    return Flight_pb2.SchemaResult(schema=schema_to_bytes(columns))
 
 
 def unknown(descriptor: Any) -> Any:

@@ -10,13 +10,15 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from commit_coordinator import convert_flight, convert_tables
+from commit_coordinator import convert_flight, convert_tables, flight_sql
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_flight import Asked, Put
 from commit_coordinator.draining import check_draining
+from commit_coordinator.flight_sql import Question
 from commit_coordinator.lance_io import row_commits, row_reading
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.tables import flight_data
+from commit_coordinator.tables.catalogs import Catalogs
 from commit_coordinator.tables.row_reads import RowReads, now
 from commit_coordinator.tables.uploads import Uploads
 from core.domain.view import SCRATCH_PREFIX
@@ -45,12 +47,14 @@ class FlightServicer:
         uploads: Uploads,
         queues: CommitQueues,
         memory: RequestMemory,
+        catalogs: Catalogs,
         draining: asyncio.Event,
     ) -> None:
         self._reads = reads
         self._uploads = uploads
         self._queues = queues
         self._memory = memory
+        self._catalogs = catalogs
         self._draining = draining
 
     async def ListFlights(self, request: catalog_pb2.ListTablesRequest, _context: Context) -> AsyncIterator[Any]:
@@ -60,20 +64,30 @@ class FlightServicer:
                 yield await self._listed(request.database, name)
                 check_draining(self._draining)
 
-    async def GetFlightInfo(self, request: Asked, _context: Context) -> Any:
+    async def GetFlightInfo(self, request: Asked | Question, _context: Context) -> Any:
+        if isinstance(request, Question):
+            return convert_flight.answer_info(request)
         wanted = convert_flight.wanted(request.carried)
         found = await self._reads.run(row_reading.look_at_rows, wanted, now())
         return convert_flight.info(request.descriptor, request.carried, found)
 
-    async def PollFlightInfo(self, request: Asked, context: Context) -> Any:
+    async def PollFlightInfo(self, request: Asked | Question, context: Context) -> Any:
         return Flight_pb2.PollInfo(info=await self.GetFlightInfo(request, context), progress=1.0)
 
-    async def GetSchema(self, request: Asked, _context: Context) -> Any:
+    async def GetSchema(self, request: Asked | Question, _context: Context) -> Any:
+        if isinstance(request, Question):
+            return convert_flight.schema(flight_sql.schema(request))
         wanted = convert_flight.wanted(request.carried)
         found = await self._reads.run(row_reading.look_at_rows, wanted, now())
-        return convert_flight.schema(found)
+        return convert_flight.schema(found.schema)
 
-    async def DoGet(self, request: tables_pb2.ReadRowsRequest, _context: Context) -> AsyncIterator[bytes]:
+    async def DoGet(self, request: tables_pb2.ReadRowsRequest | Question, _context: Context) -> AsyncIterator[bytes]:
+        if isinstance(request, Question):
+            told = await self._reads.run(flight_sql.answer, request, self._catalogs)
+            for messages in flight_data.messages(told.schema, [told.to_batches()]):
+                for message in messages:
+                    yield message
+            return
         reading = self._reads.each(
             convert_flight.wanted(request), lambda rows: flight_data.messages(rows.schema, rows.windows)
         )

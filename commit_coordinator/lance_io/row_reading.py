@@ -71,6 +71,7 @@ class Prospect:
     where: str
     #: None: it is not known before they are read.
     rows: int | None
+    is_view: bool
 
 
 def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
@@ -98,7 +99,8 @@ def look_at_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
     """
     table, reading, _ = _opened(request, now)
     where = pin(request.where, now) if request.where else ""
-    return Prospect(table.version, table.incarnation, _schema(table, reading), where, reading.count())
+    is_view = view_metadata.is_view(table.metadata)
+    return Prospect(table.version, table.incarnation, _schema(table, reading), where, reading.count(), is_view)
 
 
 def checked_filter(uri: str, where: str, now: dt.datetime) -> str:

@@ -1,0 +1,1 @@
+"""Generated from protos/arrow/flight/protocol/sql by scripts/protogen; do not edit."""
