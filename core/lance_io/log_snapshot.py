@@ -111,6 +111,13 @@ class Snapshot:
             return {_name(metadata): int(metadata.id) for metadata in found}
 
     @property
+    def fragment_sizes(self) -> dict[str, int]:
+        """Return how many rows each fragment has, by name, in the order of `fragments`; no file is read."""
+        with self._readable():
+            found = (fragment.metadata for fragment in self._dataset.get_fragments())
+            return {_name(metadata): int(metadata.num_rows) for metadata in found}
+
+    @property
     def row_count(self) -> int:
         with self._readable():
             return int(self._dataset.count_rows())
@@ -174,6 +181,12 @@ class Snapshot:
             yield from self._dataset.scanner(
                 columns=list(columns), fragments=fragments, batch_size=_SCANNED_AT_ONCE, scan_in_order=True
             ).to_batches()
+
+    def batch(self, columns: Sequence[str], places: Sequence[int]) -> pa.RecordBatch:
+        """Return these columns of the rows of these places, in this order."""
+        with self._readable():
+            found = self._dataset.take(list(places), columns=list(columns)).combine_chunks()
+            return next(iter(found.to_batches()), pa.RecordBatch.from_pylist([], found.schema))
 
     def rows(self, places: Sequence[int]) -> list[dict[str, object]]:
         """Return the rows of these places, in this order."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterator
 
-from core.domain.job import Job, StoredRowError
-from core.errors import InvalidArgument
+from core.domain.job import Job
+from core.errors import InvalidArgument, LemanError
 from core.rpc.blocking import BlockingPool
+from executor.history.error_listing import Page, PageKey
 from executor.history.history_writer import HistoryWriter
 from executor.history.job_history import JobHistory
 from executor.history.known_jobs import KnownJobs
-from executor.history.row_errors import PageKey, RowErrors
+from executor.history.row_errors import RowErrors
 from executor.jobs.async_helpers import SharedLook
 
 #: Databases whose history is written at once.
@@ -45,6 +47,7 @@ class JobDatabase:
         self._news = SharedLook(self._take_news)
         self._looked_at = 0.0
         self._warnings = SharedLook(lambda: pool.run(self._history.warnings))
+        self._ahead: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
         """Make the tables of jobs and failed rows where there are none."""
@@ -96,6 +99,19 @@ class JobDatabase:
         """Return what of the history was damaged and set aside."""
         return await self._warnings()
 
+    def look_ahead(self) -> None:
+        """Have it learnt where failed rows are stored, beside everything else."""
+        self._ahead = asyncio.create_task(self._look_ahead())
+
+    async def _look_ahead(self) -> None:
+        with contextlib.suppress(LemanError):  # whoever asks for failed rows hears of it
+            await self._pages.run(self._row_errors.look_ahead)
+
+    def stop_looking(self) -> None:
+        """Wait no longer for what `look_ahead` began."""
+        if self._ahead is not None:
+            self._ahead.cancel()
+
     async def forget_failed_rows(self, job_id: str) -> None:
         """Delete what is stored of a job's failed rows.
 
@@ -106,7 +122,7 @@ class JobDatabase:
 
     async def failed_rows(
         self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
-    ) -> tuple[list[StoredRowError], PageKey | None]:
+    ) -> Page:
         """Return a page of failed rows, see `RowErrors.page`."""
         return await self._pages.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
 
@@ -147,6 +163,7 @@ class JobDatabases:
     async def close(self) -> None:
         """Wait until everything is written, then close."""
         for database in self:
+            database.stop_looking()
             await database.written()
         self._writers.close()
         self._pages.close()

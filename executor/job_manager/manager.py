@@ -10,10 +10,10 @@ from typing import Any
 
 import structlog
 
-from core.domain.job import OPEN, Job, JobRequest, JobState, StoredRowError, deleted
+from core.domain.job import OPEN, Job, JobRequest, JobState, deleted
 from core.errors import FailedPrecondition, LemanError, Unavailable
+from executor.history.error_listing import Page, PageKey
 from executor.history.job_filter import JobFilter, JobListing
-from executor.history.row_errors import PageKey
 from executor.job_manager import registered_limits
 from executor.job_manager.admission import Admission
 from executor.job_manager.pauses import Pauses, run_here
@@ -123,7 +123,7 @@ class JobManager:
 
     async def errors(
         self, database: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
-    ) -> tuple[list[StoredRowError], PageKey | None]:
+    ) -> Page:
         """Return a page of a job's failed rows, see `JobQueries.errors`."""
         return await self._queries.errors(database, job_id, column, after, size, all_places=all_places)
 

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
-from core.domain.job import Job, StoredRowError
+from core.domain.job import Job
 from core.errors import NotFound
+from executor.history.error_listing import Page, PageKey
 from executor.history.job_filter import JobFilter, JobListing
 from executor.history.job_record import JobRecord
-from executor.history.row_errors import PageKey
 from executor.job_manager.running_jobs import RunningJobs
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs import job_news
@@ -106,7 +106,7 @@ class JobQueries:
 
     async def errors(
         self, path: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
-    ) -> tuple[list[StoredRowError], PageKey | None]:
+    ) -> Page:
         """Return a page of a job's failed rows, see `RowErrors.page`.
 
         Raises:

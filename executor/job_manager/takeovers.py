@@ -54,6 +54,7 @@ class Takeovers:
             return
         await database.reload()
         database.loaded = True
+        database.look_ahead()
         open_jobs, _ = database.jobs.listed(JobFilter(states=OPEN))
         for job in reversed(open_jobs):
             self.take_over_when_free(database, job.job_id)

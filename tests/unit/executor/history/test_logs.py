@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,10 +17,12 @@ from core.domain.job import Job, JobState, StoredRowError
 from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
 from core.lance_io.log_snapshot import Snapshot
-from executor.history import row_errors
+from core.rpc.blocking import BlockingPool
+from executor.history import error_listing, row_errors
 from executor.history.job_history import JobHistory
 from executor.history.job_record import JobRecord
 from executor.history.row_errors import RowErrors
+from executor.job_manager.job_databases import JobDatabases
 from executor.worker.error_store import JobErrors, errors_uri
 
 
@@ -100,7 +104,13 @@ def test_pages_hold_every_failed_row_once_in_order(tmp_path, size):
     assert found == sorted((n << 32 | offset, column) for offset, column in places for n in (0, 1))
 
 
-def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch):
+@pytest.fixture
+def no_zones(monkeypatch):
+    """However few rows a page has, they lie in too many zones."""
+    monkeypatch.setattr(error_listing, "_ROWS_NEAR", 0)
+
+
+def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch, no_zones):
     """However many pages there are, the rows of the store are looked through once, without what they say."""
     JobHistory(str(tmp_path)).prepare()
     failures = [
@@ -115,7 +125,64 @@ def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch):
     monkeypatch.setattr(Snapshot, "rows", lambda self, places: read.append(len(places)) or rows(self, places))
     assert len(all_of(str(tmp_path), 10)) == 100
     assert read == [10] * 10
-    assert sorted(scanned) == ["column", "error_type", "job_id", "row_address"]
+    assert sorted(scanned) == sorted([*("job_id", "row_address"), *("job_id", "column", "row_address", "error_type")])
+
+
+def test_a_page_reads_the_zones_that_have_its_rows(tmp_path, monkeypatch):
+    """Of many failed rows no listing is made: neither for the first page nor for one in their middle."""
+    JobHistory(str(tmp_path)).prepare()
+    sink = JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1")
+    for part in (2, 0, 1):
+        for fragment in (1, 0):
+            sink.store([failure(n, str(n), fragment=fragment) for n in range(3000 * part, 3000 * (part + 1))])
+    JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1").store([failure(5, "again")])
+    errors = RowErrors(str(tmp_path))
+    errors.look_ahead()
+    read: list[int] = []
+    batch = Snapshot.batch
+    monkeypatch.setattr(Snapshot, "scan", None)
+    monkeypatch.setattr(
+        Snapshot, "batch", lambda self, names, places: read.append(len(places)) or batch(self, names, places)
+    )
+    first, after = errors.page("job-1", "", None, 10)
+    assert [error.error_message for error in first] == [*"01234", "again", *"6789"]
+    assert after == (9, "y")
+    middle, after = errors.page("job-1", "", (1 << 32 | 4499, "y"), 10)
+    assert [error.row_address - (1 << 32) for error in middle] == list(range(4500, 4510))
+    last, after = errors.page("job-1", "", (1 << 32 | 8994, "y"), 10)
+    assert ([error.row_address - (1 << 32) for error in last], after) == (list(range(8995, 9000)), None)
+    assert sum(read) <= 5 * 1024, "of 18,001"
+
+
+@pytest.mark.parametrize("near", [0, 1 << 20], ids=["listed", "by zones"])
+def test_pages_are_the_same_whichever_way_they_are_made(tmp_path, monkeypatch, near):
+    """Rows without any order, of two jobs and columns, some stored again, some of which only the place is stored."""
+    monkeypatch.setattr(error_listing, "_ROWS_NEAR", near)
+    JobHistory(str(tmp_path)).prepare()
+    chance = random.Random(7)
+    expected: dict[tuple[int, str], str] = {}
+    for append in range(12):
+        job, column = f"job-{chance.randint(1, 2)}", chance.choice("yz")
+        rows = chance.sample(range(4000), 300)
+        told = append % 4 != 3
+        sink = JobErrors(errors_uri(str(tmp_path)), job, column, "1", store_messages=told)
+        sink.store([failure(n, f"{append} {n}", fragment=n % 3) for n in rows])
+        if job == "job-1":
+            expected |= {((n % 3) << 32 | n, column): f"{append} {n}" if told else "" for n in rows}
+        if append == 6:
+            lance.dataset(errors_uri(str(tmp_path))).optimize.compact_files()
+    found = {(e.row_address, e.column): e.error_message for e in all_of(str(tmp_path), 100, all_places=True)}
+    assert list(found.items()) == sorted(expected.items())
+
+
+def test_of_one_column_a_page_goes_on_until_it_is_full(tmp_path):
+    JobHistory(str(tmp_path)).prepare()
+    for column in "yz":
+        sink = JobErrors(errors_uri(str(tmp_path)), "job-1", column, "1")
+        sink.store([failure(n, column) for n in range(0 if column == "y" else 2500, 3000)])
+    errors = RowErrors(str(tmp_path))
+    page, after = errors.page("job-1", "z", None, 10)
+    assert ([error.row_address for error in page], after) == (list(range(2500, 2510)), (2509, "z"))
 
 
 def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cleaned(tmp_path):
@@ -138,8 +205,8 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
     assert [e.error_message for e in all_of(str(tmp_path))] == ["0", "again", "2", "3", "4", "5"]
 
 
-def failure(offset: int, message: str) -> RowFailure:
-    return RowFailure(fragment_id=0, offset=offset, error_type="E", message=message, traceback="", attempt=1)
+def failure(offset: int, message: str, fragment: int = 0) -> RowFailure:
+    return RowFailure(fragment_id=fragment, offset=offset, error_type="E", message=message, traceback="", attempt=1)
 
 
 def test_a_first_page_reads_what_was_stored_since_the_last_and_nothing_where_that_is_nothing(tmp_path, monkeypatch):
@@ -167,7 +234,7 @@ def test_a_first_page_reads_what_was_stored_since_the_last_and_nothing_where_tha
     assert scanned == [4, 3, 1], "other fragments"
 
 
-def test_listings_that_are_kept_are_bounded_by_their_rows(tmp_path, monkeypatch):
+def test_listings_that_are_kept_are_bounded_by_their_rows(tmp_path, monkeypatch, no_zones):
     monkeypatch.setattr(row_errors, "_ROWS_KEPT", 25)
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
@@ -331,3 +398,25 @@ def test_many_appends_are_compacted_and_nothing_is_lost(tmp_path):
     assert list(history.load()) == [f"job-{n}" for n in range(80)]
     dataset = lance.dataset(str(tmp_path / "_leman" / "jobs.lance"))
     assert len(dataset.get_fragments()) < 40
+
+
+def test_where_failed_rows_are_is_learnt_before_somebody_asks(tmp_path, monkeypatch):
+    """A database that is opened, as after a restart: its first page reads a zone, and looks through nothing."""
+    JobHistory(str(tmp_path)).prepare()
+    JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1").store([failure(n, str(n)) for n in range(3)])
+
+    async def first_page() -> list[str]:
+        with BlockingPool(1) as pool:
+            databases = JobDatabases(pool)
+            database = databases.at(str(tmp_path))
+            database.look_ahead()
+            await asyncio.to_thread(learnt.wait)
+            monkeypatch.setattr(Snapshot, "scan", None)
+            found, _ = await database.failed_rows("job-1", "", None, 10, all_places=False)
+            await databases.close()
+            return [error.error_message for error in found]
+
+    learnt = threading.Event()
+    look_ahead = RowErrors.look_ahead
+    monkeypatch.setattr(RowErrors, "look_ahead", lambda self: (look_ahead(self), learnt.set()))
+    assert asyncio.run(first_page()) == ["0", "1", "2"]
