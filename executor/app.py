@@ -80,13 +80,16 @@ class Executor:
             following = follow_served(Path(embedded.databases_file), manager, self._spark.start_meanwhile)
             self._background.append(asyncio.create_task(following))
         asked = self._settings.server
-        if asked.registry:
-            registry = DatabaseRegistry(registry_place(asked))
+        registry = DatabaseRegistry(registry_place(asked)) if asked.registry else None
+        looks, roots = self._settings.executor.takeover_look_seconds, DatabaseRoots(asked.database_roots)
+        if looks and not (embedded.database or embedded.databases_file):
+            self._background.append(asyncio.create_task(manager.follow_abandoned(registry, roots, looks)))
+        if registry is not None:
             following = manager.follow_limits(registry, max(asked.registry_seconds, _LEAST_SECONDS))
             self._background.append(asyncio.create_task(following))
         seconds = self._settings.executor.compaction_watch_seconds
         if seconds:
-            tables = LanceTables(roots=DatabaseRoots(self._settings.server.database_roots))
+            tables = LanceTables(roots=roots)
             watch = CompactionWatch(services.planner, services.checkpoints, manager, tables)
             self._background.append(asyncio.create_task(watch.run(seconds)))
         self._background.append(asyncio.create_task(self._archive_when_idle(manager)))

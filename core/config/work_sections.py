@@ -91,6 +91,10 @@ class Executor(Section):
     job_lease_seconds: float = Field(default=10.0, gt=0)
     """Seconds without a word from the executor of a job after which another one takes the job over. All executors of a
     database have the same."""
+    takeover_look_seconds: float = Field(default=2.0, ge=0)
+    """Seconds between two looks for jobs that no executor has: in Redis, which knows the jobs that are open, and once a
+    minute in the histories of registered databases. 0: such a job is found when somebody asks for jobs of its
+    database. An embedded system finds the jobs of its databases by itself."""
     compaction_watch_seconds: float = Field(default=3600.0, ge=0)
     """Seconds between two looks at the tables that jobs were about: what a compaction did to computed rows is recorded
     before the table's history is cleaned. 0: only when a job plans."""

@@ -1,13 +1,16 @@
 """Who runs a job: one key with an expiry, so that another executor takes over when its holder dies.
 
-A lease does not decide who has a job: that is written in the job's history (decision 16).
+A lease does not decide who has a job: that is written in the job's history (decision 16). Beside the leases lies a hash
+of the jobs that have one, or had one until their executor died, with their databases: so an executor that nobody asks
+finds a job that nobody has.
 """
 
 from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 import redis.asyncio as aioredis
 import structlog
@@ -19,12 +22,25 @@ _log = structlog.get_logger(__name__)
 _LIFETIMES = 3
 #: Lifetimes for which Redis cannot be asked before a job is taken over all the same, the first time.
 _LIFETIMES_UNKNOWN = 6
+#: Jobs by id, with their databases.
+_OPEN_JOBS = "leman:open-jobs"
+#: Leases that are asked for in one round trip.
+_ASKED = 500
 
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-#: ARGV: owner, lifetime in ms. Answer: 1 it is ours, 0 another one's, -1 one that does not expire within a lifetime.
+#: KEYS: lease, open jobs. ARGV: owner, the job where it has ended, else nothing.
+_RELEASE = """
+if ARGV[2] ~= '' then redis.pcall('HDEL', KEYS[2], ARGV[2]) end
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+#: KEYS: lease, open jobs. ARGV: owner, lifetime in ms, job, its database where it is to be noted, else nothing.
+#: Answer: 1 it is ours, 0 another one's, -1 one that does not expire within a lifetime.
 _ACQUIRE = """
-if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  if ARGV[4] ~= '' then redis.pcall('HSET', KEYS[2], ARGV[3], ARGV[4]) end
+  return 1
+end
 if redis.call('TYPE', KEYS[1]).ok == 'string' and redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return 1
@@ -70,6 +86,7 @@ class JobLeases:
         self._owner = owner
         self._clock = clock
         self._stuck_since: dict[str, float] = {}
+        self._database_of: dict[str, str] = {}
         self._alone = alone or not url
         self.lease_seconds = lease_seconds
 
@@ -84,16 +101,22 @@ class JobLeases:
             return 0.0
         return _LIFETIMES_UNKNOWN * self.lease_seconds * 2.0 ** (attempt - 1)
 
-    async def acquire(self, job_id: str) -> Answer:
+    async def acquire(self, job_id: str, database: str = "") -> Answer:
         """Take the lease if it is free.
+
+        With it the job is noted as one that is open, in its `database`; empty: as it was said before, if it was.
 
         A key that does not expire is no executor's: if it is still there after a few lifetimes of asking, it is deleted
         and the lease is taken.
         """
+        if database:
+            self._database_of[job_id] = database
         if self._client is None:
             return Answer.UNKNOWN
+        noted = job_id, self._database_of.get(job_id, "")
+        lifetime = int(self.lease_seconds * 1000)
         try:
-            answer = await self._client.eval(_ACQUIRE, 1, _key(job_id), self._owner, int(self.lease_seconds * 1000))
+            answer = await self._client.eval(_ACQUIRE, 2, _key(job_id), _OPEN_JOBS, self._owner, lifetime, *noted)
             if answer < 0 and self._is_stuck(job_id):
                 _log.warning("the lease of a job does not expire and is taken", job_id=job_id)
                 await self._client.delete(_key(job_id))
@@ -126,15 +149,48 @@ class JobLeases:
             _log.debug("lease not renewed", job_id=job_id, error=str(error))
         return False
 
-    async def release(self, job_id: str) -> None:
-        """Give the lease up."""
+    async def release(self, job_id: str, *, ended: bool = False) -> None:
+        """Give the lease up.
+
+        Args:
+            ended: the job needs nobody any more, as history has its end or does not have it.
+        """
         self._stuck_since.pop(job_id, None)
+        self._database_of.pop(job_id, None)
         if self._client is None:
             return
         try:
-            await self._client.eval(_RELEASE, 1, _key(job_id), self._owner)
+            await self._client.eval(_RELEASE, 2, _key(job_id), _OPEN_JOBS, self._owner, job_id if ended else "")
         except (RedisError, OSError) as error:
             _log.debug("lease not released", job_id=job_id, error=str(error))
+
+    async def open_jobs(self) -> dict[str, str] | None:
+        """Return the jobs with a lease, or whose executor died with it, and their databases; None: it is not known."""
+        if self._client is None:
+            return None
+        try:
+            found: Mapping[Any, Any] = await self._client.hgetall(_OPEN_JOBS)
+        except (RedisError, OSError) as error:
+            _log.debug("open jobs are not known", error=str(error))
+            return None
+        return {
+            job_id.decode(errors="replace"): database.decode(errors="replace") for job_id, database in found.items()
+        }
+
+    async def without_holder(self, jobs: Collection[str]) -> set[str] | None:
+        """Return those of these jobs whose lease nobody has; None: it is not known."""
+        if self._client is None:
+            return None
+        free: set[str] = set()
+        try:
+            wanted = sorted(jobs)
+            for part in (wanted[i : i + _ASKED] for i in range(0, len(wanted), _ASKED)):
+                values = await self._client.mget([_key(job_id) for job_id in part])
+                free |= {job_id for job_id, value in zip(part, values, strict=True) if value is None}
+        except (RedisError, OSError) as error:
+            _log.debug("holders of leases are not known", error=str(error))
+            return None
+        return free
 
     async def close(self) -> None:
         """Close the connection."""

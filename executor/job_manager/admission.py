@@ -176,7 +176,7 @@ class Admission:
         Where the lease is held, wait until its holder has written the job down, or has given it up.
         """
         database = self._databases.of(job)
-        while await self._leases.acquire(job.job_id) is Answer.HELD:
+        while await self._leases.acquire(job.job_id, job.request.database) is Answer.HELD:
             await database.reload()
             if database.jobs.get(job.job_id) is not None:
                 return True

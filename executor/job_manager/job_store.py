@@ -61,16 +61,17 @@ class HistoryJobStore:
 
         The lease is held until then, so that nobody takes over a job that has ended.
         """
+        saved = False
         try:
-            while True:
+            while not saved:
                 await asyncio.sleep(_SAVE_AGAIN_SECONDS)
                 await self._leases.renew(job.job_id)
                 with contextlib.suppress(LemanError):
                     database.jobs.put(await database.save(job))
-                    return
+                    saved = True
         finally:
             del self.unsaved[job.job_id]
-            await self._leases.release(job.job_id)
+            await self._leases.release(job.job_id, ended=saved)
 
     async def save_error(self, job: Job, row: RowFailure) -> None:
         """See the port."""

@@ -10,11 +10,13 @@ from typing import Any
 
 import structlog
 
+from core.database_roots import DatabaseRoots
 from core.domain.job import OPEN, Job, JobRequest, JobState, deleted
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.history.error_listing import Page, PageKey
 from executor.history.job_filter import JobFilter, JobListing
 from executor.job_manager import registered_limits
+from executor.job_manager.abandoned_jobs import AbandonedJobs
 from executor.job_manager.admission import Admission
 from executor.job_manager.pauses import Pauses, run_here
 from executor.job_manager.queries import JobQueries
@@ -66,6 +68,10 @@ class JobManager:
     async def follow_limits(self, registry: Registry, seconds: float) -> None:
         """Go by the limits of registered databases, read every so many seconds, until it is cancelled."""
         await registered_limits.follow(registry, self._limits, seconds, self._limits_changed)
+
+    async def follow_abandoned(self, registry: Registry | None, roots: DatabaseRoots, seconds: float) -> None:
+        """Take over jobs that nobody has, looked for every so many seconds, until it is cancelled."""
+        await AbandonedJobs(self._takeovers, self._leases, registry, roots).follow(seconds)
 
     def _limits_changed(self) -> None:
         self._supervisor.queue.look_again()

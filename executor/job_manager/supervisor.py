@@ -161,7 +161,7 @@ class Supervisor:
             self.leave_queue(job_id)
         await asyncio.wait((beat,))  # else it takes the lease once more that is given up here
         if job_id not in self._store.unsaved:
-            await self._leases.release(job_id)
+            await self._leases.release(job_id, ended=run.status.job.state.terminal and not run.status.lost)
         if run.status.lost:
             self._running.runs.pop(job_id, None)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import structlog
@@ -71,6 +72,28 @@ class Takeovers:
         self.waiting[job_id] = task
         task.add_done_callback(lambda _: self.waiting.pop(job_id, None))
 
+    async def take_over_abandoned(self, path: str, job_ids: Iterable[str]) -> None:
+        """Take over jobs of a database that nobody has.
+
+        Raises:
+            LemanError: the database cannot be read.
+        """
+        database = await self.open(path)
+        await database.reload()
+        for job_id in job_ids:
+            self.take_over_when_free(database, job_id)
+
+    async def left_in(self, path: str) -> list[str]:
+        """Return the ids of a database's open jobs that are not this executor's.
+
+        Raises:
+            LemanError: the database cannot be read.
+        """
+        database = await self.open(path)
+        await database.reload()
+        found, _ = database.jobs.listed(JobFilter(states=OPEN))
+        return [job.job_id for job in found if job.job_id not in self._running.runs]
+
     async def finish(self, job: Job) -> None:
         """Wait for the end of the job's takeover, where history has it already as this executor's."""
         task = self.waiting.get(job.job_id)
@@ -85,7 +108,7 @@ class Takeovers:
             await database.reload()
             job = database.jobs.get(job_id)
             if job is None or job.state.terminal:
-                await self._leases.release(job_id)
+                await self._leases.release(job_id, ended=True)
             else:
                 await self._adopt(job)
         except Exception:  # noqa: BLE001 whoever asks for the job next tries again
@@ -98,7 +121,7 @@ class Takeovers:
         with each attempt, so that two executors that live do not take the job from one another.
         """
         pause, unknown_since = self._leases.lease_seconds / 3, None
-        while (answer := await self._leases.acquire(job.job_id)) is not Answer.OURS:
+        while (answer := await self._leases.acquire(job.job_id, job.request.database)) is not Answer.OURS:
             now = time.monotonic()
             unknown_since = (unknown_since or now) if answer is Answer.UNKNOWN else None
             patience = self._leases.patience(job.attempt, lost=self._running.was_lost(job.job_id))
@@ -153,7 +176,7 @@ class Takeovers:
             _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
         now = time.time()
         await self._store.save(replace(job, updated_at=now, ended_at=now))
-        await self._leases.release(job.job_id)
+        await self._leases.release(job.job_id, ended=job.job_id not in self._store.unsaved)
 
     async def hand_back(self, job: Job) -> None:
         """Note that the job lost its executor without a death: such takeovers are not limited.

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import grpc
 
@@ -15,6 +16,7 @@ from tests.conftest import System
 
 #: Seconds that a service may need to be there again.
 _PATIENCE = 60.0
+_TAIL = 8_000
 
 
 def pid(system: System, name: str) -> int:
@@ -27,16 +29,18 @@ def kill(system: System, name: str) -> None:
     os.kill(pid(system, name), signal.SIGKILL)
 
 
-def wait_for_another(system: System, token: str, name: str, before: int) -> None:
+def wait_for_another(system: System, token: str, name: str, before: int, patience: float = _PATIENCE) -> None:
     """Wait until a service answers, as another process than `before`."""
     with grpc.insecure_channel(str(system.service[name])) as channel:
         stub, pause = info_pb2_grpc.InfoServiceStub(channel), threading.Event()
         metadata = (("authorization", f"Bearer {token}"),)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             with contextlib.suppress(grpc.RpcError):
                 answer = stub.GetInfo(info_pb2.GetInfoRequest(), timeout=5, metadata=metadata)
                 if answer.pid != before:
                     return
             pause.wait(0.05)
-    raise AssertionError(f"{name} did not come back")
+    logs = sorted((Path(str(system.service["home"])) / "logs").glob("*.log"))
+    said = "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-_TAIL:]}" for log in logs)
+    raise AssertionError(f"{name} did not come back in {patience:.0f} s\n{said}")

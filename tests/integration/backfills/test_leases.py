@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -151,3 +152,60 @@ def test_without_redis_nothing_is_known_and_who_is_alone_need_not_wait(server):
     assert JobLeases(server.url, "me", alone=True).patience(1, lost=False) == 0.0
     assert JobLeases("", "me").patience(1, lost=False) == 0.0
     assert JobLeases("", "me").patience(1, lost=True) == 60.0
+
+
+def test_a_job_is_open_until_its_end_and_free_once_its_holder_is_gone(server):
+    first, second, client = JobLeases(server.url, "first"), JobLeases(server.url, "second"), connection(server)
+
+    async def dies() -> None:
+        client.delete(KEY)
+
+    async def flush() -> None:
+        client.flushall()
+
+    answers = asked(
+        [first, second],
+        lambda: first.acquire("j", "/lake"),
+        second.open_jobs,
+        lambda: second.without_holder(["j", "k"]),
+        flush,
+        lambda: first.renew("j"),
+        second.open_jobs,
+        dies,
+        lambda: second.without_holder({"j"}),
+        lambda: second.acquire("j", "/lake"),
+        lambda: second.release("j"),
+        second.open_jobs,
+        lambda: second.acquire("j"),
+        lambda: second.release("j", ended=True),
+        first.open_jobs,
+    )
+    known = {"j": "/lake"}
+    ours = Answer.OURS
+    assert answers == [ours, known, {"k"}, None, False, known, None, {"j"}, ours, None, known, ours, None, {}]
+
+
+def test_what_is_under_the_name_of_the_open_jobs_harms_nobody(server):
+    leases, client = JobLeases(server.url, "me"), connection(server)
+    client.set("leman:open-jobs", "no hash")
+
+    end = functools.partial(leases.release, "j", ended=True)
+    answers = asked([leases], leases.open_jobs, lambda: leases.acquire("j", "/lake"), leases.open_jobs, end)
+    assert answers == [None, Answer.OURS, None, None]
+    assert client.get(KEY) is None
+
+
+def test_of_many_jobs_the_free_ones_are_found(server):
+    leases = JobLeases(server.url, "me")
+    jobs = [f"j{i}" for i in range(1201)]
+    held = {"j0", "j700", "j1200"}
+    for job in held:
+        connection(server).set(f"leman:job:{job}", "x")
+    assert asked([leases], lambda: leases.without_holder(jobs)) == [set(jobs) - held]
+
+
+def test_without_redis_nothing_is_known_of_open_jobs(tmp_path):
+    with RedisProcess(tmp_path) as running:
+        gone = JobLeases(running.url, "me")
+    for leases in (JobLeases("", "me"), gone):
+        assert asked([leases], leases.open_jobs, lambda leases=leases: leases.without_holder(["j"])) == [None, None]

@@ -25,6 +25,8 @@ from tests.conftest import ROOT, System, start_system, stop_system
 ROWS, ENDLESS_ROWS = 20, 200_000
 #: Rounds before anything is killed: one over each service.
 WARM_UP_ROUNDS = len(SERVICES)
+#: Seconds that a service may be away; how long it was is told.
+_PATIENCE = 240.0
 _FUNCTIONS = "tests.conformance.clients.soak.functions"
 _SETTINGS = {
     "LEMAN_UDF__ENTRYPOINTS": json.dumps([f"{_FUNCTIONS}:*"]),
@@ -127,7 +129,7 @@ def _restart_services(
     for name in itertools.islice(itertools.cycle(SERVICES), count):
         begun, before = time.monotonic(), restarts.pid(system, name)
         restarts.kill(system, name)
-        restarts.wait_for_another(system, str(system.service["token"]), name, before)
+        restarts.wait_for_another(system, str(system.service["token"]), name, before, _PATIENCE)
         killed[name] += 1
         away[name] = max(away[name], time.monotonic() - begun)
         threading.Event().wait(max(0.0, begun + every - time.monotonic()))

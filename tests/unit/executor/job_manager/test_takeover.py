@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +22,9 @@ class Leases:
 
     lease_seconds = LEASE_SECONDS
 
-    def __init__(self, keys: dict[str, str], owner: str) -> None:
+    def __init__(self, keys: dict[str, str], owner: str, open_jobs: dict[str, str] | None = None) -> None:
         self._keys = keys
+        self._open_jobs = open_jobs if open_jobs is not None else {}
         self._owner = owner
         self.frozen = False
         self.unknown = False
@@ -33,10 +34,12 @@ class Leases:
     def patience(self, attempt: int, *, lost: bool) -> float:
         return 3600.0 if lost else attempt * 4 * LEASE_SECONDS
 
-    async def acquire(self, job_id: str) -> Answer:
+    async def acquire(self, job_id: str, database: str = "") -> Answer:
         self.asked += 1
         if self.unknown:
             return Answer.UNKNOWN
+        if database:
+            self._open_jobs[job_id] = database
         return Answer.OURS if self._keys.setdefault(job_id, self._owner) == self._owner else Answer.HELD
 
     async def renew(self, job_id: str) -> bool:
@@ -47,9 +50,17 @@ class Leases:
         await self.acquire(job_id)
         return False
 
-    async def release(self, job_id: str) -> None:
+    async def release(self, job_id: str, *, ended: bool = False) -> None:
         if self._keys.get(job_id) == self._owner:
             del self._keys[job_id]
+        if ended:
+            self._open_jobs.pop(job_id, None)
+
+    async def open_jobs(self) -> dict[str, str] | None:
+        return None if self.unknown else dict(self._open_jobs)
+
+    async def without_holder(self, jobs: Collection[str]) -> set[str] | None:
+        return None if self.unknown else set(jobs) - self._keys.keys()
 
     async def close(self) -> None:
         return
@@ -64,7 +75,8 @@ class Pair:
 
     def __init__(self, database: Path) -> None:
         self.keys: dict[str, str] = {}
-        self.leases = [Leases(self.keys, name) for name in ("first", "second")]
+        self.open_jobs: dict[str, str] = {}
+        self.leases = [Leases(self.keys, name, self.open_jobs) for name in ("first", "second")]
         self.first, self.second = (Executor(database, leases=leases) for leases in self.leases)
         self.database = str(database)
 

@@ -1,0 +1,190 @@
+"""Jobs that nobody has are found by an executor that nobody asks; those that somebody has are left to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+
+import pytest
+
+from core.database_roots import DatabaseRoots
+from core.domain.database import RegisteredDatabase, Registrations
+from core.domain.job import JobState
+from core.errors import LemanError, Unavailable
+from executor.job_manager.abandoned_jobs import AbandonedJobs
+from tests.unit.executor.job_manager.test_takeover import Pair, idle, until, with_two
+
+
+class Leases:
+    """What Redis says; None: nothing."""
+
+    def __init__(self, noted: dict[str, str] | None = None, held: Collection[str] | None = ()) -> None:
+        self.noted, self.held = noted if noted is not None else {}, held
+
+    async def open_jobs(self) -> dict[str, str] | None:
+        return None if self.held is None else dict(self.noted)
+
+    async def without_holder(self, jobs: Collection[str]) -> set[str] | None:
+        return None if self.held is None else set(jobs) - set(self.held)
+
+
+class TakesOver:
+    """Notes what is taken over; `failing` databases cannot be read."""
+
+    def __init__(self, left: dict[str, list[str]] | None = None) -> None:
+        self.left, self.failing = left or {}, set[str]()
+        self.taken: list[tuple[str, list[str]]] = []
+        self.asked: list[str] = []
+
+    async def take_over_abandoned(self, path: str, job_ids: Iterable[str]) -> None:
+        self.asked.append(path)
+        self._check(path)
+        self.taken.append((path, list(job_ids)))
+
+    async def left_in(self, path: str) -> list[str]:
+        self.asked.append(path)
+        self._check(path)
+        return self.left.get(path, [])
+
+    def _check(self, path: str) -> None:
+        if path in self.failing:
+            raise Unavailable("STORE_UNAVAILABLE", "away")
+
+
+class Registry:
+    def __init__(self, *roots: str, error: LemanError | None = None) -> None:
+        self._roots, self.error = roots, error
+
+    def read(self) -> Registrations:
+        if self.error is not None:
+            raise self.error
+        made = [
+            RegisteredDatabase(name=f"d{i}", root=root, created_at=0, updated_at=0)
+            for i, root in enumerate(self._roots)
+        ]
+        return Registrations(by_name={database.name: database for database in made})
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def search(takes_over: TakesOver, leases: Leases, registry: Registry | None = None, **more: object) -> AbandonedJobs:
+    return AbandonedJobs(takes_over, leases, registry, **{"roots": DatabaseRoots(), "clock": Clock(), **more})
+
+
+def look(search: AbandonedJobs, times: int = 1) -> None:
+    for _ in range(times):
+        asyncio.run(search.look())
+
+
+def test_a_job_is_taken_over_that_nobody_had_twice():
+    takes_over, leases = TakesOver(), Leases({"a": "/x", "b": "/y", "c": "/x"}, held=["b"])
+    searching = search(takes_over, leases)
+    look(searching)
+    assert takes_over.taken == []
+    look(searching)
+    assert takes_over.taken == [("/x", ["a", "c"])]
+
+
+def test_who_was_late_with_a_lease_keeps_the_job():
+    takes_over, leases = TakesOver(), Leases({"a": "/x"})
+    searching = search(takes_over, leases)
+    look(searching)
+    leases.held = ["a"]
+    look(searching)
+    leases.held = []
+    look(searching)
+    assert takes_over.taken == []
+    look(searching)
+    assert takes_over.taken == [("/x", ["a"])]
+
+
+def test_while_redis_says_nothing_nobody_is_dead():
+    takes_over, leases = TakesOver({"/x": ["a"]}), Leases({"a": "/x"})
+    searching = search(takes_over, leases, Registry("/x"))
+    look(searching)
+    leases.held = None
+    look(searching, 3)
+    leases.held = []
+    look(searching)
+    assert takes_over.taken == [], "what was seen before counts for nothing any more"
+    look(searching)
+    assert takes_over.taken == [("/x", ["a"])]
+
+
+def test_what_redis_forgot_is_in_the_histories_of_registered_databases():
+    takes_over, clock = TakesOver({"/x": ["a", "b"], "/y": []}), Clock()
+    searching = search(takes_over, Leases(held=["b"]), Registry("/x", "/y"), clock=clock)
+    look(searching, 2)
+    assert takes_over.taken == [("/x", ["a"])]
+    assert takes_over.asked == ["/x", "/y", "/x"], "histories are not read with each look"
+    look(searching, 5)
+    assert len(takes_over.taken) == 1, "it was taken over: it is not done again"
+    clock.now = 61.0
+    look(searching)
+    assert takes_over.asked == ["/x", "/y", "/x", "/x", "/y"]
+
+
+def test_a_database_that_cannot_be_read_leaves_the_others_in_peace_and_is_tried_again_later():
+    takes_over, clock = TakesOver(), Clock()
+    takes_over.failing = {"/x"}
+    searching = search(takes_over, Leases({"a": "/x", "b": "/y"}), clock=clock)
+    look(searching, 3)
+    assert takes_over.asked.count("/x") == 1
+    assert ("/y", ["b"]) in takes_over.taken
+    takes_over.failing = set()
+    clock.now = 31.0
+    look(searching)
+    assert ("/x", ["a"]) in takes_over.taken
+
+
+def test_a_registry_that_cannot_be_read_keeps_nothing_up():
+    takes_over = TakesOver()
+    searching = search(takes_over, Leases({"a": "/x"}), Registry("/x", error=Unavailable("STORE_UNAVAILABLE", "away")))
+    look(searching, 2)
+    assert takes_over.taken == [("/x", ["a"])]
+
+
+def test_databases_elsewhere_are_for_others(tmp_path):
+    takes_over = TakesOver({"/elsewhere": ["b"]})
+    roots = DatabaseRoots([str(tmp_path)])
+    searching = search(takes_over, Leases({"a": "/elsewhere"}), Registry("/elsewhere"), roots=roots)
+    look(searching, 3)
+    assert takes_over.asked == []
+
+
+def test_the_look_goes_on_after_a_bug():
+    class Broken(TakesOver):
+        async def take_over_abandoned(self, path: str, job_ids: Iterable[str]) -> None:
+            self.taken.append((path, list(job_ids)))
+            if len(self.taken) == 1:
+                raise RuntimeError("a bug")
+            raise asyncio.CancelledError
+
+    takes_over = Broken()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(search(takes_over, Leases({"a": "/x"})).follow(0.001))
+    assert len(takes_over.taken) == 2
+
+
+def test_a_killed_executors_job_goes_on_elsewhere_though_nobody_asks(database):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.begin()
+        assert pair.open_jobs == {job_id: pair.database}
+        searching = asyncio.create_task(pair.second.jobs.follow_abandoned(None, DatabaseRoots(), 0.05))
+        pair.leases[0].frozen = True
+        del pair.keys[job_id]
+        await pair.second.works()
+        seen = await pair.second.job(job_id)
+        assert (seen.state, seen.attempt) == (JobState.RUNNING, 2)
+        await pair.second.jobs.cancel(pair.database, job_id)
+        await until(lambda: idle(pair.second))
+        assert pair.open_jobs == {}, "what has ended is not looked for"
+        searching.cancel()
+        pair.leases[0].wake()
+
+    with_two(database, scenario)
