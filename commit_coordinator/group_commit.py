@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from commit_coordinator import preconditions
+from commit_coordinator.lance_io import computed_columns
 from commit_coordinator.lance_io.installable_files import InstallableFile
 from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.preconditions import Base, Item, Rejection, SameInputs
@@ -78,9 +79,9 @@ def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
         Aborted: TABLE_REPLACED – the table is another than the one that the request names.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: what `TableHandle.latest` and `TableHandle.add_null_columns` raise.
+        LemanError: what `TableHandle.latest` and `computed_columns.add_null_columns` raise.
     """
-    version = table.add_null_columns(_base(table, request), request.schema)
+    version = computed_columns.add_null_columns(table, _base(table, request), request.schema)
     crash_point("coordinator.columns_added")
     return version
 
@@ -92,9 +93,9 @@ def bind_columns(table: TableHandle, request: BindColumnsRequest) -> int:
         Aborted: TABLE_REPLACED – the table is another than the one that the request names.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: what `TableHandle.latest` and `TableHandle.bind_columns` raise.
+        LemanError: what `TableHandle.latest` and `computed_columns.bind_columns` raise.
     """
-    return table.bind_columns(_base(table, request), request.schema)
+    return computed_columns.bind_columns(table, _base(table, request), request.schema)
 
 
 def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -14,28 +13,20 @@ from lance import LanceOperation
 
 from commit_coordinator.lance_io import attempts
 from commit_coordinator.lance_io.commit_outcomes import commit_outcomes, first_line
-from commit_coordinator.lance_io.first_version import first_version
 from commit_coordinator.lance_io.installable_files import InstallableFile
-from core.crash_points import crash_point
-from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
-from core.domain.udf import NOT_YET
-from core.errors import FailedPrecondition, InvalidArgument, NotFound
+from core.domain.table import DataFile, Fragment, TableSnapshot
+from core.errors import InvalidArgument, NotFound
 from core.lance_io.commit_history import CommitHistory, CommitRecord
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.opening import move_to_latest
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, open_table
-from core.udf import binding
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
 #: What is kept of a table between commits. By itself Lance keeps the manifest of each version that the handle was at:
 #: half a megabyte for 200 columns.
 _CACHE_BYTES = 16 << 20
-#: Lance takes a column of such a name, and can then neither delete from the table nor compact it.
-_RESERVED_NAMES = frozenset(
-    {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
-)
 
 
 class TableHandle:
@@ -185,27 +176,17 @@ class TableHandle:
         fragment = self._dataset.get_fragment(fragment_id)
         return fragment is None or are_still_deleted(fragment, before)
 
-    def add_null_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
-        """Add columns without data, all or none, and return the version of the table that has them.
-
-        The table gets an incarnation first if it has none. Columns are known by the column id in their metadata:
-        where all of them are there already, nothing is done, and the version is the first one that had them. Where one
-        reads another one, the id that it got is written into its metadata, in a further version; until then it is
-        known by its name.
+    def add_schema(self, schema: pa.Schema) -> None:
+        """Add columns without data, all or none, to the version that the handle is at, which gets an incarnation.
 
         Raises:
-            FailedPrecondition: COLUMN_EXISTS – another column has the name; else as `commit_outcomes`.
-            InvalidArgument: BAD_COLUMN – Lance refuses the schema, or a name is reserved or stands there twice.
+            InvalidArgument: BAD_COLUMN – Lance refuses the schema.
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
+            FailedPrecondition: as `commit_outcomes`.
         """
-        if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
-            if self._settle_inputs(schema):
-                return int(self._dataset.version)
-            return first_version(self._uri, base.version, lambda past: _has_settled(past, schema))
-        _check_new_columns(base, schema)
         with commit_outcomes(self._uri):
-            if not base.incarnation:
+            if not self.incarnation:
                 self._dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex})
             try:
                 self._dataset.add_columns(schema)
@@ -213,46 +194,15 @@ class TableHandle:
                 if "Invalid user input" in str(error) or "LanceError(Schema)" in str(error):
                     raise InvalidArgument("BAD_COLUMN", first_line(error), field="schema") from None
                 raise
-        self._settle_inputs(schema)
-        return int(self._dataset.version)
 
-    def _settle_inputs(self, schema: pa.Schema) -> bool:
-        """Write the ids of inputs that were added with the columns that read them; False: there is nothing to write."""
-        there = self.current(())
-        columns = [column for name in schema.names if (column := there.column(name)) is not None]
-        found = [(column.field_id, binding.settled(column.arrow, there)) for column in columns]
-        changed = {i: LanceOperation.UpdateMap(binding.entries(field)) for i, field in found if field is not None}
-        if changed:
-            crash_point("coordinator.inputs_unsettled")
-            self._update_fields(changed)
-        return bool(changed)
-
-    def bind_columns(self, base: TableSnapshot, schema: pa.Schema) -> int:
-        """Replace what the columns' metadata says about their functions, for all or none; return the version after it.
-
-        Values stay. Where the metadata says all of it already, nothing is done; if this very request made it so, the
-        version is the first one that said it.
+    def update_fields(self, changed: dict[int, LanceOperation.UpdateMap]) -> None:
+        """Change metadata of columns, by field id, in the version that the handle is at.
 
         Raises:
-            FailedPrecondition: COLUMN_NOT_DEFINED – a column was dropped or added again; TYPE_MISMATCH – a column
-                has another type; else as `commit_outcomes`.
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
+            FailedPrecondition: as `commit_outcomes`.
         """
-        changed = {}
-        for asked in schema:
-            wanted = binding.settled(asked, base) or asked
-            column = _bindable(base, wanted)
-            if binding.read(column.arrow) != binding.read(wanted):
-                changed[column.field_id] = LanceOperation.UpdateMap(binding.entries(wanted))
-        if not changed and _has_all(self._dataset, schema, binding.REQUEST):
-            return first_version(self._uri, base.version, lambda past: _has_all(past, schema, binding.REQUEST))
-        if changed:
-            self._update_fields(changed)
-        return int(self._dataset.version)
-
-    def _update_fields(self, changed: dict[int, LanceOperation.UpdateMap]) -> None:
-        """Change metadata of columns, by field id, in the version that the handle is at."""
         operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
         transaction = lance.Transaction(int(self._dataset.version), operation, str(uuid.uuid4()))
         with commit_outcomes(self._uri):
@@ -302,57 +252,3 @@ def _fragment(metadata: lance.FragmentMetadata) -> Fragment:
     # `path` makes a class at every call, which would take longer than the whole commit.
     files = tuple(DataFile(f._path, tuple(f.fields)) for f in metadata.files)
     return Fragment(metadata.id, metadata.physical_rows, deleted or 0, files)
-
-
-def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
-    """Tell whether the column was added by this very request, or by one with the same column id."""
-    if existing is None:
-        return False
-    column_id = (wanted.metadata or {}).get(binding.COLUMN_ID)
-    return column_id is not None and (existing.arrow.metadata or {}).get(binding.COLUMN_ID) == column_id
-
-
-def _has_all(dataset: lance.LanceDataset, wanted: pa.Schema, key: bytes) -> bool:
-    """Tell whether a version of the table has each wanted entry in the metadata of some column of its own."""
-    entries = [(field.metadata or {}).get(key) for field in wanted]
-    there = Counter((field.metadata or {}).get(key) for field in dataset.schema)
-    return None not in entries and not Counter(entries) - there
-
-
-def _has_settled(dataset: lance.LanceDataset, wanted: pa.Schema) -> bool:
-    """Tell whether a version of the table has the wanted columns, with the ids of all their inputs."""
-    return _has_all(dataset, wanted, binding.COLUMN_ID) and not any(
-        column.field_id == NOT_YET
-        for field in dataset.schema
-        if field.name in wanted.names and (bound := binding.read(field)) is not None
-        for column in bound.inputs
-    )
-
-
-def _bindable(base: TableSnapshot, wanted: pa.Field) -> TableField:
-    column = base.column(wanted.name)
-    if column is None or binding.read(wanted) is None or not _same_column(column, wanted):
-        raise FailedPrecondition(
-            "COLUMN_NOT_DEFINED",
-            f"Column {wanted.name} is not the one that was to be altered: it was dropped or added again meanwhile",
-            column=wanted.name,
-        )
-    if column.arrow.type != wanted.type:
-        raise FailedPrecondition(
-            "TYPE_MISMATCH",
-            f"Type mismatch for column {wanted.name}: it is {column.arrow.type}, {wanted.type} was to be altered",
-            column=wanted.name,
-        )
-    return column
-
-
-def _check_new_columns(base: TableSnapshot, schema: pa.Schema) -> None:
-    for wanted in schema:
-        if base.column(wanted.name) is not None:
-            raise FailedPrecondition(
-                "COLUMN_EXISTS", f"Column {wanted.name} exists in this table already", column=wanted.name
-            )
-        if wanted.name in _RESERVED_NAMES:
-            raise InvalidArgument("BAD_COLUMN", f"A column cannot be named '{wanted.name}'", field="schema")
-    if len(set(schema.names)) < len(schema.names):
-        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="schema")

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.lance_io import computed_columns
 from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.requests import CommitResult, ReplaceRequest
 from core import keys
@@ -74,7 +75,7 @@ def make_table(uri: str, fragments: int = 4, columns: Sequence[str] = ("c",), **
 def add_columns(uri: str, names: Sequence[str], type_: pa.DataType | None = None, inputs: str = "x") -> None:
     handle = TableHandle(uri)
     base = handle.latest()
-    handle.add_null_columns(base, pa.schema([new_field(base, name, type_, inputs) for name in names]))
+    computed_columns.add_null_columns(handle, base, pa.schema([new_field(base, name, type_, inputs) for name in names]))
 
 
 def new_field(base, name: str, type_: pa.DataType | None = None, inputs: str = "x") -> pa.Field:

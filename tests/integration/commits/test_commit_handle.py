@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import committed_files, table_handle
+from commit_coordinator.lance_io import committed_files, computed_columns, table_handle
 from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from commit_coordinator.lance_io.committed_files import Committed
 from commit_coordinator.lance_io.installable_files import StagedFiles
@@ -132,7 +132,7 @@ def test_added_columns_are_null_without_a_file_and_keep_their_metadata(tmp_path)
     types = [pa.int32(), pa.string(), pa.float64(), pa.list_(pa.float32()), pa.bool_()]
     schema = pa.schema([new_field(base, n, t) for n, t in zip(names, types, strict=True)])
 
-    version = handle.add_null_columns(base, schema)
+    version = computed_columns.add_null_columns(handle, base, schema)
 
     dataset = lance.dataset(uri)
     assert dataset.version == version
@@ -153,9 +153,9 @@ def test_same_columns_again_change_nothing(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     schema = pa.schema([new_field(base, "d"), new_field(base, "e")])
-    version = handle.add_null_columns(base, schema)
+    version = computed_columns.add_null_columns(handle, base, schema)
     again = TableHandle(table.uri)
-    assert again.add_null_columns(again.latest(), schema) == version
+    assert computed_columns.add_null_columns(again, again.latest(), schema) == version
     assert table.open().version == version
 
 
@@ -163,7 +163,7 @@ def test_all_columns_are_added_or_none(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(FailedPrecondition) as caught:
-        handle.add_null_columns(base, pa.schema([new_field(base, "d"), new_field(base, "c")]))
+        computed_columns.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "c")]))
     assert caught.value.reason == "COLUMN_EXISTS"
     assert "c" in caught.value.message
     assert table.open().version == base.version
@@ -186,7 +186,7 @@ def test_columns_that_lance_cannot_hold_are_refused(table, field):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(InvalidArgument) as caught:
-        handle.add_null_columns(base, pa.schema([field]))
+        computed_columns.add_null_columns(handle, base, pa.schema([field]))
     assert caught.value.reason == "BAD_COLUMN"
     assert table.open().version == base.version
 
@@ -195,7 +195,7 @@ def test_column_named_twice_is_refused(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(InvalidArgument):
-        handle.add_null_columns(base, pa.schema([new_field(base, "d"), new_field(base, "d")]))
+        computed_columns.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "d")]))
 
 
 def test_two_first_additions_at_once_agree_on_one_incarnation(tmp_path):
@@ -203,12 +203,12 @@ def test_two_first_additions_at_once_agree_on_one_incarnation(tmp_path):
     lance.write_dataset(pa.table({"x": [1]}), uri)
     first, second = TableHandle(uri), TableHandle(uri)
     bases = first.latest(), second.latest()
-    first.add_null_columns(bases[0], pa.schema([new_field(bases[0], "a")]))
+    computed_columns.add_null_columns(first, bases[0], pa.schema([new_field(bases[0], "a")]))
     incarnation = first.latest().incarnation
     schema = pa.schema([new_field(bases[1], "b")])
     with pytest.raises(CommitConflict):
-        second.add_null_columns(bases[1], schema)
-    second.add_null_columns(second.latest(), schema)
+        computed_columns.add_null_columns(second, bases[1], schema)
+    computed_columns.add_null_columns(second, second.latest(), schema)
     assert second.latest().incarnation == incarnation
     assert lance.dataset(uri).schema.names == ["x", "a", "b"]
 

@@ -8,6 +8,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from commit_coordinator.lance_io import computed_columns
 from commit_coordinator.lance_io.table_handle import TableHandle
 from core import keys
 from core.checkpoints import LanceCheckpointStore
@@ -52,7 +53,7 @@ class Lake:
             self.database, "t", [NewColumn(name, udf.name, udf.version, inputs)], ""
         )
         handle = TableHandle(self.uri)
-        handle.add_null_columns(handle.latest(), addition.schema)
+        computed_columns.add_null_columns(handle, handle.latest(), addition.schema)
 
     def open(self):
         return lance.dataset(self.uri)

@@ -5,6 +5,7 @@ import dataclasses
 import lance
 import pytest
 
+from commit_coordinator.lance_io import computed_columns
 from commit_coordinator.lance_io.table_handle import TableHandle
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from core.lance_io.tables import LanceTables
@@ -44,9 +45,9 @@ def done(lake, work):
     """Does it, as the commit coordinator would."""
     handle = TableHandle(lake.uri)
     if work.changed is not None:
-        handle.bind_columns(handle.latest(), work.changed.schema)
+        computed_columns.bind_columns(handle, handle.latest(), work.changed.schema)
     if work.added is not None:
-        handle.add_null_columns(handle.latest(), work.added.schema)
+        computed_columns.add_null_columns(handle, handle.latest(), work.added.schema)
 
 
 def column(name="c", version="1", inputs=(), **more):

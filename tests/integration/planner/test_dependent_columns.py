@@ -5,6 +5,7 @@ from dataclasses import replace
 import lance
 import pytest
 
+from commit_coordinator.lance_io import computed_columns
 from commit_coordinator.lance_io.table_handle import TableHandle
 from core.domain.plan import OnStaleInput, StaleInput
 from core.domain.plan_summary import summarise
@@ -40,7 +41,7 @@ def addition(lake, *columns):
 
 def add(lake, schema):
     handle = TableHandle(lake.uri)
-    return handle.add_null_columns(handle.latest(), schema)
+    return computed_columns.add_null_columns(handle, handle.latest(), schema)
 
 
 def inputs(lake, column):
@@ -190,7 +191,7 @@ def test_a_view_that_reads_what_is_not_current_says_so(tmp_path):
     for name, inputs in (("c", ("x",)), ("d", ("c",))):
         added = Catalog(lake.tables).addition(lake.database, "t", [NewColumn(name, "f", "1", inputs)], "")
         handle = TableHandle(lake.uri)
-        handle.add_null_columns(handle.latest(), added.schema)
+        computed_columns.add_null_columns(handle, handle.latest(), added.schema)
     lake.create(lake.query(view_column("id"), view_column("d")))
     made = lake.plan()
     rows_there = lake.source().count_rows()
