@@ -119,7 +119,11 @@ class UnitRunner:
             except LemanError as error:
                 if self._remote is not None and self._remote.is_doubted:
                     results.clear()
-                failure = UnitFailure(error.reason, error.message)
+                if error.reason == "FUNCTION_UNAVAILABLE" and self._stopped():  # a paused job waits for no server
+                    left = self._unit.works[len(results) :]
+                    results += [FragmentResult(work.fragment_id, left=work.ranges) for work in left]
+                else:
+                    failure = UnitFailure(error.reason, error.message)
             except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
                 failure = UnitFailure(INTERNAL_BUG, f"{type(error).__name__}: {error}")
@@ -226,7 +230,9 @@ class UnitRunner:
         if context.udf.kind is UdfKind.REMOTE:
             from executor.worker.remote_function import RemoteFunction  # noqa: PLC0415 no other one needs Flight
 
-            function = self._remote = self._connections.enter_context(RemoteFunction(context.udf, output))
+            function = self._remote = self._connections.enter_context(
+                RemoteFunction(context.udf, output, stopped=self._stopped)
+            )
         else:
             function = load(context.udf)
         kept.loaded()
