@@ -9,7 +9,6 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 
 import psutil
 import pyarrow as pa
@@ -56,16 +55,20 @@ def _by_name(pid: int) -> dict[str, int]:
     found: dict[str, int] = {}
     for process in [root, *root.children(recursive=True)]:
         with contextlib.suppress(psutil.NoSuchProcess):  # a zombie has no memory
-            name = _name(process.cmdline())
+            name = _name(process)
             found[name] = found.get(name, 0) + process.memory_full_info().pss
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def _name(command: Sequence[str]) -> str:
+def _name(process: psutil.Process) -> str:
+    """Services and Spark's daemon have names of their own where they are forked, the daemon's forks the same."""
+    if (name := process.name()).startswith("leman-"):
+        return name.removeprefix("leman-")
+    command = process.cmdline()
     if "java" in command[0]:
         return "jvm"
     text = " ".join(command)
-    for name in ("spark_daemon", "redis", "planner", "executor", "commit_coordinator"):
+    for name in ("spark.daemon", "redis", "planner", "executor", "commit_coordinator"):
         if name in text:
             return name
     return "supervisor"

@@ -18,9 +18,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-import structlog
+from embedded.early import begin_early
 
-from core.absent_modules import HEAVY, without
+#: Begun before all else is imported.
+_WARM = begin_early(sys.argv[1:]) if __name__ == "__main__" else None
+
+import structlog  # noqa: E402
+
+from core.absent_modules import HEAVY, without  # noqa: E402
 
 with without(*HEAVY):
     from core import config, telemetry
@@ -107,7 +112,7 @@ async def _supervise(home: Home, database: Path | None, settings: Settings, argu
             _show(home, content)
 
     idle_seconds = _idle_seconds(arguments, settings)
-    supervisor = Supervisor(home, settings, idle_seconds=idle_seconds, on_ready=on_ready, database=database)
+    supervisor = Supervisor(home, settings, idle_seconds=idle_seconds, on_ready=on_ready, database=database, warm=_WARM)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, supervisor.stop)
@@ -163,4 +168,8 @@ def _fail(code: int, message: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    finally:
+        if _WARM is not None:
+            _WARM.abandon()  # where it was begun in vain

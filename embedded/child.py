@@ -3,6 +3,7 @@
     python child.py PARENT_PID run MODULE [ARGUMENT...]      a Python module, in this process
     python child.py PARENT_PID exec PROGRAM [ARGUMENT...]    a program in place of this process (Linux)
     python child.py PARENT_PID watch PROGRAM [ARGUMENT...]   a program below this process (elsewhere)
+    python child.py PARENT_PID warm DESCRIPTOR SOCKET [...]  the process that others are forked from (warm_process.py)
 
 On Linux the kernel kills it when the parent is gone. Everywhere standard input is a pipe whose other end only
 the parent holds: its end is the parent's end. Standard library only, run by path: it is up in milliseconds.
@@ -11,6 +12,7 @@ the parent holds: its end is the parent's end. Standard library only, run by pat
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import runpy
 import signal
@@ -32,7 +34,12 @@ def main(argv: list[str]) -> int:
         os.execv(command[0], command)
     if mode == "watch":
         return _watch(command)
-    threading.Thread(target=_end_when_stdin_does, daemon=True, name="lifeline").start()
+    is_service = True
+    if mode == "warm":
+        warm_process = importlib.import_module("embedded.warm_process")
+        command, is_service = warm_process.main(int(parent), int(command[0]), command[1], command[2:])
+    if is_service:
+        threading.Thread(target=_end_when_stdin_does, daemon=True, name="lifeline").start()
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
     return 0

@@ -19,6 +19,8 @@ import psutil
 from core.errors import Unavailable
 from embedded import child as child_module
 from embedded.log_file import LogFile
+from embedded.started_process import Process
+from embedded.warm_parent import WarmParent
 
 _CHILD = str(Path(child_module.__file__).resolve())
 _PROBE_SECONDS = 0.005
@@ -61,7 +63,7 @@ class Running:
     """A process that was started."""
 
     spec: Spec
-    process: asyncio.subprocess.Process
+    process: Process
     pump: asyncio.Task[None]
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     started: float = field(default_factory=time.monotonic)
@@ -129,23 +131,27 @@ class Running:
             await asyncio.sleep(_PROBE_SECONDS)
 
 
-async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None]) -> Running:
+async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None], warm: WarmParent | None = None) -> Running:
     """Start a process in a session of its own, so that Ctrl-C reaches the supervisor alone.
 
     Args:
         on_line: Gets every JSON line that the process prints about itself.
+        warm: What modules are forked from, as long as it is there.
     """
     log = LogFile(spec.log, spec.log_bytes, spec.logs_kept)
-    # -P: the folder that the system was started in shadows none of our packages.
-    flags = ["-P"] if spec.command[0] == "run" else ["-I", "-S"]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *flags, _CHILD, str(os.getpid()), *spec.command),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=dict(spec.environment),
-        start_new_session=True,
-    )
+    is_module = spec.command[0] == "run"
+    process: Process | None = await warm.start(spec) if warm is not None and is_module else None
+    if process is None:
+        # -P: the folder that the system was started in shadows none of our packages.
+        flags = ["-P"] if is_module else ["-I", "-S"]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, *flags, _CHILD, str(os.getpid()), *spec.command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=dict(spec.environment),
+            start_new_session=True,
+        )
     ready = asyncio.Event()
 
     def on_told(line: dict[str, Any]) -> None:
@@ -157,7 +163,7 @@ async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None]) -> Runnin
     return Running(spec=spec, process=process, pump=pump, ready=ready)
 
 
-async def _pump(process: asyncio.subprocess.Process, log: LogFile, on_line: Callable[[dict[str, Any]], None]) -> None:
+async def _pump(process: Process, log: LogFile, on_line: Callable[[dict[str, Any]], None]) -> None:
     """Sort what the process prints: lines about itself go to the supervisor, all else to its log."""
     assert process.stdout is not None
     assert process.stderr is not None

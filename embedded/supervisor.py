@@ -33,7 +33,9 @@ from embedded.process import Running, Spec
 from embedded.redis_server import RedisServer
 from embedded.served_databases import ServedDatabases
 from embedded.service_file import Home
+from embedded.started_process import reap_orphan
 from embedded.tcp_ports import HOST, HeldPort
+from embedded.warm_parent import WarmParent
 
 REDIS = "redis"
 #: How each service is run; tests put their own in.
@@ -56,7 +58,8 @@ class Supervisor:
     """One embedded system. The caller holds the lock of its folder.
 
     `database` is the one that it is for; None: it is told which by and by, and Spark waits for the first job that needs
-    it. `on_ready` is called with the service file's content when everything is up for the first time.
+    it. `on_ready` is called with the service file's content when everything is up for the first time. `warm`: what
+    services are forked from, where it was begun already.
     """
 
     def __init__(
@@ -68,8 +71,10 @@ class Supervisor:
         on_ready: Callable[[dict[str, Any]], None],
         database: Path | None = None,
         commands: Mapping[str, list[str]] = COMMANDS,
+        warm: WarmParent | None = None,
     ) -> None:
         _check(settings)
+        self._warm = warm
         self._home = home
         self._announcement = Announcement(home)
         self._database = database
@@ -107,6 +112,8 @@ class Supervisor:
             LemanError: A process cannot be started at all.
         """
         try:
+            if self._warm is None:
+                self._warm = WarmParent.begin(self._home.folder, with_jvm=False)
             await self._control.start()
             specs = self._specs()
             self._expected = len(specs)
@@ -208,8 +215,11 @@ class Supervisor:
             await asyncio.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
 
     async def _start(self, spec: Spec) -> Running:
-        running = await process.start(spec, functools.partial(self._on_line, spec.name))
+        running = await process.start(spec, functools.partial(self._on_line, spec.name), self._warm)
         self._running[spec.name] = running
+        if self._warm is not None and self._warm.is_gone:
+            log.warning("services are started anew, not forked", why=self._warm.last_words.strip())
+            self._warm = None
         log.info("started", process=spec.name, pid=running.pid)
         return running
 
@@ -256,8 +266,14 @@ class Supervisor:
         while self._home.lock_file.exists():
             self._announcement.mend()
             self.databases.look()
+            while reap_orphan(self._children()):
+                pass
             await asyncio.sleep(_LOOK_SECONDS)
         log.warning("the system's folder is gone", folder=str(self._home.folder))
+
+    def _children(self) -> set[int]:
+        own = self._warm.pids if self._warm is not None else set()
+        return own | {running.pid for running in self._running.values()}
 
     def _is_idle(self) -> bool:
         """Tell whether all services said, when they were heard last, that nobody had called them for a while."""
@@ -293,6 +309,8 @@ class Supervisor:
             await redis.stop(grace)
             if self._redis is not None and self._home.lock_file.exists():  # else it may be a successor's
                 self._redis.remove_socket()
+        if self._warm is not None:
+            await self._warm.end()
         for held in (*self._ports.values(), *((self._http,) if self._http else ())):
             held.close()
         log.info("stopped")

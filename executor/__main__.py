@@ -3,9 +3,9 @@
 import functools
 import sys
 
-from core.absent_modules import without
+from core.absent_modules import HEAVY, without
 
-with without("rich"):  # Spark asks for pandas
+with without(*HEAVY):
     from core import config
     from core.errors import InvalidArgument
     from core.process_secrets import forget_settings
@@ -23,7 +23,7 @@ def run() -> int:
         return 2
     if not spark.on_demand:
         spark.start_meanwhile()
-    with without("rich"):
+    with without(*HEAVY):
         from core.rpc.server import main  # noqa: PLC0415
         from executor.app import create  # noqa: PLC0415
     return main("executor", functools.partial(create, spark=spark), settings)

@@ -2,6 +2,7 @@
 
 The stock daemon collects garbage over everything that was imported after every task; a frozen heap makes a task's
 start cheap (measured: 127 ms a job down to 22 ms). Importing lance before the fork is safe, opening a dataset is not.
+In an embedded system the daemon itself is a fork, of the process that the services are forked from (`daemon_relay`).
 """
 
 import contextlib
@@ -11,7 +12,11 @@ import os
 import sys
 import warnings
 
+from executor.spark import daemon_relay
 from executor.spark.import_path import without_archives
+
+if __name__ == "__main__":
+    daemon_relay.run()  # ends here where another process is the daemon
 
 sys.path[:] = without_archives(sys.path)
 
@@ -20,17 +25,17 @@ os.environ.setdefault("LANCE_LOG", "error")
 
 import encodings.idna  # noqa: E402 the first connection by name imports it
 
-import numpy  # noqa: E402
-import pyarrow  # noqa: E402
-import pyarrow.compute  # noqa: E402
-import pyspark.worker  # noqa: E402
-from pyspark import daemon  # noqa: E402
+from core.absent_modules import HEAVY, without  # noqa: E402
 
-from core.absent_modules import without  # noqa: E402
+with without(*HEAVY):  # a function may still import them
+    import numpy
+    import pyarrow
+    import pyarrow.compute
+    import pyspark.worker
+    from pyspark import daemon
 
-with without("rich"):  # structlog asks for it; a function may still import it
     import executor.worker.worker_loop
-from executor.spark import function_processes  # noqa: E402
+    from executor.spark import function_processes, late_pandas
 
 __all__ = ["encodings", "executor", "numpy", "pyarrow", "pyspark"]
 
@@ -49,6 +54,7 @@ def share_memory_between_threads() -> None:
 
 if __name__ == "__main__":
     share_memory_between_threads()
+    late_pandas.expect()
     gc.collect()
     gc.freeze()
     function_processes.start()

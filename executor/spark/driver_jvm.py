@@ -10,8 +10,10 @@ from typing import Any
 
 import structlog
 from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
 
 from executor.spark.class_archive import ClassArchive
+from executor.spark.driver_launch import LaunchedJvm
 
 _log = structlog.get_logger(__name__)
 
@@ -24,6 +26,28 @@ def driver_process() -> subprocess.Popen[bytes] | None:
     """Return the JVM's process; None where somebody else started it, or there is none."""
     gateway: Any = SparkContext._gateway
     return getattr(gateway, "proc", None)
+
+
+def connect(launched: LaunchedJvm) -> Any:
+    """Wait until a JVM that was started before is up, and return pyspark's gateway to it; None where it has ended.
+
+    pyspark connects to it as to one that it was started by, and then takes it for one that it has started.
+    """
+    address = launched.address()
+    if address is None:
+        if launched.archive is not None:
+            launched.archive.discard()  # it may be what the JVM died of
+        launched.end()
+        return None
+    variables = {"PYSPARK_GATEWAY_PORT": str(address[0]), "PYSPARK_GATEWAY_SECRET": address[1]}
+    os.environ.update(variables)
+    try:
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in variables:
+            del os.environ[name]
+    gateway.proc = launched.process
+    return gateway
 
 
 class DriverJvm:

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas import functions as vectorised
 
-from core import config
-from core.config import Spark
-from executor.spark import spark_conf
-from executor.spark.address import CallbackAddress
-from executor.spark.temp_folder import TempFolder
+from executor.spark import driver_launch
 
 
-def open_session(
-    settings: Spark, address: CallbackAddress, python: str, shared: list[str], folder: TempFolder | None
-) -> SparkSession:
+def open_session(chosen: Mapping[str, str], gateway: Any = None) -> SparkSession:
     """Open a session, or find the one that this process has. Blocks for seconds.
 
     Args:
-        settings: What the operator chose; it wins over what is chosen here.
-        address: Where workers call back.
-        python: The interpreter of the workers.
-        shared: Options of the JVM that have it share an archive of classes.
-        folder: For the JVM's temporary files; None: it has one already.
+        chosen: Made by `driver_launch.session_settings`.
+        gateway: Of a JVM that runs; None: one is started, where this process has none.
     """
-    ours = {**spark_conf.session(settings, shared, python), **address.spark_settings()}
-    first = {"spark.app.name": "leman", "spark.master": spark_conf.master(settings)}
-    chosen = {**first, **ours, **settings.conf}
-    if folder is not None:
-        chosen = {**folder.settings, **chosen}
-        own = " ".join(folder.jvm_options)
-        chosen[spark_conf.JVM_OPTIONS_KEY] = f"{own} {chosen[spark_conf.JVM_OPTIONS_KEY]}"
-    # the JVM's command line is for all to read
-    shown = [item for item in chosen.items() if not config.is_secret(item[0])]
-    SparkContext._ensure_initialized(conf=SparkConf().setAll(shown))
+    # pyspark wants pandas for all vectorised functions, also for those that see Arrow alone: a second of this process
+    vars(vectorised)["require_minimum_pandas_version"] = lambda: None
+    shown = list(driver_launch.shown(chosen).items())
+    SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf().setAll(shown))
     builder = SparkSession.builder
     for key, value in chosen.items():
         builder = builder.config(key, value)

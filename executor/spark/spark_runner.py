@@ -6,18 +6,17 @@ import asyncio
 import contextlib
 import os
 import re
-import sys
 import threading
 import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psutil
 import structlog
 from pyspark import SparkContext
-from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import DataFrame, SparkSession
 
 from core.config import Spark
@@ -26,10 +25,9 @@ from core.errors import LemanError, Unavailable
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import Cluster, SlotProfile
-from executor.spark import java_runtime, spark_conf, worker_problems
-from executor.spark.address import LOOPBACK, callback_address, is_local
-from executor.spark.class_archive import ClassArchive
-from executor.spark.driver_jvm import DriverJvm, driver_process
+from executor.spark import driver_launch, early_jvm, java_runtime, spark_conf, worker_problems
+from executor.spark.address import callback_address, is_local
+from executor.spark.driver_jvm import DriverJvm, connect, driver_process
 from executor.spark.readiness import ClusterReadiness
 from executor.spark.session import cause, open_session
 from executor.spark.spark_status import cores
@@ -58,7 +56,7 @@ class SparkRunner:
     def __init__(self, settings: Spark) -> None:
         self._settings = settings
         self._local = is_local(settings)
-        self._python = settings.python or sys.executable
+        self._python = driver_launch.python_of(settings)
         self.address = callback_address(settings)
         self._readiness = ClusterReadiness(settings, self._python, self.address.host)
         self._jvm = DriverJvm()
@@ -95,17 +93,7 @@ class SparkRunner:
         return self._jvm.warm
 
     def _start(self) -> None:
-        java_runtime.check()
-        os.environ["PYSPARK_PYTHON"] = self._python
-        if self._local:
-            os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-        os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
-        if self._settings.class_archive and spark_conf.JVM_OPTIONS_KEY not in self._settings.conf:
-            chosen = self._settings.class_archive_dir
-            self._jvm.archive = ClassArchive.of(Path(_find_spark_home()), spark_conf.JVM_OPTIONS, chosen)
-        if SparkContext._gateway is None:  # a JVM that is there has its folder
-            self._folder = TempFolder.make(self._settings.scratch_dir)
-        self._session = self._open()
+        self._session = self._open_early() or self._open()
         self._session.sparkContext.setLogLevel("ERROR")
         self._readiness.context = self._session.sparkContext
         self._jvm.watch()
@@ -115,17 +103,49 @@ class SparkRunner:
             self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
         self._jvm.warm = True
 
+    def _open_early(self) -> SparkSession | None:
+        """Open the session in the JVM that was started before all else; None where there is none that came up."""
+        launched = early_jvm.take()
+        if launched is None:
+            return None
+        self._jvm.archive = launched.archive
+        gateway = connect(launched)
+        if gateway is None:
+            return None
+        try:
+            session = open_session(launched.chosen, gateway)
+        except Exception as error:  # noqa: BLE001 another one may come up, without the archive that this may have died of
+            _log.warning("the JVM that was started early is of no use", cause=cause(error))
+            SparkContext._gateway = SparkContext._jvm = None
+            if launched.archive is not None:
+                launched.archive.discard()
+            launched.end()
+            return None
+        self._folder = launched.folder
+        return session
+
     def _open(self) -> SparkSession:
         """Open the session with the archive of classes, or without it where a JVM does not start with it."""
-        archive = self._jvm.archive
+        java_runtime.check()
+        driver_launch.prepare_environment(self._settings)
+        self._jvm.archive = archive = driver_launch.archive_of(self._settings)
+        if SparkContext._gateway is None:  # a JVM that is there has its folder
+            self._folder = TempFolder.make(self._settings.scratch_dir)
         shared = archive.use() if archive is not None else []
+        chosen = driver_launch.session_settings(self._settings, shared, self._folder)
+        if archive is None or not shared:
+            return self._opened(chosen)
         try:
-            return open_session(self._settings, self.address, self._python, shared, self._folder)
-        except Exception as error:
-            if archive is None or not shared:
-                raise worker_problems.not_started(spark_conf.master(self._settings), cause(error)) from error
+            return open_session(chosen)
+        except Exception:  # noqa: BLE001 it may be the archive that the JVM died of
             archive.discard()
-            return open_session(self._settings, self.address, self._python, [], self._folder)
+            return self._opened(driver_launch.session_settings(self._settings, [], self._folder))
+
+    def _opened(self, chosen: dict[str, str], gateway: Any = None) -> SparkSession:
+        try:
+            return open_session(chosen, gateway)
+        except Exception as error:
+            raise worker_problems.not_started(spark_conf.master(self._settings), cause(error)) from error
 
     def _look_for_workers(self) -> None:
         """Run the warm-up until one has run it.

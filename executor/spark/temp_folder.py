@@ -74,6 +74,12 @@ class TempFolder:
         too_long = len(str(self.path).encode()) > _LONGEST_FOLDER
         return {"spark.python.unix.domain.socket.dir": tempfile.gettempdir()} if too_long else {}
 
+    def forget(self) -> None:
+        """Leave the folder to the process that this one was forked from."""
+        atexit.unregister(self.remove)
+        os.close(self._lock)
+        self._lock = -1
+
     def remove(self) -> None:
         """Delete the folder, with all that is in it."""
         atexit.unregister(self.remove)

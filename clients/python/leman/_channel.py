@@ -58,6 +58,10 @@ class Locator(Protocol):
         services are, where they may be elsewhere than was said before."""
         ...
 
+    def expect_writes(self) -> None:
+        """Told that calls which change something follow soon: what they need may start before them."""
+        ...
+
     def locate_first(self) -> Endpoints:
         """Where they are, once they answer."""
         ...
@@ -158,6 +162,10 @@ class Services:
         with self._finding:
             if self._endpoints is None and not self._closed:
                 self._endpoints = self._locator.locate_first()
+
+    def expect_writes(self) -> None:
+        """Say that a call which changes something follows."""
+        self._locator.expect_writes()
 
     def start(self) -> None:
         """Have the services run, and a local database be served by them. Raises what the locator raises."""

@@ -42,6 +42,9 @@ class Remote:
     def check(self, *, reads: bool) -> None:
         """Every call may be made, and nothing is elsewhere."""
 
+    def expect_writes(self) -> None:
+        """Nothing is to be started."""
+
     def locate_first(self) -> Endpoints:
         """As `locate`."""
         return self.locate()

@@ -49,6 +49,7 @@ class Embedded:
         self._own = ServiceFile(Path(database, "_leman"))
         self._checking = threading.Lock()
         self._writes = False
+        self._expects_writes = False
         self._served = False
         self._warned = False
 
@@ -73,6 +74,10 @@ class Embedded:
                 self._writes = False
                 raise
         return None
+
+    def expect_writes(self) -> None:
+        """Have Spark start with the services, where they are started before the first call that changes something."""
+        self._expects_writes = True
 
     def locate(self) -> Endpoints:
         """The running services, started first where there are none. Raises StartFailed."""
@@ -239,7 +244,8 @@ class Embedded:
         """
         found = _services_here.require(StartFailed)
         places = ["--home", str(folder), "--register", str(_systems.register())]
-        options = [*(["--warm"] if self._writes else []), *(["--lifeline"] if self._lifeline else [])]
+        warm = self._writes or self._expects_writes
+        options = [*(["--warm"] if warm else []), *(["--lifeline"] if self._lifeline else [])]
         with log.open("ab") as output:
             child = subprocess.Popen(
                 _services_here.command("embedded", *places, *options),

@@ -26,6 +26,9 @@ class _Here:
     def check(self, *, reads: bool) -> None:
         """Every call may be made."""
 
+    def expect_writes(self) -> None:
+        """Nothing is to be started."""
+
     def locate_first(self) -> Endpoints:
         return self.endpoints
 

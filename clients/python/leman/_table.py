@@ -109,6 +109,7 @@ class Table(Relation):
         Raises ColumnChanged, ColumnExists (no function computes the column that is there), InputColumnMissing,
         TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
+        self._services.expect_writes()
         request = catalog_pb2.AddColumnsRequest(
             table=self.ref(), request_id=uuid.uuid4().hex, on_change=on_change_to_proto(on_change)
         )
@@ -222,6 +223,7 @@ class Table(Relation):
         Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
         InputColumnStale, TypeMismatch, TableNotFound, InvalidArgument.
         """
+        self._services.expect_writes()
         if not isinstance(column, str):
             if udf is not None:
                 raise InvalidArgument("udf is the function of one column: name it as a text")

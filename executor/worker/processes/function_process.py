@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import msgspec
 
+from core.linux import adopt_orphans, die_with
 from executor.worker.processes import file_descriptors
-from executor.worker.processes.linux import adopt_orphans, die_with
 from executor.worker.processes.messages import IDLE, Answer, Request, receive, send
 from executor.worker.processes.process_environment import kept
 

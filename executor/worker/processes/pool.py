@@ -18,9 +18,9 @@ from typing import NoReturn
 
 import psutil
 
+from core.linux import adopt_orphans, die_with
 from executor.worker.processes import function_process
 from executor.worker.processes.function_process import Prepare, Run
-from executor.worker.processes.linux import adopt_orphans, die_with
 from executor.worker.processes.messages import IDLE, Answer, send
 
 _CORES = os.cpu_count() or 1

@@ -30,6 +30,8 @@ from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE = 60.0
 SERVICES = ("planner", "executor", "commit_coordinator")
+#: What services are forked from, on Linux.
+WARM = ("leman-warm",) if sys.platform == "linux" else ()
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX only")
 
@@ -208,6 +210,26 @@ def test_a_killed_process_is_back_at_its_address(shared, victim):
     assert not [process for process in below if lives(process)]
 
 
+@pytest.mark.skipif(not WARM, reason="services are forked on Linux")
+@pytest.mark.faults
+def test_services_are_forked_and_where_that_process_is_killed_they_are_started_anew(tmp_path):
+    with system(tmp_path) as up:
+        content = up.content()
+        names = {psutil.Process(content["pids"][name]).name() for name in SERVICES}
+        assert names == {"leman-planner", "leman-executor", "leman-commit_co"}
+        (warm,) = [child for child in psutil.Process(content["pid"]).children() if child.name() == "leman-warm"]
+        os.kill(warm.pid, signal.SIGKILL)
+        wait_for(lambda: not psutil.pid_exists(warm.pid))  # reaped, too
+        assert up.content()["pids"] == content["pids"]
+        os.kill(content["pids"]["planner"], signal.SIGKILL)
+        after = wait_for(lambda: (c := up.content())["pids"]["planner"] != content["pids"]["planner"] and c)
+        assert info(after, "planner").pid == after["pids"]["planner"]
+        assert psutil.Process(after["pids"]["planner"]).name() != "leman-planner"
+        assert "started anew" in up.log("supervisor")
+        assert up.end() == 0
+        assert not up.alive()
+
+
 @pytest.mark.parametrize("how", ["gone", "garbage", "empty", "other token", "other port"])
 def test_a_damaged_service_file_is_written_again(shared, how):
     content = shared.content()
@@ -245,7 +267,7 @@ def test_a_second_supervisor_gives_way(shared):
 def test_it_ends_when_asked_and_leaves_nothing(tmp_path):
     with system(tmp_path) as up:
         up.content()
-        assert len(up.family) == 7
+        assert len(up.family) == 7 + len(WARM)
         assert up.end() == 0
         assert not up.file.exists()
         assert up.alive() == []

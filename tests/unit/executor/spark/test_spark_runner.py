@@ -18,7 +18,7 @@ from core.domain.work import UdfRef
 from core.errors import Unavailable
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import ExecutorEndpoint
-from executor.spark import driver_jvm, function_processes, spark_runner
+from executor.spark import driver_jvm, driver_launch, function_processes, spark_runner
 from executor.spark.spark_runner import SparkRunner
 from executor.worker.messages import WorkerTask
 
@@ -206,16 +206,15 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
     opened: list[list[str]] = []
     thrown: list[bool] = []
 
-    def open_session(
-        _settings: object, _address: object, _python: str, shared: list[str], _: object
-    ) -> SimpleNamespace:
-        opened.append(shared)
-        if shared:
+    def open_session(chosen: dict[str, str], _gateway: object = None) -> SimpleNamespace:
+        options = chosen["spark.driver.extraJavaOptions"].split()
+        opened.append([option for option in options if "SharedArchive" in option])
+        if opened[-1]:
             raise RuntimeError("JAVA_GATEWAY_EXITED")
         return SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=lambda _: None))
 
     archive = SimpleNamespace(use=lambda: ["-XX:SharedArchiveFile=broken"], discard=lambda: thrown.append(True))
-    monkeypatch.setattr(spark_runner.ClassArchive, "of", lambda *_: archive)
+    monkeypatch.setattr(driver_launch, "archive_of", lambda _: archive)
     runner = SparkRunner(Spark())
     monkeypatch.setattr(spark_runner, "open_session", open_session)
     monkeypatch.setattr(runner, "_run_spark_job", lambda *_: None)

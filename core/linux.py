@@ -8,12 +8,19 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
     """Make processes whose parent dies below this one its children."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def show_name(name: str) -> None:
+    """Have `ps` and `top` show a name for this process; of a longer one its first 15 bytes."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:

@@ -1,0 +1,60 @@
+"""Messages between processes of one machine: a JSON document, with open descriptors beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+_LENGTH = struct.Struct(">I")
+_MOST_DESCRIPTORS = 4
+
+
+def encoded(document: dict[str, Any]) -> bytes:
+    """Return a message without descriptors as it travels."""
+    body = json.dumps(document).encode()
+    return _LENGTH.pack(len(body)) + body
+
+
+def send(connection: socket.socket, document: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    """Send a message; the descriptors stay open here.
+
+    Raises:
+        OSError: The other end is gone.
+    """
+    data = encoded(document)
+    sent = socket.send_fds(connection, [data], descriptors) if descriptors else 0
+    connection.sendall(data[sent:])
+
+
+def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Wait for a message, and return it with its descriptors; None where the other end is gone.
+
+    Raises:
+        ValueError: It is no message.
+    """
+    data, descriptors = bytearray(), list[int]()
+    try:
+        while len(data) < _LENGTH.size or len(data) < _LENGTH.size + _LENGTH.unpack_from(data)[0]:
+            missing = _LENGTH.size + (_LENGTH.unpack_from(data)[0] if len(data) >= _LENGTH.size else 0) - len(data)
+            chunk, more, _, _ = socket.recv_fds(connection, missing, _MOST_DESCRIPTORS)
+            descriptors += more
+            if not chunk:
+                raise ConnectionError
+            data += chunk
+        return dict(json.loads(data[_LENGTH.size :])), descriptors
+    except OSError:
+        close(descriptors)
+        return None
+    except BaseException:
+        close(descriptors)
+        raise
+
+
+def close(descriptors: Sequence[int]) -> None:
+    """Close them all."""
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,44 @@
+"""What Spark starts as its daemon where that is forked from a warm process: it asks for it and waits for its end.
+
+Spark talks with the daemon through descriptors, which are passed on; it ends the daemon by ending this process.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import sys
+
+#: The file of the socket at which it is asked for (`embedded.warm_process`).
+VARIABLE = "_LEMAN_WARM_PROCESS"
+
+
+def run() -> None:
+    """Have a daemon forked, and end with it. Return where that cannot be: this process is to be the daemon then."""
+    file = os.environ.get(VARIABLE)
+    if not file:
+        return
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(file)
+            _ask(connection)
+        except OSError:
+            return
+        if not connection.recv(1):
+            return
+        with contextlib.suppress(OSError):
+            while connection.recv(4096):
+                pass
+    os._exit(0)
+
+
+def _ask(connection: socket.socket) -> None:
+    request = {"command": sys.argv[1:], "environment": dict(os.environ), "path": sys.path}
+    body = json.dumps(request).encode()
+    data = struct.pack(">I", len(body)) + body
+    sent = socket.send_fds(connection, [data], [0, 1, 2])
+    connection.sendall(data[sent:])

@@ -1,0 +1,157 @@
+"""How the JVM of Spark's driver is started: its settings and its environment. Imports no pyspark, so that it can be
+started before that is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from core import config
+from core.config import Spark
+from executor.spark import daemon_relay, spark_conf
+from executor.spark.address import LOOPBACK, callback_address, is_local
+from executor.spark.class_archive import ClassArchive
+from executor.spark.temp_folder import TempFolder
+
+_POLL_SECONDS = 0.02
+#: Settings of Spark's Python processes.
+_OF_WORKERS = ("spark.executorEnv.", "spark.python.daemon.")
+
+
+def python_of(settings: Spark) -> str:
+    """Return the interpreter of the workers."""
+    return settings.python or sys.executable
+
+
+def prepare_environment(settings: Spark) -> None:
+    """Set the variables that the JVM and the workers are to inherit."""
+    os.environ["PYSPARK_PYTHON"] = python_of(settings)
+    if is_local(settings):
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
+    if python_of(settings) != sys.executable or any(key.startswith(_OF_WORKERS) for key in settings.conf):
+        os.environ.pop(daemon_relay.VARIABLE, None)  # a fork would have another interpreter, or other variables
+
+
+def spark_home() -> Path:
+    """Return Spark's folder: the one that is set, else that of the installed pyspark.
+
+    Raises:
+        ModuleNotFoundError: There is none.
+    """
+    if os.environ.get("SPARK_HOME"):
+        return Path(os.environ["SPARK_HOME"])
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("pyspark is not installed", name="pyspark")
+    return Path(found.submodule_search_locations[0])
+
+
+def archive_of(settings: Spark) -> ClassArchive | None:
+    """Return the archive of classes that the JVM is to share, there or not; None: it is to share none."""
+    if not settings.class_archive or spark_conf.JVM_OPTIONS_KEY in settings.conf:
+        return None
+    return ClassArchive.of(spark_home(), spark_conf.JVM_OPTIONS, settings.class_archive_dir)
+
+
+def session_settings(settings: Spark, shared: list[str], folder: TempFolder | None) -> dict[str, str]:
+    """Return the settings of the session.
+
+    Args:
+        settings: What the operator chose; it wins over what is chosen here.
+        shared: Options of the JVM that have it share an archive of classes.
+        folder: For the JVM's temporary files; None: it has one already.
+    """
+    address = callback_address(settings)
+    ours = {**spark_conf.session(settings, shared, python_of(settings)), **address.spark_settings()}
+    first = {"spark.app.name": "leman", "spark.master": spark_conf.master(settings)}
+    chosen = {**first, **ours, **settings.conf}
+    if folder is not None:
+        chosen = {**folder.settings, **chosen}
+        own = " ".join(folder.jvm_options)
+        chosen[spark_conf.JVM_OPTIONS_KEY] = f"{own} {chosen[spark_conf.JVM_OPTIONS_KEY]}"
+    return chosen
+
+
+def shown(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings without secrets: the JVM's command line is for all to read."""
+    return {key: value for key, value in chosen.items() if not config.is_secret(key)}
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedJvm:
+    """A JVM that was started, as pyspark does it; `info` is a file in which it says how to reach it."""
+
+    process: subprocess.Popen[bytes]
+    info: Path
+    archive: ClassArchive | None
+    folder: TempFolder | None
+    chosen: dict[str, str]
+
+    @classmethod
+    def begin(cls, settings: Spark) -> LaunchedJvm:
+        """Start it, and do not wait for it.
+
+        Raises:
+            OSError: It cannot be started.
+            LemanError: a setting is wrong.
+        """
+        prepare_environment(settings)
+        archive, folder = archive_of(settings), TempFolder.make(settings.scratch_dir)
+        chosen = session_settings(settings, archive.use() if archive is not None else [], folder)
+        info = Path(tempfile.mkdtemp()) / "connection"
+        command = [str(spark_home() / "bin" / "spark-submit")]
+        for key, value in shown(chosen).items():
+            command += ["--conf", f"{key}={value}"]
+        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
+        ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the JVM inherits: Ctrl-C is not for it
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+        finally:
+            signal.signal(signal.SIGINT, ignored)
+        return cls(process, info, archive, folder, chosen)
+
+    def address(self) -> tuple[int, str] | None:
+        """Wait until it says how to reach it: port and secret; None where it has ended instead."""
+        while not self.info.is_file():
+            if self.process.poll() is not None:
+                self._tidy()
+                return None
+            time.sleep(_POLL_SECONDS)
+        data = self.info.read_bytes()
+        port, length = struct.unpack_from(">ii", data)
+        secret = data[8 : 8 + length].decode()
+        self._tidy()
+        return port, secret
+
+    def forget(self) -> None:
+        """Let go of it, in a process that was forked from the one that it belongs to."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.returncode = 0
+        if self.folder is not None:
+            self.folder.forget()
+
+    def end(self) -> None:
+        """End it at once."""
+        self.process.kill()
+        self.process.wait()
+        self._tidy()
+        if self.folder is not None:
+            self.folder.remove()
+
+    def _tidy(self) -> None:
+        shutil.rmtree(self.info.parent, ignore_errors=True)

@@ -1,0 +1,44 @@
+"""A JVM for Spark's driver that is started before the executor is imported, which takes as long as half its start.
+
+A prelude of `embedded.warm_process`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from core import config
+from core.errors import LemanError
+from core.process_secrets import forget_settings
+from executor.spark import java_runtime
+from executor.spark.address import is_local
+from executor.spark.driver_launch import LaunchedJvm
+
+_launched: list[LaunchedJvm] = []
+
+
+def begin() -> None:
+    """Start it where Spark runs on this machine. What is wrong is found, and told, when Spark is started."""
+    with contextlib.suppress(LemanError, OSError, ModuleNotFoundError):
+        settings = config.load().spark
+        forget_settings()  # before there is a JVM to inherit them
+        if is_local(settings):
+            java_runtime.check()
+            _launched.append(LaunchedJvm.begin(settings))
+
+
+def forget() -> None:
+    """Leave it to the process that it belongs to."""
+    while _launched:
+        _launched.pop().forget()
+
+
+def end() -> None:
+    """End it at once."""
+    while _launched:
+        _launched.pop().end()
+
+
+def take() -> LaunchedJvm | None:
+    """Return the JVM that was started, once; None where there is none."""
+    return _launched.pop() if _launched else None
