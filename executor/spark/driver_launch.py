@@ -41,6 +41,7 @@ def prepare_environment(settings: Spark) -> None:
     if is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of glibc's, which keeps more for each of the JVM's many threads
     if python_of(settings) != sys.executable or any(key.startswith(_OF_WORKERS) for key in settings.conf):
         os.environ.pop(daemon_relay.VARIABLE, None)  # a fork would have another interpreter, or other variables
 

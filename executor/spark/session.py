@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, udf
 from pyspark.sql.pandas import functions as vectorised
 
 from executor.spark import driver_launch
@@ -20,7 +20,8 @@ def open_session(chosen: Mapping[str, str], gateway: Any = None) -> SparkSession
         gateway: Of a JVM that runs; None: one is started, where this process has none.
     """
     # pyspark wants pandas for all vectorised functions, also for those that see Arrow alone: a second of this process
-    vars(vectorised)["require_minimum_pandas_version"] = lambda: None
+    for module in (udf, vectorised):
+        vars(module)["require_minimum_pandas_version"] = lambda: None
     shown = list(driver_launch.shown(chosen).items())
     SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf().setAll(shown))
     builder = SparkSession.builder
