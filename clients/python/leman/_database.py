@@ -6,9 +6,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from leman import _bundle_upload, _remote, _row_upload, _wire, local
 from leman._channel import Services
@@ -40,6 +38,11 @@ from leman.errors import (
     TypeMismatch,
 )
 from leman.v1 import catalog_pb2, commit_pb2, tables_pb2, udf_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 
 class Database(DatabaseJobs, Shown):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 
 def plain(value: Any) -> tuple[bytes, ...] | None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Literal
 
 from leman._signature import check_columns
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import UdfDefinitionError
 from leman.v1 import udf_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 Kind = Literal["scalar", "array", "record_batch"]
 

@@ -6,14 +6,17 @@ import base64
 import json
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from leman._signature import Kind
 from leman._types import type_of
 from leman._udf import UDF
 from leman.errors import UdfDefinitionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 _PLAIN = frozenset({"builtins", "__main__"})
 _MOST_TEXT = 16_384

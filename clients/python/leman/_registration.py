@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from leman import _bundle_upload
 from leman._channel import Services
@@ -15,6 +13,11 @@ from leman._wire import schema
 from leman._wire_values import given, ref, seconds
 from leman.errors import DataLoss, InvalidArgument, UdfExists, UdfNotFound
 from leman.v1 import catalog_pb2, udf_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 
 class Registration:

@@ -6,8 +6,6 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from leman import _garbage, _wire, local
 from leman._channel import Services
 from leman._garbage import CheckpointCollection, StoredFile
@@ -23,6 +21,9 @@ from leman.v1 import catalog_pb2, commit_pb2
 
 if TYPE_CHECKING:
     import lance
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 _A_DAY = 86400.0
 

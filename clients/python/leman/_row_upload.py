@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import grpc
-import pyarrow as pa
 
 from leman._channel import Services
 from leman.v1 import catalog_pb2, tables_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 _SERVICE = "commit_coordinator"
 _PIECE_BYTES = 1 << 20

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
-import pyarrow as pa
 
 from leman._channel import Services
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, tables_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 _SERVICE = "commit_coordinator"
 

@@ -6,12 +6,15 @@ import enum
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from leman._types import gives, type_of
 from leman.errors import UdfDefinitionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 
 class Kind(enum.Enum):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack, overload
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from leman import _row_upload, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
@@ -29,6 +27,11 @@ from leman._udf import UDF
 from leman._wire_values import ref
 from leman.errors import ColumnNotDefined, InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 NewColumn = UDF | str | SqlExpression | tuple[UDF | str, Sequence[str]]
 """A function, a SQL expression, or a function and the columns that take the place of its inputs (none: as it names

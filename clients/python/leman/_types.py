@@ -3,72 +3,88 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import inspect
 import types
 import typing
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
-_PYTHON_TYPES: dict[Any, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    datetime.datetime: pa.timestamp("us"),
-    datetime.date: pa.date32(),
-    datetime.time: pa.time64("us"),
-    datetime.timedelta: pa.duration("us"),
-}
-_ARRAY_TYPES: dict[Any, pa.DataType] = {
-    pa.BooleanArray: pa.bool_(),
-    pa.Int8Array: pa.int8(),
-    pa.Int16Array: pa.int16(),
-    pa.Int32Array: pa.int32(),
-    pa.Int64Array: pa.int64(),
-    pa.UInt8Array: pa.uint8(),
-    pa.UInt16Array: pa.uint16(),
-    pa.UInt32Array: pa.uint32(),
-    pa.UInt64Array: pa.uint64(),
-    pa.HalfFloatArray: pa.float16(),
-    pa.FloatArray: pa.float32(),
-    pa.DoubleArray: pa.float64(),
-    pa.StringArray: pa.string(),
-    pa.LargeStringArray: pa.large_string(),
-    pa.StringViewArray: pa.string_view(),
-    pa.BinaryArray: pa.binary(),
-    pa.LargeBinaryArray: pa.large_binary(),
-    pa.BinaryViewArray: pa.binary_view(),
-    pa.Date32Array: pa.date32(),
-    pa.Date64Array: pa.date64(),
-    pa.NullArray: pa.null(),
-}
-_FAMILIES: dict[Any, tuple[Callable[[pa.DataType], bool], ...]] = {
-    bool: (pa.types.is_boolean,),
-    int: (pa.types.is_integer,),
-    float: (pa.types.is_floating, pa.types.is_integer),
-    str: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-    bytes: (
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-        pa.types.is_fixed_size_binary,
-    ),
-    datetime.datetime: (pa.types.is_timestamp,),
-    datetime.date: (pa.types.is_date,),
-    datetime.time: (pa.types.is_time,),
-    datetime.timedelta: (pa.types.is_duration,),
-}
-_LISTS = (
-    pa.types.is_list,
-    pa.types.is_large_list,
-    pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-)
+
+@functools.cache
+def _python_types() -> dict[Any, pa.DataType]:
+    """The Arrow types of Python's."""
+    return {
+        bool: pa.bool_(),
+        int: pa.int64(),
+        float: pa.float64(),
+        str: pa.string(),
+        bytes: pa.binary(),
+        datetime.datetime: pa.timestamp("us"),
+        datetime.date: pa.date32(),
+        datetime.time: pa.time64("us"),
+        datetime.timedelta: pa.duration("us"),
+    }
+
+
+@functools.cache
+def _array_types() -> dict[Any, pa.DataType]:
+    """The types of Arrow's arrays."""
+    return {
+        pa.BooleanArray: pa.bool_(),
+        pa.Int8Array: pa.int8(),
+        pa.Int16Array: pa.int16(),
+        pa.Int32Array: pa.int32(),
+        pa.Int64Array: pa.int64(),
+        pa.UInt8Array: pa.uint8(),
+        pa.UInt16Array: pa.uint16(),
+        pa.UInt32Array: pa.uint32(),
+        pa.UInt64Array: pa.uint64(),
+        pa.HalfFloatArray: pa.float16(),
+        pa.FloatArray: pa.float32(),
+        pa.DoubleArray: pa.float64(),
+        pa.StringArray: pa.string(),
+        pa.LargeStringArray: pa.large_string(),
+        pa.StringViewArray: pa.string_view(),
+        pa.BinaryArray: pa.binary(),
+        pa.LargeBinaryArray: pa.large_binary(),
+        pa.BinaryViewArray: pa.binary_view(),
+        pa.Date32Array: pa.date32(),
+        pa.Date64Array: pa.date64(),
+        pa.NullArray: pa.null(),
+    }
+
+
+@functools.cache
+def _families() -> dict[Any, tuple[Callable[[pa.DataType], bool], ...]]:
+    """What else a value of a Python type may be stored as."""
+    return {
+        bool: (pa.types.is_boolean,),
+        int: (pa.types.is_integer,),
+        float: (pa.types.is_floating, pa.types.is_integer),
+        str: (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        bytes: (
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+            pa.types.is_binary_view,
+            pa.types.is_fixed_size_binary,
+        ),
+        datetime.datetime: (pa.types.is_timestamp,),
+        datetime.date: (pa.types.is_date,),
+        datetime.time: (pa.types.is_time,),
+        datetime.timedelta: (pa.types.is_duration,),
+    }
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    is_variable = pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_)
+    return bool(is_variable or pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_))
 
 
 #: What is a class, for Python, and says nothing of values.
@@ -93,7 +109,7 @@ def values_type(field: pa.Field) -> pa.DataType:
 def type_of(annotation: Any) -> pa.DataType | None:
     """The Arrow type for an annotation; None where it says nothing definite."""
     try:
-        known = _PYTHON_TYPES.get(annotation) or _ARRAY_TYPES.get(annotation)
+        known = _python_types().get(annotation) or _array_types().get(annotation)
     except TypeError:  # not hashable
         return None
     if known is not None:
@@ -117,11 +133,11 @@ def accepts(annotation: Any, actual: pa.DataType) -> bool:
     if pa.types.is_map(actual) and (annotation is list or _is_list_annotation(annotation)):
         return _accepts_pairs(annotation, actual)
     if _is_list_annotation(annotation):
-        is_list = any(is_kind(actual) for is_kind in _LISTS)
+        is_list = _is_list(actual)
         return is_list and accepts(typing.get_args(annotation)[0], actual.value_type)
     if annotation is list:
-        return any(is_kind(actual) for is_kind in _LISTS)
-    families = _FAMILIES.get(annotation) if isinstance(annotation, type) else None
+        return _is_list(actual)
+    families = _families().get(annotation) if isinstance(annotation, type) else None
     return families is None or any(is_kind(actual) for is_kind in families)
 
 

@@ -7,9 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, overload
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, overload
 
 from leman._bundle import make_bundle
 from leman._signature import Signature, blob_type, read_signature
@@ -21,6 +19,11 @@ from leman._wire_values import duration
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import TypeMismatch, UdfDefinitionError
 from leman.v1 import udf_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 _NAME = re.compile(r"(?!.*_(ver|col)-)[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _NAME_RULE = "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'; no '_ver-', no '_col-'"

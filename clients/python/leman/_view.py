@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from leman import _wire
 from leman._channel import Services
@@ -26,6 +24,11 @@ from leman._wire_values import ref
 from leman.errors import FailedPrecondition, Internal, InvalidArgument, TableNotFound
 from leman.progress import make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 log = logging.getLogger("leman")
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from leman import _status
 from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
@@ -26,6 +24,11 @@ from leman._table_model import (
 from leman._types import is_blob
 from leman._wire_values import given, seconds, time, word
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2, udf_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 _DURATIONS = ("udf", "read", "checkpoint", "write", "commit", "load", "elapsed")
 _COUNTS = [f.name for f in dataclasses.fields(Progress) if not f.name.endswith("_seconds") and f.name != "bottleneck"]

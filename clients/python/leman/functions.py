@@ -22,14 +22,17 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, Self
 
 from leman._function_calls import Served, served
 from leman._function_flight import BearerTokens, FunctionFlight
 from leman._udf import UDF
 from leman.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 __all__ = ["DEFAULT_PORT", "FunctionServer", "Served", "serve", "served"]
 

@@ -10,8 +10,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from leman._view_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
@@ -28,6 +26,9 @@ from leman.errors import (
 
 if TYPE_CHECKING:
     import lance
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 INCARNATION = "leman.incarnation"
 """Config key of a table: tells it from another one that is created later under the same name."""
