@@ -25,9 +25,10 @@ _TOO_MANY = 50
 _ROWS = 200_000
 #: What is not over by then has failed.
 _PATIENCE_SECONDS = 600.0
-#: Jobs of which no more run at once than may.
+#: As many jobs at a time as may run at once: none waits.
 _FEW = 16
 _READ_AT_ONCE = 20
+_LOOK_SECONDS = 0.2
 
 
 def wait(x: int) -> int:
@@ -99,22 +100,23 @@ async def _outcome(stream: grpc.aio.UnaryStreamCall) -> str:
 
 
 def real_work(caller: Caller, jobs: int, rows: int) -> Document:
-    """Create a few jobs at once, then so many, each over a column of its own, and wait for all of them.
+    """Have so many jobs done a few at a time, then as many more created at once; each over a column of its own.
 
-    Jobs that wait for their turn are to take no memory to speak of: the many are to need as much as the few.
+    Jobs that wait for their turn are to take no memory to speak of: those that come at once are to need as much as
+    those that came a few at a time. What is kept of jobs that are done is the same for both.
     """
     table = new_table(caller, rows, 4)
-    columns = [f"c{n}" for n in range(_FEW + jobs)]
+    columns = [f"c{n}" for n in range(2 * jobs)]
     caller.sdk.open_table(table).add_columns({name: f"x + {n}" for n, name in enumerate(columns)})
     with Sampler(caller.processes(), seconds=0.1) as idle:
         time.sleep(1.0)
-    found: Document = {"before_mb": _peak(idle)}
-    for name, some in (("few", columns[:_FEW]), ("many", columns[_FEW:])):
+    found: Document = {"before_mb": _peak(idle), "few_at_a_time": _FEW}
+    for name, some, at_once in (("few", columns[:jobs], _FEW), ("many", columns[jobs:], jobs)):
         with Sampler(caller.processes(), seconds=0.1) as sampler:
-            told = asyncio.run(_create(caller, table, some))
+            told = asyncio.run(_create(caller, table, some, at_once))
         right = _right(caller, table, some, columns)
         found[name] = {"jobs": len(some), **told, "right": right, "peak_mb": _peak(sampler)}
-        say(f"{len(some)} jobs with work at once: {found[name]}")
+        say(f"{len(some)} jobs with work, {at_once} at once: {found[name]}")
     return found
 
 
@@ -136,32 +138,43 @@ def _right(caller: Caller, table: str, some: Sequence[str], columns: Sequence[st
     return right
 
 
-async def _create(caller: Caller, table: str, columns: Sequence[str]) -> Document:
+async def _create(caller: Caller, table: str, columns: Sequence[str], at_once: int) -> Document:
+    """Create jobs and wait for their ends; the next one comes where fewer than `at_once` have not ended."""
     begin = time.perf_counter()
+    accepted = 0.0
+    refused: Counter[str] = Counter()
+    states: Counter[str] = Counter()
+    sent_again: Counter[str] = Counter()
     async with grpc.aio.insecure_channel(caller.service["executor"]) as channel, asyncio.timeout(_PATIENCE_SECONDS):
         stub = jobs_pb2_grpc.JobServiceStub(channel)
-        sent_again: Counter[str] = Counter()
+        places = asyncio.Semaphore(at_once)
 
-        async def create(column: str) -> str:
+        async def create(column: str) -> jobs_pb2.Job:
             request = jobs_pb2.CreateJobRequest(backfill=caller.spec(table, column), request_id=uuid.uuid4().hex)
             while True:
                 try:
-                    return (await stub.CreateJob(request, metadata=caller.metadata)).job.job_id
+                    return (await stub.CreateJob(request, metadata=caller.metadata)).job
                 except grpc.aio.AioRpcError as error:
                     if error.code() != grpc.StatusCode.RESOURCE_EXHAUSTED:
                         raise
                     sent_again[column] += 1
                     await asyncio.sleep(1.0)  # as RetryInfo says
 
-        made = await asyncio.gather(*(create(column) for column in columns), return_exceptions=True)
-        accepted = time.perf_counter() - begin
-        refused = Counter(str(error) for error in made if isinstance(error, BaseException))
-        states: Counter[str] = Counter()
-        for job_id in (one for one in made if isinstance(one, str)):
-            request = jobs_pb2.GetJobRequest(database=caller.database, job_id=job_id)
-            while (job := (await stub.GetJob(request, metadata=caller.metadata)).job).state not in TERMINAL:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-            states[jobs_pb2.Job.State.Name(job.state)] += 1
+        async def have_done(column: str) -> None:
+            nonlocal accepted
+            async with places:
+                try:
+                    job = await create(column)
+                except grpc.aio.AioRpcError as error:
+                    refused[str(error)] += 1
+                    return
+                accepted = time.perf_counter() - begin
+                request = jobs_pb2.GetJobRequest(database=caller.database, job_id=job.job_id)
+                while (job := (await stub.GetJob(request, metadata=caller.metadata)).job).state not in TERMINAL:  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
+                states[jobs_pb2.Job.State.Name(job.state)] += 1
+
+        await asyncio.gather(*(have_done(column) for column in columns))
     return {
         "all_accepted_seconds": accepted,
         "all_ended_seconds": time.perf_counter() - begin,

@@ -79,9 +79,9 @@ def _watchers(found: Document) -> Iterator[Target]:
 def _work(found: Document) -> Iterator[Target]:
     many = found["many"]
     yield Target(f"{many['jobs']} jobs with work at once end right", many["right"], many["jobs"], at_least=True)
-    extra = found["few"]["peak_mb"] - found["before_mb"]
-    rule = f"memory above idle no more than 1.5 times that of {found['few']['jobs']} jobs"
-    yield Target(rule, many["peak_mb"] - found["before_mb"], 1.5 * extra)
+    few = found["few"]["peak_mb"] - found["before_mb"]
+    rule = f"memory above idle no more than 1.25 times that of as many jobs, {found['few_at_a_time']} at a time"
+    yield Target(rule, many["peak_mb"] - found["before_mb"], 1.25 * few)
 
 
 def _soak(found: Document) -> Iterator[Target]:

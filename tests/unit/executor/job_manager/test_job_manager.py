@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
+from core.config import Executor as ExecutorSettings
 from core.config import Settings
 from core.domain.job import Job, JobError, JobState
-from core.domain.plan import BackfillSpec
+from core.domain.plan import BackfillSpec, FragmentTask
 from core.errors import FailedPrecondition
 from executor.history.job_history import JobHistory
 from executor.job_manager import job_store, supervisor
@@ -104,6 +107,28 @@ def test_runs_of_jobs_with_nothing_to_do_are_forgotten_and_the_jobs_are_not(data
         assert executor.running.here(at_work.job_id) is not None
         for job in ended:
             assert (await executor.job(job.job_id)).state is JobState.DONE
+        await executor.stop()
+
+    asyncio.run(live())
+
+
+def test_a_job_that_waits_for_its_turn_does_not_keep_its_plan(database):
+    """It makes another one in its turn: a thousand jobs may wait, each with the tasks of all its fragments."""
+
+    class Tasks(list[FragmentTask]):
+        """A list that can be asked for whether it is still there."""
+
+    async def live() -> None:
+        executor = Executor(database, Settings(executor=ExecutorSettings(max_running_jobs=1)))
+        await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
+        await executor.works()
+        executor.planner.tasks = Tasks(executor.planner.tasks)
+        planned = weakref.ref(executor.planner.tasks)
+        waiting = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
+        assert waiting.state is JobState.PENDING
+        executor.planner.tasks = ()
+        gc.collect()
+        assert planned() is None
         await executor.stop()
 
     asyncio.run(live())
