@@ -8,8 +8,15 @@ from typing import Any
 import pyarrow as pa
 
 from commit_coordinator.convert_commits import required
+from commit_coordinator.requests import CommitResult
 from commit_coordinator.tables import new_table
-from commit_coordinator.tables.requests import AlteredColumn, ChangeColumnsRequest, CreateTableRequest, ReadRequest
+from commit_coordinator.tables.requests import (
+    AlteredColumn,
+    ChangeColumnsRequest,
+    CreateTableRequest,
+    MergeRules,
+    ReadRequest,
+)
 from core.domain.view import SCRATCH_PREFIX
 from core.errors import InvalidArgument
 from core.locations import table_uri
@@ -30,6 +37,17 @@ class Upload:
     body: str
     #: 0: as the coordinator chooses.
     max_rows_per_fragment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The header of a MergeRows."""
+
+    uri: str
+    request_id: str
+    #: Tells it from another one under the same id.
+    body: str
+    rules: MergeRules
 
 
 def uri_of(table: catalog_pb2.TableRef, field: str = "table") -> str:
@@ -94,6 +112,66 @@ def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
     return Upload(uri_of(header.table, "header.table"), request_id, body_digest(header), rows)
 
 
+def merge_from_proto(message: tables_pb2.MergeRowsRequest | None) -> Merge:
+    """Return what the first message of a MergeRows says.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_COLUMN, and what `uri_of` raises.
+    """
+    if message is None or message.WhichOneof("part") != "header":
+        raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
+    header = message.header
+    _check_names(list(header.on), "header.on")
+    if not (header.update_matched or header.insert_not_matched or header.delete_not_matched_by_source):
+        done = "update_matched, insert_not_matched, delete_not_matched_by_source"
+        raise InvalidArgument(
+            "MISSING_FIELD", f"Nothing is to be done: set any of {done}", field="header.update_matched"
+        )
+    rules = MergeRules(
+        on=tuple(header.on),
+        update_matched=header.update_matched,
+        update_where=header.update_where,
+        insert_not_matched=header.insert_not_matched,
+        delete_not_matched_by_source=header.delete_not_matched_by_source,
+        delete_where=header.delete_where,
+    )
+    request_id = required(header.request_id, "header.request_id")
+    return Merge(uri_of(header.table, "header.table"), request_id, body_digest(header), rules)
+
+
+def merged_to_proto(result: CommitResult) -> tables_pb2.MergeRowsResponse:
+    """Return the answer to a MergeRows."""
+    inserted, updated, deleted = result.merged or (0, 0, 0)
+    return tables_pb2.MergeRowsResponse(
+        version=result.version, rows_inserted=inserted, rows_updated=updated, rows_deleted=deleted
+    )
+
+
+def new_values_from_proto(message: tables_pb2.UpdateRowsRequest) -> tuple[dict[str, str], pa.RecordBatch | None]:
+    """Return what an UpdateRows gives to columns: SQL by column, and the same values for all rows.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_STREAM; BAD_COLUMN – a column is to have two values.
+    """
+    values = _one_row(message.values) if message.values else None
+    given = [] if values is None else values.schema.names
+    expressions = {name: required(text, "expressions") for name, text in message.expressions.items()}
+    _check_names([*expressions, *given], "expressions")
+    return expressions, values
+
+
+def _one_row(stream: bytes) -> pa.RecordBatch:
+    try:
+        rows = pa.ipc.open_stream(stream).read_all()
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise InvalidArgument("BAD_STREAM", f"The values are no Arrow IPC stream: {error}", field="values") from None
+    if rows.num_rows != 1 or not rows.num_columns:
+        message = f"The values have {rows.num_rows} rows and {rows.num_columns} columns: send one row"
+        raise InvalidArgument("BAD_STREAM", message, field="values")
+    return rows.combine_chunks().to_batches()[0]
+
+
 def added_from_proto(message: tables_pb2.AddPlainColumnsRequest) -> ChangeColumnsRequest:
     """Return what an AddPlainColumns asks for.
 
@@ -143,10 +221,10 @@ def _altered(column: tables_pb2.PlainColumnAlteration) -> AlteredColumn:
     return found
 
 
-def _check_names(names: list[str]) -> None:
-    required("".join(names), "columns")
+def _check_names(names: list[str], field: str = "columns") -> None:
+    required("".join(names), field)
     if len(set(names)) < len(names) or not all(names):
-        raise InvalidArgument("BAD_COLUMN", "A column is named twice, or has no name", field="columns")
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice, or has no name", field=field)
 
 
 def _changing(message: Any) -> dict[str, Any]:
@@ -165,8 +243,8 @@ def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsR
     return schema_from_json(message.json_schema, given), given
 
 
-def bytes_of(message: tables_pb2.AppendRowsRequest) -> bytes:
-    """Return what any other message of an AppendRows brings.
+def bytes_of(message: tables_pb2.AppendRowsRequest | tables_pb2.MergeRowsRequest) -> bytes:
+    """Return what any other message of an AppendRows or a MergeRows brings.
 
     Raises:
         InvalidArgument: BAD_STREAM – a second header.

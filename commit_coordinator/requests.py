@@ -100,8 +100,10 @@ class CommitResult:
     outcomes: tuple[Outcome, ...] = ()
     #: The name of an operation that has no fragments.
     operation: str = ""
-    #: How many rows came or went.
+    #: How many rows came, went or changed.
     rows: int = 0
+    #: How many rows a merge inserted, updated and deleted.
+    merged: tuple[int, ...] = ()
     #: An earlier call with this request id had committed it already.
     repeated: bool = False
     #: Where the table lies that it is about; empty: where the request said.

@@ -14,11 +14,11 @@ from commit_coordinator import convert_tables
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.convert_commits import required
 from commit_coordinator.draining import check_draining
-from commit_coordinator.lance_io import row_reading
+from commit_coordinator.lance_io import checked_sql
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.tables import arrow_stream
 from commit_coordinator.tables.drop_and_rename import Names
-from commit_coordinator.tables.requests import ChangeColumnsRequest, DeleteRowsRequest
+from commit_coordinator.tables.requests import ChangeColumnsRequest, DeleteRowsRequest, UpdateRowsRequest
 from commit_coordinator.tables.row_reads import RowReads, now
 from commit_coordinator.tables.uploads import Uploads
 from core.rpc.request_digest import body_digest
@@ -88,10 +88,43 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         check_draining(self._draining)
         uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
         where = required(request.where, "where")
-        checked = await self._reads.run(row_reading.checked_filter, uri, where, now())
+        checked = await self._reads.run(checked_sql.condition, uri, where, now())
         wanted = DeleteRowsRequest(uri, request_id, body_digest(request), checked)
         result = await self._memory.once((uri, request_id), wanted.body, lambda: self._queues.submit(wanted))
         return tables_pb2.DeleteRowsResponse(version=result.version, rows_deleted=result.rows)
+
+    async def UpdateRows(
+        self, request: tables_pb2.UpdateRowsRequest, _context: Context
+    ) -> tables_pb2.UpdateRowsResponse:
+        check_draining(self._draining)
+        uri, request_id, moment = (
+            convert_tables.uri_of(request.table),
+            required(request.request_id, "request_id"),
+            now(),
+        )
+        asked, values = convert_tables.new_values_from_proto(request)
+        where = await self._reads.run(checked_sql.condition, uri, required(request.where, "where"), moment)
+        expressions = await self._reads.run(checked_sql.values, uri, asked, moment)
+        wanted = UpdateRowsRequest(
+            uri=uri,
+            request_id=request_id,
+            body=body_digest(request),
+            where=where,
+            expressions=expressions,
+            values=values,
+        )
+        result = await self._memory.once((uri, request_id), wanted.body, lambda: self._queues.submit(wanted))
+        return tables_pb2.UpdateRowsResponse(version=result.version, rows_updated=result.rows)
+
+    async def MergeRows(
+        self, requests: AsyncIterator[tables_pb2.MergeRowsRequest], _context: Context
+    ) -> tables_pb2.MergeRowsResponse:
+        check_draining(self._draining)
+        header = convert_tables.merge_from_proto(await anext(requests, None))
+        rules = await self._reads.run(checked_sql.rules, header.uri, header.rules, now())
+        async with contextlib.aclosing(_pieces(requests)) as pieces:
+            result = await self._uploads.merge(header.uri, header.request_id, header.body, rules, pieces)
+        return convert_tables.merged_to_proto(result)
 
     async def AddPlainColumns(
         self, request: tables_pb2.AddPlainColumnsRequest, _context: Context
@@ -133,6 +166,8 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         return tables_pb2.RenameTableResponse(version=result.version)
 
 
-async def _pieces(requests: AsyncIterator[tables_pb2.AppendRowsRequest]) -> AsyncGenerator[bytes, None]:
+async def _pieces(
+    requests: AsyncIterator[tables_pb2.AppendRowsRequest] | AsyncIterator[tables_pb2.MergeRowsRequest],
+) -> AsyncGenerator[bytes, None]:
     async for request in requests:
         yield convert_tables.bytes_of(request)

@@ -103,18 +103,6 @@ def look_at_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
     return Prospect(table.version, table.incarnation, _schema(table, reading), where, reading.count(), is_view)
 
 
-def checked_filter(uri: str, where: str, now: dt.datetime) -> str:
-    """Return a filter that can be used on the latest version of a table, with `now()` and the like as of `now`.
-
-    Raises:
-        InvalidArgument: INVALID_FILTER.
-        LemanError: what else `LanceTables.check_filter` raises.
-    """
-    pinned = pin(where, now)
-    LanceTables().check_filter(uri, pinned)
-    return pinned
-
-
 def shown_columns(table: TableSnapshot, *, is_view: bool) -> list[TableField]:
     """Return the columns that queries show."""
     return [field for field in table.fields if not (is_view and field.name in INTERNAL_COLUMNS)]

@@ -10,9 +10,10 @@ from lance.file import LanceFileWriter
 from commit_coordinator.lance_io import committed_files
 from commit_coordinator.tables.fitting import Fitting
 from commit_coordinator.tables.incoming import Incoming, batches
+from commit_coordinator.tables.requests import AppendRowsRequest
 from core import keys
 from core.domain.plan import StagedFile
-from core.domain.table import TableField, TableSnapshot
+from core.domain.table import TableSnapshot
 from core.errors import FailedPrecondition, NotFound
 from core.lance_io.column_file_writer import blob_descriptors, holds_structs
 from core.lance_io.column_files import data_path, digest_of
@@ -32,6 +33,8 @@ _OLDEST_FORMAT = (2, 0)
 class StagedRows:
     """The files of one upload, written by one thread. Whoever makes it discards it, or has it committed."""
 
+    stays = True
+
     def __init__(self, uri: str, max_rows_per_fragment: int = 0) -> None:
         """Open the table.
 
@@ -41,26 +44,27 @@ class StagedRows:
             LemanError: what else `LanceTables.dataset` raises.
         """
         self._table = snapshot_of(uri, LanceTables().dataset(uri), ())
-        _check_takes_rows(self._table)
-        self._rows = max_rows_per_fragment or FRAGMENT_ROWS
+        check_takes_rows(self._table)
         self._fitting: Fitting | None = None
-        self._file: _RowsFile | None = None
-        self._names: list[str] = []
-        self.files: list[StagedFile] = []
+        self._files = RowFiles(self._table, max_rows_per_fragment)
 
     @property
-    def incarnation(self) -> str:
-        return self._table.incarnation
+    def files(self) -> list[StagedFile]:
+        return self._files.files
 
     @property
     def version(self) -> int:
         """Return the version of the table that the rows are to fit."""
         return self._table.version
 
-    @property
-    def columns(self) -> tuple[TableField, ...]:
-        """Return the columns that the rows have."""
-        return self._fitting.columns if self._fitting is not None else ()
+    def request(self, request_id: str, body: str) -> AppendRowsRequest | None:
+        """Return what is to be committed; None: there are no rows."""
+        if self._fitting is None or not self.files:
+            return None
+        table = self._table
+        return AppendRowsRequest(
+            table.uri, request_id, body, table.incarnation, self._fitting.columns, tuple(self.files)
+        )
 
     def write(self, incoming: Incoming) -> None:
         """Write all that comes, until the stream ends.
@@ -73,25 +77,34 @@ class StagedRows:
         schema, coming = batches(incoming)
         self._fitting = Fitting(schema, self._table.fields)
         for batch in coming:
-            self._write(self._fitting.fitted(batch))
-        self._close_file()
-        if self.files:
-            committed_files.note(self._table.uri, self.files)
+            self._files.write(self._fitting.fitted(batch))
+        self._files.close()
 
     def is_outlived(self) -> bool:
         """Tell whether the table was dropped, or another one is in its place."""
-        try:
-            now = snapshot_of(self._table.uri, LanceTables().dataset(self._table.uri), ())
-        except NotFound:
-            return True
-        return now.incarnation != self._table.incarnation
+        return is_outlived(self._table)
 
     def discard(self) -> None:
         """Remove the files. What cannot be removed stays, until garbage is collected."""
-        self._file = None  # a writer that is dropped leaves no file
-        remove_staged(self._table.uri, self._names)
+        self._files.discard()
 
-    def _write(self, batch: pa.RecordBatch) -> None:
+
+class RowFiles:
+    """Data files of new fragments, one after the other. Whoever makes them discards them, or has them committed."""
+
+    def __init__(self, table: TableSnapshot, max_rows: int = 0) -> None:
+        self._table = table
+        self._rows = max_rows or FRAGMENT_ROWS
+        self._file: _RowsFile | None = None
+        self._names: list[str] = []
+        self.files: list[StagedFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows in the types that are written to the table's columns.
+
+        Raises:
+            LemanError: what `storage_errors.unusable` gives.
+        """
         while batch.num_rows:
             if self._file is None:
                 self._file = self._begun(batch.schema)
@@ -100,6 +113,21 @@ class StagedRows:
             batch = batch.slice(part.num_rows)
             if self._file.rows >= self._rows or self._file.bytes >= _FRAGMENT_BYTES:
                 self._close_file()
+
+    def close(self) -> None:
+        """Publish the last file, and note all of them.
+
+        Raises:
+            LemanError: what `storage_errors.unusable` and `committed_files.note` raise.
+        """
+        self._close_file()
+        if self.files:
+            committed_files.note(self._table.uri, self.files)
+
+    def discard(self) -> None:
+        """Remove the files. What cannot be removed stays, until garbage is collected."""
+        self._file = None  # a writer that is dropped leaves no file
+        remove_staged(self._table.uri, self._names)
 
     def _begun(self, schema: pa.Schema) -> _RowsFile:
         name = new_name(keys.ROWS_FILE_PREFIX)
@@ -159,7 +187,21 @@ def _described_blobs(schema: pa.Schema, file_format: tuple[int, int]) -> Sequenc
     return [f.name for f in schema if blobs.is_blob(f) and file_format >= blobs.V2_FORMAT]
 
 
-def _check_takes_rows(table: TableSnapshot) -> None:
+def is_outlived(table: TableSnapshot) -> bool:
+    """Tell whether a table was dropped, or another one is in its place."""
+    try:
+        now = snapshot_of(table.uri, LanceTables().dataset(table.uri), ())
+    except NotFound:
+        return True
+    return now.incarnation != table.incarnation
+
+
+def check_takes_rows(table: TableSnapshot) -> None:
+    """Refuse a table whose rows callers cannot write.
+
+    Raises:
+        FailedPrecondition: IS_A_VIEW; FILE_FORMAT_NOT_SUPPORTED – the table is of Lance's first file format.
+    """
     if is_view(table.metadata):
         raise FailedPrecondition("IS_A_VIEW", f"{table.uri} is a view: its rows come from its source", uri=table.uri)
     if table.file_format < _OLDEST_FORMAT:

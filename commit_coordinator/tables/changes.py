@@ -5,10 +5,17 @@ A try that fails unclearly is followed by another, which finds out first whether
 
 from __future__ import annotations
 
-from commit_coordinator.lance_io import row_commits
+from commit_coordinator.lance_io import row_commits, row_merges, row_updates
 from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.requests import CommitResult
-from commit_coordinator.tables.requests import AppendRowsRequest, CreateTableRequest, DeleteRowsRequest
+from commit_coordinator.tables.requests import (
+    AppendRowsRequest,
+    CreateTableRequest,
+    DeleteRowsRequest,
+    MergeRowsRequest,
+    RowsRequest,
+    UpdateRowsRequest,
+)
 from core.crash_points import crash_point
 from core.domain.table import TableSnapshot
 from core.errors import Aborted, FailedPrecondition
@@ -17,7 +24,7 @@ from core.lance_io.commit_history import SCAN_LIMIT
 from core.rpc.request_digest import check_body
 from core.views.metadata import is_view
 
-CREATE, APPEND, DELETE = "CreateTable", "AppendRows", "DeleteRows"
+CREATE, APPEND, DELETE, UPDATE, MERGE = "CreateTable", "AppendRows", "DeleteRows", "UpdateRows", "MergeRows"
 
 
 def create(request: CreateTableRequest) -> CommitResult:
@@ -43,14 +50,15 @@ def create(request: CreateTableRequest) -> CommitResult:
     return CommitResult(version, operation=CREATE, repeated=made is not None)
 
 
-def change(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) -> CommitResult:
-    """Add or delete rows.
+def change(table: TableHandle, request: RowsRequest) -> CommitResult:
+    """Add, delete, update or merge rows.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED – the id is that of another change.
         FailedPrecondition: IS_A_VIEW – rows of a view come from its source.
         Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows
             is another one now; FILES_GONE – the files of the new rows were removed.
+        LemanError: what `row_updates.update` and `row_merges.merge` raise.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
         LemanError: what `TableHandle.latest` raises.
@@ -63,6 +71,11 @@ def change(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) -
         raise is_a_view(request.uri)
     if isinstance(request, DeleteRowsRequest):
         return _delete(table, request)
+    if isinstance(request, UpdateRowsRequest):
+        return _update(table, request)
+    if isinstance(request, MergeRowsRequest):
+        _check_columns(base, request)
+        return _merge(table, request)
     _check_fits(base, request)
     properties = commit_history.row_properties(
         request.request_id, request.body, APPEND, fragments=len(request.files), rows=request.rows
@@ -95,7 +108,33 @@ def _delete(table: TableHandle, request: DeleteRowsRequest) -> CommitResult:
     return CommitResult(version, operation=DELETE, rows=found.rows)
 
 
-def _done(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) -> CommitResult | None:
+def _update(table: TableHandle, request: UpdateRowsRequest) -> CommitResult:
+    found = row_commits.matching(table.dataset, request.where)
+    row_updates.check(table, request)
+    if not found.rows:
+        return CommitResult(int(table.dataset.version), operation=UPDATE)
+    properties = commit_history.row_properties(
+        request.request_id, request.body, UPDATE, fragments=found.fragments, rows=found.rows
+    )
+    version = row_updates.update(table, found, request, properties)
+    crash_point("coordinator.rows_updated")
+    return CommitResult(version, operation=UPDATE, rows=found.rows)
+
+
+def _merge(table: TableHandle, request: MergeRowsRequest) -> CommitResult:
+    with row_merges.merged(table, request) as ready:
+        counts, rows = ready.counts, sum(ready.counts)
+        if not rows:
+            return CommitResult(int(table.dataset.version), operation=MERGE, merged=counts)
+        properties = commit_history.row_properties(
+            request.request_id, request.body, MERGE, fragments=ready.fragments, rows=rows, merged=counts
+        )
+        version = table.commit(ready.operation, properties)
+    crash_point("coordinator.rows_merged")
+    return CommitResult(version, operation=MERGE, rows=rows, merged=counts)
+
+
+def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
     """Return the answer of an earlier call with this request id, as the table's history has it; None: there was none.
 
     The first answer may have been lost, or this very try follows one that failed unclearly.
@@ -103,11 +142,13 @@ def _done(table: TableHandle, request: AppendRowsRequest | DeleteRowsRequest) ->
     for record in table.records(0, SCAN_LIMIT):
         if request.request_id in record.request_ids:
             check_body(request.request_id, record.body, request.body)
-            return CommitResult(record.version, operation=record.operation, rows=record.rows, repeated=True)
+            return CommitResult(
+                record.version, operation=record.operation, rows=record.rows, merged=record.merged, repeated=True
+            )
     return None
 
 
-def _check_fits(base: TableSnapshot, request: AppendRowsRequest) -> None:
+def _check_columns(base: TableSnapshot, request: AppendRowsRequest | MergeRowsRequest) -> None:
     if request.incarnation != base.incarnation:
         raise replaced(request.uri)
     for column in request.columns:
@@ -119,6 +160,10 @@ def _check_fits(base: TableSnapshot, request: AppendRowsRequest) -> None:
                 f"Column '{column.name}' was changed while the rows were sent: look at the table and send them again",
                 column=column.name,
             )
+
+
+def _check_fits(base: TableSnapshot, request: AppendRowsRequest) -> None:
+    _check_columns(base, request)
     given = {column.name for column in request.columns}
     lacking = [f.name for f in base.fields if not f.arrow.nullable and f.name not in given]
     if lacking:

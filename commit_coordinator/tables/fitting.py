@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from core.domain.table import TableField
 from core.errors import FailedPrecondition, InvalidArgument
-from core.udf import blobs
+from core.udf import binding, blobs
 
 _COLUMNS_LISTED = 40
 
@@ -21,8 +21,11 @@ class Fitting:
     large_string, a list of int32 → one of int64; text, numbers and truth values are never made of one another.
     """
 
-    def __init__(self, given: pa.Schema, table: Sequence[TableField]) -> None:
+    def __init__(self, given: pa.Schema, table: Sequence[TableField], *, whole: bool = True) -> None:
         """Compare the schemas.
+
+        Args:
+            whole: whether the rows are new ones, and so need all columns that cannot be NULL.
 
         Raises:
             InvalidArgument: BAD_COLUMN – a column stands there twice, or there is none.
@@ -37,7 +40,7 @@ class Fitting:
             if name not in known:
                 raise _unknown(name, list(known))
         required = [c.name for c in table if not c.arrow.nullable and c.name not in given.names]
-        if required:
+        if whole and required:
             raise FailedPrecondition(
                 "COLUMN_REQUIRED",
                 f"Column '{required[0]}' cannot be NULL, and the rows do not have it",
@@ -46,7 +49,7 @@ class Fitting:
         #: The columns that the rows have, in the table's order.
         self.columns = tuple(column for column in table if column.name in given.names)
         #: Of the batches that come out.
-        self.schema = pa.schema([_taken(column.arrow) for column in self.columns])
+        self.schema = pa.schema([taken(column.arrow) for column in self.columns])
         for field in self.schema:
             _check(field.name, given.field(field.name).type, field.type)
 
@@ -74,7 +77,22 @@ def _unknown(name: str, known: list[str]) -> FailedPrecondition:
     )
 
 
-def _taken(column: pa.Field) -> pa.Field:
+def check_not_computed(names: Container[str], table: Sequence[TableField]) -> None:
+    """Refuse values for columns that functions compute.
+
+    Raises:
+        FailedPrecondition: COLUMN_IS_COMPUTED.
+    """
+    for column in table:
+        if column.name in names and binding.read(column.arrow) is not None:
+            raise FailedPrecondition(
+                "COLUMN_IS_COMPUTED",
+                f"Column '{column.name}' has the values of its function: leave it out, and change what it reads",
+                column=column.name,
+            )
+
+
+def taken(column: pa.Field) -> pa.Field:
     """Return what is written to a column: of blobs their bytes."""
     if blobs.is_blob(column):
         return blobs.values_field(column).with_nullable(column.nullable)

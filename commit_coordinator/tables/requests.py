@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -76,6 +77,53 @@ class DeleteRowsRequest:
     where: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRowsRequest:
+    """Give columns of the rows for which a checked filter is true other values."""
+
+    uri: str
+    request_id: str
+    body: str
+    where: str
+    #: Column → checked SQL.
+    expressions: Mapping[str, str] = field(default_factory=dict)
+    #: One row: what columns get in every row; None: there are none.
+    values: pa.RecordBatch | None = field(default=None, repr=False)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Return the columns that get values."""
+        return frozenset(self.expressions).union(() if self.values is None else self.values.schema.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRules:
+    """What is to become of rows that match, and of those that do not; meanings in `MergeRowsHeader`."""
+
+    on: tuple[str, ...]
+    update_matched: bool
+    update_where: str
+    insert_not_matched: bool
+    delete_not_matched_by_source: bool
+    delete_where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeRowsRequest:
+    """Bring rows together with those of a table, by rules that were checked."""
+
+    uri: str
+    request_id: str
+    body: str
+    #: That of the table for which the rows were taken.
+    incarnation: str
+    #: The columns that the rows have, as they were then.
+    columns: tuple[TableField, ...]
+    rules: MergeRules
+    #: A file with an Arrow IPC stream of the rows.
+    rows: str
+
+
 @dataclass(frozen=True, slots=True)
 class AlteredColumn:
     """What is to become of a column. None: it stays as it is."""
@@ -102,4 +150,5 @@ class ChangeColumnsRequest:
     before: list[tuple[str, ...]] = field(default_factory=list, compare=False, repr=False)
 
 
-TableRequest = CreateTableRequest | AppendRowsRequest | DeleteRowsRequest | ChangeColumnsRequest
+RowsRequest = AppendRowsRequest | DeleteRowsRequest | UpdateRowsRequest | MergeRowsRequest
+TableRequest = CreateTableRequest | RowsRequest | ChangeColumnsRequest

@@ -4,28 +4,57 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Protocol
 
 from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.lance_io.row_merges import StagedMerge
 from commit_coordinator.lance_io.row_staging import StagedRows
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.requests import CommitResult
-from commit_coordinator.tables.changes import APPEND, replaced
+from commit_coordinator.tables.changes import replaced
 from commit_coordinator.tables.incoming import Incoming
-from commit_coordinator.tables.requests import AppendRowsRequest
+from commit_coordinator.tables.requests import MergeRules, RowsRequest
 from core.config import Commit
 from core.errors import Aborted, Internal, LemanError, Unavailable
 from core.rpc.blocking import BlockingPool
 from core.rpc.concurrency_limit import CallPlaces
 from core.rpc.idle_limit import arriving
 
+Pieces = AsyncIterator[bytes | memoryview]
+
+
+class Staged(Protocol):
+    """The rows of one upload, written by one thread."""
+
+    #: Whether files of it are in the table once it is committed.
+    stays: bool
+
+    def write(self, incoming: Incoming) -> None:
+        """Write all that comes, until the stream ends."""
+
+    def request(self, request_id: str, body: str) -> RowsRequest | None:
+        """Return what is to be committed; None: nothing is."""
+
+    @property
+    def version(self) -> int:
+        """Return the version of the table that the rows are to fit."""
+
+    def is_outlived(self) -> bool:
+        """Tell whether the table was dropped, or another one is in its place."""
+
+    def discard(self) -> None:
+        """Remove the files."""
+
 
 class Uploads:
     """All uploads of a process. A file is removed unless its rows are in the table, or that is not known."""
 
     def __init__(self, settings: Commit, queues: CommitQueues, memory: RequestMemory) -> None:
-        self._places = CallPlaces(settings.max_uploads, "TOO_MANY_UPLOADS", "calls that add rows")
+        self._places = CallPlaces(settings.max_uploads, "TOO_MANY_UPLOADS", "calls that add or merge rows")
         self._idle_seconds = settings.upload_idle_seconds
+        self._max_merge_bytes = settings.max_merge_bytes
         self._queues = queues
         self._memory = memory
         # each upload holds a thread while its rows come; one that was given up, until its thread has heard of it
@@ -42,7 +71,7 @@ class Uploads:
         uri: str,
         request_id: str,
         body: str,
-        pieces: AsyncIterator[bytes | memoryview],
+        pieces: Pieces,
         *,
         max_rows_per_fragment: int,
     ) -> CommitResult:
@@ -55,32 +84,50 @@ class Uploads:
         Raises:
             LemanError: what `TableService.AppendRows` (protos/leman/v1/tables.proto) names.
         """
-        result = await self._added(uri, request_id, body, pieces, max_rows_per_fragment)
+        return await self._done(uri, request_id, body, pieces, partial(StagedRows, uri, max_rows_per_fragment))
+
+    async def merge(self, uri: str, request_id: str, body: str, rules: MergeRules, pieces: Pieces) -> CommitResult:
+        """Take rows and bring them together with those of a table, all or none.
+
+        Args:
+            body: tells the request from another one under the same id.
+            pieces: the bytes of an Arrow IPC stream.
+
+        Raises:
+            LemanError: what `TableService.MergeRows` (protos/leman/v1/tables.proto) names.
+        """
+        begin = partial(StagedMerge, uri, rules, self._max_merge_bytes)
+        return await self._done(uri, request_id, body, pieces, begin)
+
+    async def _done(
+        self, uri: str, request_id: str, body: str, pieces: Pieces, begin: Callable[[], Staged]
+    ) -> CommitResult:
+        result = await self._committed(uri, request_id, body, pieces, begin)
         # what else comes of a call that is answered already: not every client reads while it writes
         async for _ in arriving(pieces, self._idle_seconds, "the rows"):
             pass
         return result
 
-    async def _added(
-        self, uri: str, request_id: str, body: str, pieces: AsyncIterator[bytes | memoryview], max_rows: int
+    async def _committed(
+        self, uri: str, request_id: str, body: str, pieces: Pieces, begin: Callable[[], Staged]
     ) -> CommitResult:
         answered = await self._memory.answered((uri, request_id), body)
         if answered is not None:
             return answered
         with self._places.one():
-            staged = await self._staged(uri, max_rows, pieces)
-            if not staged.files:
-                return CommitResult(staged.version, operation=APPEND)
-            request = AppendRowsRequest(uri, request_id, body, staged.incarnation, staged.columns, tuple(staged.files))
+            staged = await self._staged(uri, begin, pieces)
+            request = staged.request(request_id, body)
+            if request is None:
+                return CommitResult(staged.version)
             committing = _Committing(self._queues, self._writers, staged, request)
             result = await self._memory.once((uri, request_id), body, committing.run)
             if not committing.began:  # an earlier call with this id does it
                 await self._writers.run(staged.discard)
             return result
 
-    async def _staged(self, uri: str, rows: int, pieces: AsyncIterator[bytes | memoryview]) -> StagedRows:
+    async def _staged(self, uri: str, begin: Callable[[], Staged], pieces: Pieces) -> Staged:
         incoming = Incoming()
-        writing = asyncio.ensure_future(self._writers.run(_stage, uri, rows, incoming))
+        writing = asyncio.ensure_future(self._writers.run(_stage, uri, begin, incoming))
         sending = asyncio.ensure_future(self._send(pieces, incoming))
         try:
             await asyncio.wait({writing, sending}, return_when=asyncio.FIRST_COMPLETED)
@@ -96,14 +143,14 @@ class Uploads:
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await sending
 
-    async def _send(self, pieces: AsyncIterator[bytes | memoryview], incoming: Incoming) -> None:
+    async def _send(self, pieces: Pieces, incoming: Incoming) -> None:
         """Hand on what comes, to the end."""
         async with contextlib.aclosing(arriving(pieces, self._idle_seconds, "the rows")) as coming:
             async for piece in coming:
                 await incoming.put(piece)
         incoming.end()
 
-    def _give_up(self, writing: Awaitable[StagedRows]) -> None:
+    def _give_up(self, writing: Awaitable[Staged]) -> None:
         """Remove what a writer has made, once it has ended; one that fails removes its files itself."""
 
         async def removed() -> None:
@@ -119,9 +166,7 @@ class Uploads:
 class _Committing:
     """The commit of one upload. It runs to its end, whoever waits for it, and removes files that it leaves unused."""
 
-    def __init__(
-        self, queues: CommitQueues, pool: BlockingPool, staged: StagedRows, request: AppendRowsRequest
-    ) -> None:
+    def __init__(self, queues: CommitQueues, pool: BlockingPool, staged: Staged, request: RowsRequest) -> None:
         self._queues = queues
         self._pool = pool
         self._staged = staged
@@ -133,16 +178,17 @@ class _Committing:
         try:
             result = await self._queues.submit(self._request)
         except LemanError as error:
-            if not (isinstance(error, Internal) or error.reason == "COMMIT_UNKNOWN"):
+            unknown = isinstance(error, Internal) or error.reason == "COMMIT_UNKNOWN"
+            if not (self._staged.stays and unknown):
                 await self._pool.run(self._staged.discard)
             raise
-        if result.repeated:
+        if result.repeated or not self._staged.stays:
             await self._pool.run(self._staged.discard)
         return result
 
 
-def _stage(uri: str, rows: int, incoming: Incoming) -> StagedRows:
-    staged = StagedRows(uri, rows)
+def _stage(uri: str, begin: Callable[[], Staged], incoming: Incoming) -> Staged:
+    staged = begin()
     try:
         staged.write(incoming)
     except BaseException as error:

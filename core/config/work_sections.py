@@ -121,9 +121,13 @@ class Commit(Section):
     """Calls of ReadRows, and of Flight's DoGet, that may run at once, each of which holds some 20 and 30 MB where its
     caller reads nothing; more are refused with RESOURCE_EXHAUSTED."""
     max_uploads: int = Field(default=8, ge=1)
-    """Calls of AppendRows, and of Flight's DoPut, that may run at once; more are refused with RESOURCE_EXHAUSTED."""
+    """Calls of AppendRows, MergeRows, and of Flight's DoPut, that may run at once; more are refused with
+    RESOURCE_EXHAUSTED."""
     upload_idle_seconds: float = Field(default=60.0, gt=0)
-    """Seconds after which a call of AppendRows or DoPut is ended that sends nothing."""
+    """Seconds after which a call of AppendRows, MergeRows or DoPut is ended that sends nothing."""
+    max_merge_bytes: int = Field(default=1 << 30, ge=1)
+    """Bytes of rows that one call of MergeRows may send: they are set aside in the temporary folder of the machine, and
+    are in memory while they are brought together with the table's."""
 
 
 class Embedded(Section):

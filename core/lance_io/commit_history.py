@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ JOB_IDS = "leman.job_ids"
 OPERATION = "leman.operation"
 FRAGMENTS = "leman.fragments"
 ROWS = "leman.rows"
+MERGED = "leman.merged"
 BODY = "leman.body"
 #: How many versions one call looks at: a transaction takes 0.2 ms to read, and more where it was a large one.
 SCAN_LIMIT = 1000
@@ -36,8 +37,10 @@ class CommitRecord:
     files: Mapping[int, str] = field(repr=False)
     #: How many got a file, or came.
     fragments: int = 0
-    #: How many rows came or went, of a commit that adds or deletes rows.
+    #: How many rows came, went or changed, of a commit that is about rows.
     rows: int = 0
+    #: How many rows a merge inserted, updated and deleted.
+    merged: tuple[int, ...] = ()
     #: Tells its request from another one under the same id; empty: not known.
     body: str = ""
 
@@ -55,9 +58,18 @@ def view_properties(request_id: str, job_id: str, operation: str, fragments: int
     return {**properties([request_id], [job_id]), OPERATION: operation, FRAGMENTS: str(fragments)}
 
 
-def row_properties(request_id: str, body: str, operation: str, *, fragments: int, rows: int) -> dict[str, str]:
-    """Return the properties of a commit that makes a table, or adds or deletes rows of it."""
-    return {**view_properties(request_id, "", operation, fragments), ROWS: str(rows), BODY: body, JOB_IDS: "[]"}
+def row_properties(
+    request_id: str, body: str, operation: str, *, fragments: int, rows: int, merged: Sequence[int] = ()
+) -> dict[str, str]:
+    """Return the properties of a commit that makes a table, or changes rows of it."""
+    counts = {MERGED: " ".join(map(str, merged))} if merged else {}
+    return {
+        **view_properties(request_id, "", operation, fragments),
+        ROWS: str(rows),
+        BODY: body,
+        JOB_IDS: "[]",
+        **counts,
+    }
 
 
 class CommitHistory:
@@ -156,6 +168,7 @@ def read_record(transactions: Transactions, version: int) -> CommitRecord | None
         files={},
         fragments=int(fragments),
         rows=int(rows) if rows.isdecimal() else 0,
+        merged=tuple(int(count) for count in stored.get(MERGED, "").split() if count.isdecimal()),
         body=stored.get(BODY, ""),
     )
 

@@ -139,7 +139,13 @@ class LanceTables:
             raise filters.invalid("something follows a complete expression; AND or OR missing?") from None
 
     def expression_type(
-        self, uri: str, expression: str, version: int = 0, also: Sequence[pa.Field] = ()
+        self,
+        uri: str,
+        expression: str,
+        version: int = 0,
+        also: Sequence[pa.Field] = (),
+        *,
+        may_be_constant: bool = False,
     ) -> pa.DataType:
         """Return the type of what a checked expression gives on a version of this table (0: latest).
 
@@ -147,6 +153,7 @@ class LanceTables:
 
         Args:
             also: columns that the table is about to get.
+            may_be_constant: whether it may read no column, and be NULL of no type.
 
         Raises:
             InvalidArgument: INVALID_EXPRESSION.
@@ -160,13 +167,14 @@ class LanceTables:
             json_columns.check(expression, dataset.schema)
             spoken = Dialect(dataset).lance(expression)
             with panics_as_errors():
-                schema = dataset.scanner(columns={"value": f"({spoken})"}).projected_schema
+                row = {"row": "_rowid"} if may_be_constant else {}
+                schema = dataset.scanner(columns={"value": f"({spoken})", **row}).projected_schema
         except InvalidArgument as error:
             raise expressions.invalid(error.message.removeprefix("Invalid filter: ")) from None
         except dialect.ERRORS as error:
             raise expression_error(error, dataset.schema.names) from None
         found = schema.field(0).type
-        if pa.types.is_null(found):
+        if pa.types.is_null(found) and not may_be_constant:
             raise expressions.invalid("it is NULL for every row, of no type; write cast(NULL as …)")
         return _PLAIN.get(found, found)
 

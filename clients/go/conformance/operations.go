@@ -34,6 +34,8 @@ var operations = map[string]operation{
 	"append":            with(appendRows),
 	"read":              with(read),
 	"delete":            with(deleteRows),
+	"update":            with(updateRows),
+	"merge":             with(mergeRows),
 	"add_columns":       with(addColumns),
 	"alter_columns":     with(alterColumns),
 	"drop_columns":      with(dropColumns),

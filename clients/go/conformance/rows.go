@@ -55,6 +55,46 @@ func appendRows(ctx context.Context, db *leman.Database, with rowsWith) (any, er
 	return nothing, err
 }
 
+type updateWith struct {
+	Table string            `json:"table"`
+	Where string            `json:"where"`
+	Set   map[string]string `json:"set"`
+}
+
+func updateRows(ctx context.Context, db *leman.Database, with updateWith) (any, error) {
+	updated, err := db.Table(with.Table).Update(ctx, with.Where, with.Set)
+	return map[string]any{"rows": updated.Rows}, err
+}
+
+type mergeWith struct {
+	rowsWith
+	On          []string `json:"keys"`
+	Update      bool     `json:"update"`
+	UpdateWhere string   `json:"update_where"`
+	Insert      bool     `json:"insert"`
+	Delete      bool     `json:"delete"`
+	DeleteWhere string   `json:"delete_where"`
+}
+
+func mergeRows(ctx context.Context, db *leman.Database, with mergeWith) (any, error) {
+	rows, err := with.source()
+	if err != nil {
+		return nil, err
+	}
+	var rules []leman.MergeRule
+	if with.Update {
+		rules = append(rules, leman.UpdateMatched(with.UpdateWhere))
+	}
+	if with.Insert {
+		rules = append(rules, leman.InsertNotMatched())
+	}
+	if with.Delete {
+		rules = append(rules, leman.DeleteNotMatchedBySource(with.DeleteWhere))
+	}
+	merged, err := db.Table(with.Table).Merge(ctx, with.On, rows, rules...)
+	return map[string]any{"inserted": merged.Inserted, "updated": merged.Updated, "deleted": merged.Deleted}, err
+}
+
 type readWith struct {
 	Table   string          `json:"table"`
 	Columns []string        `json:"columns"`

@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/util"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
 	lemanv1 "leman.dev/go/leman/v1"
@@ -126,9 +127,28 @@ func (t *Table) send(
 		return nil, err
 	}
 	first := &lemanv1.AppendRowsRequest{Part: &lemanv1.AppendRowsRequest_Header{Header: header}}
-	err = stream.Send(first)
+	return sendRows(appendStream{stream}, first, reader)
+}
+
+// rowStream is a call that is sent a header, then rows, and answers once.
+type rowStream[Q, A any] interface {
+	Send(message *Q) error
+	CloseAndRecv() (*A, error)
+	piece(data []byte) *Q
+}
+
+type appendStream struct {
+	grpc.ClientStreamingClient[lemanv1.AppendRowsRequest, lemanv1.AppendRowsResponse]
+}
+
+func (appendStream) piece(data []byte) *lemanv1.AppendRowsRequest {
+	return &lemanv1.AppendRowsRequest{Part: &lemanv1.AppendRowsRequest_ArrowIpc{ArrowIpc: data}}
+}
+
+func sendRows[Q, A any](stream rowStream[Q, A], first *Q, reader array.RecordReader) (*A, error) {
+	err := stream.Send(first)
 	if err == nil {
-		err = write(&pieces{stream: stream}, reader)
+		err = write(&pieces{send: func(data []byte) error { return stream.Send(stream.piece(data)) }}, reader)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
@@ -162,9 +182,7 @@ func write(sink *pieces, reader array.RecordReader) error {
 
 // pieces is a writer that sends what is written in messages of a megabyte.
 type pieces struct {
-	stream interface {
-		Send(*lemanv1.AppendRowsRequest) error
-	}
+	send func(data []byte) error
 	held []byte
 	err  error
 }
@@ -187,8 +205,7 @@ func (p *pieces) flush() error {
 	if len(p.held) == 0 {
 		return nil
 	}
-	part := &lemanv1.AppendRowsRequest_ArrowIpc{ArrowIpc: p.held}
-	p.err = p.stream.Send(&lemanv1.AppendRowsRequest{Part: part})
+	p.err = p.send(p.held)
 	p.held = nil // it is the message's
 	return p.err
 }

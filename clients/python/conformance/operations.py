@@ -90,6 +90,26 @@ def _delete(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
     return {"rows": db.open_table(given["table"]).delete(given["where"])}
 
 
+def _update(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
+    return {"rows": db.open_table(given["table"]).update(given["where"], values_sql=given["set"])}
+
+
+def _merge(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
+    merge = db.open_table(given["table"]).merge_insert(given["keys"])
+    if given.get("update"):
+        merge.when_matched_update_all(given.get("update_where"))
+    if given.get("insert"):
+        merge.when_not_matched_insert_all()
+    if given.get("delete"):
+        merge.when_not_matched_by_source_delete(given.get("delete_where"))
+    done = merge.execute(_rows(given["arrow"]))
+    return {
+        "inserted": done.num_inserted_rows,
+        "updated": done.num_updated_rows,
+        "deleted": done.num_deleted_rows,
+    }
+
+
 def _add_columns(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
     return {"version": db.open_table(given["table"]).add_columns(_columns(given))}
 
@@ -232,7 +252,7 @@ def _errors(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
 OPERATIONS: dict[str, Callable[[leman.Database, dict[str, Any]], dict[str, Any]]] = {"rpc": rpc} | {
     function.__name__.lstrip("_"): function
     for function in (
-        *(_tables, _create_table, _drop_table, _rename_table, _describe, _append, _read, _delete),
+        *(_tables, _create_table, _drop_table, _rename_table, _describe, _append, _read, _delete, _update, _merge),
         *(_add_columns, _alter_columns, _drop_columns, _rename_column, _functions, _register_function),
         *(_upload_bundle, _create_view, _views, _drop_view, _plan, _backfill, _refresh, _jobs, _job, _watch),
         *(_wait, _cancel, _pause, _resume, _errors),

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from leman._job_model import Job, JobError, JobEvent, JobState, JobUpdate, Progress, RefreshResult, Stall
     from leman._plan import FragmentDecision, Plan
     from leman._query import Query
+    from leman._row_changes import MergeInsert, MergeResult
     from leman._session import Session, session
     from leman._sql import SqlExpression, sql
     from leman._table import Table
@@ -80,6 +81,8 @@ __all__ = [
     "JobUpdate",
     "KeptRows",
     "LemanError",
+    "MergeInsert",
+    "MergeResult",
     "Plan",
     "Progress",
     "Query",
@@ -126,6 +129,7 @@ _PLACES = {
     "leman._job_model": ("Job", "JobError", "JobEvent", "JobState", "JobUpdate", "Progress", "RefreshResult", "Stall"),
     "leman._plan": ("FragmentDecision", "Plan"),
     "leman._query": ("Query",),
+    "leman._row_changes": ("MergeInsert", "MergeResult"),
     "leman._session": ("Session", "session"),
     "leman._sql": ("SqlExpression", "sql"),
     "leman._table": ("Table",),

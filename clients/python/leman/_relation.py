@@ -88,6 +88,10 @@ class Relation(Shown):
         )
         return RowStream(self._services, request).reader()
 
+    def head(self, n: int = 5) -> pa.Table:
+        """The first rows, as an Arrow table. Raises as `to_batches`."""
+        return self.to_batches(limit=n).read_all()
+
     def search(self, query: None = None) -> Query:
         """A query over its rows, of which a view can be made. `query`: None, as search by vector or text is no
         part of a view."""

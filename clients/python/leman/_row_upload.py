@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 else:
     from leman import _arrow as pa
+
+Answer = TypeVar("Answer")
 
 _SERVICE = "commit_coordinator"
 _PIECE_BYTES = 1 << 20
@@ -28,11 +30,40 @@ def append(
     """Add rows to a table, all or none. A table of rows is sent again where the service was away; a reader is not, as
     what it gave is gone. Raises LemanError, and what the reader raises."""
     header = tables_pb2.AppendRowsHeader(table=table, request_id=uuid.uuid4().hex, max_rows_per_fragment=max_rows or 0)
+    return _sent(services, tables_pb2.AppendRowsRequest, header, rows, services.tables.AppendRows)
+
+
+def merge(
+    services: Services, rules: tables_pb2.MergeRowsHeader, rows: pa.Table | pa.RecordBatchReader
+) -> tables_pb2.MergeRowsResponse:
+    """Bring rows together with those of a table; sent again, and raising, as `append`."""
+    header = tables_pb2.MergeRowsHeader(request_id=uuid.uuid4().hex)
+    header.MergeFrom(rules)
+    return _sent(services, tables_pb2.MergeRowsRequest, header, rows, services.tables.MergeRows)
+
+
+def stream(rows: pa.Table | pa.RecordBatchReader) -> bytes:
+    """Rows as the bytes of an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def _sent(
+    services: Services,
+    message: Callable[..., Any],
+    header: tables_pb2.AppendRowsHeader | tables_pb2.MergeRowsHeader,
+    rows: pa.Table | pa.RecordBatchReader,
+    call: Callable[..., Answer],
+) -> Answer:
+    """Make a call of a header and rows, in messages of one kind."""
     patience = services.patient()
     while True:
-        messages = _Messages(header, rows)
+        messages = _Messages(message, header, rows)
         try:
-            return services.tables.AppendRows(messages, timeout=_A_DAY)
+            return call(messages, timeout=_A_DAY)
         except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
             failure = error
         if messages.error is not None:
@@ -45,14 +76,14 @@ def append(
 class _Messages:
     """The messages of one call. What the rows raise is kept: gRPC would only say that it was raised."""
 
-    def __init__(self, header: tables_pb2.AppendRowsHeader, rows: pa.Table | pa.RecordBatchReader) -> None:
-        self._messages = _messages(header, rows)
+    def __init__(self, message: Callable[..., Any], header: Any, rows: pa.Table | pa.RecordBatchReader) -> None:
+        self._messages = _messages(message, header, rows)
         self.error: Exception | None = None
 
-    def __iter__(self) -> Iterator[tables_pb2.AppendRowsRequest]:
+    def __iter__(self) -> Iterator[Any]:
         return self
 
-    def __next__(self) -> tables_pb2.AppendRowsRequest:
+    def __next__(self) -> Any:
         try:
             return next(self._messages)
         except StopIteration:
@@ -79,18 +110,21 @@ class _Sink:
     def close(self) -> None:
         self.closed = True
 
-    def taken(self) -> Iterator[tables_pb2.AppendRowsRequest]:
-        """What was written since, as messages."""
+    def taken(self) -> Iterator[bytes]:
+        """What was written since, in pieces for messages."""
         content = b"".join(self._parts)
         self._parts.clear()
         for at in range(0, len(content), _PIECE_BYTES):
-            yield tables_pb2.AppendRowsRequest(arrow_ipc=content[at : at + _PIECE_BYTES])
+            yield content[at : at + _PIECE_BYTES]
 
 
-def _messages(
-    header: tables_pb2.AppendRowsHeader, rows: pa.Table | pa.RecordBatchReader
-) -> Iterator[tables_pb2.AppendRowsRequest]:
-    yield tables_pb2.AppendRowsRequest(header=header)
+def _messages(message: Callable[..., Any], header: Any, rows: pa.Table | pa.RecordBatchReader) -> Iterator[Any]:
+    yield message(header=header)
+    for piece in _pieces(rows):
+        yield message(arrow_ipc=piece)
+
+
+def _pieces(rows: pa.Table | pa.RecordBatchReader) -> Iterator[bytes]:
     sink = _Sink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), rows.schema) as writer:
         yield from sink.taken()

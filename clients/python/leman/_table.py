@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from leman import _row_upload, _wire, local
@@ -18,6 +18,7 @@ from leman._names import check_name
 from leman._plan import Plan
 from leman._query import check_no_function, no_function
 from leman._relation import Relation
+from leman._row_changes import MergeInsert, update
 from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
 from leman._sql import SqlExpression
@@ -81,6 +82,37 @@ class Table(Relation):
         """
         request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=where, request_id=uuid.uuid4().hex)
         return self._services.tables.DeleteRows(request).rows_deleted
+
+    @boundary
+    def update(
+        self,
+        where: str | None = None,
+        values: Mapping[str, Any] | None = None,
+        *,
+        values_sql: Mapping[str, str] | None = None,
+    ) -> int:
+        """Give columns of the rows for which a SQL condition is true (None: of all rows) other values, in one version
+        of the table, and tell how many rows that were.
+
+        `values`: column → value. `values_sql`: column → SQL over the row as it was, such as `{"n": "n + 1"}`. Computed
+        columns that rest on one of them become NULL in these rows, and the next backfill computes them.
+
+        Raises TableNotFound, ColumnNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition whose `reason` is
+        COLUMN_IS_COMPUTED, FILTER_FAILED, EXPRESSION_FAILED or NULL_VALUE.
+        """
+        schema = self.describe().schema if values else None
+        return update(self._services, self.ref(), schema, where, values, values_sql)
+
+    @boundary
+    def merge_insert(self, on: str | Iterable[str]) -> MergeInsert:
+        """Bring given rows together with those that have the same values in the columns `on`:
+
+            table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+        updates rows that are there and adds the others. Computed columns that rest on what is given become NULL in
+        updated rows, as with `update`, and the next backfill computes them.
+        """
+        return MergeInsert(self._services, self.ref(), self.describe().schema, on)
 
     @boundary
     def add_columns(

@@ -70,6 +70,15 @@ const byName: Record<string, Operation> = {
     return { arrow: await written(new ArrowTable(schema, batches)) };
   },
   delete: async (db, { table, where }) => ({ rows: await db.table(table).delete(where) }),
+  update: async (db, { table, where, set }) => ({ rows: await db.table(table).update(where, set) }),
+  merge: async (db, given) => {
+    const { inserted, updated, deleted } = await db.table(given.table).merge(given.keys, rowsOf(given.arrow), {
+      updateMatched: given.update && given.update_where ? { where: given.update_where } : given.update,
+      insertNotMatched: given.insert,
+      deleteNotMatchedBySource: given.delete && given.delete_where ? { where: given.delete_where } : given.delete,
+    });
+    return { inserted, updated, deleted };
+  },
   add_columns: async (db, { table, columns }) => ({ version: await db.table(table).addColumns(columns) }),
   alter_columns: async (db, { table, columns }) => ({ version: await db.table(table).alterColumns(columns) }),
   drop_columns: async (db, { table, columns, force }) => ({

@@ -27,6 +27,7 @@ export {
   type WaitOptions,
   type WatchOptions,
 } from "./jobs.js";
+export type { Merged, MergeRules } from "./merging.js";
 export { collect } from "./paging.js";
 export { Query, type ViewFunctionSource } from "./query.js";
 export { RowStream, type ReadOptions } from "./reading.js";

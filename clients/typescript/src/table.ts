@@ -1,7 +1,7 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Schema } from "apache-arrow";
 
-import { encode, encodeSchema, Rows, type RowSource } from "./arrow.js";
+import { encodeSchema, Rows, type RowSource } from "./arrow.js";
 import { requestIdOf, type MutationOptions } from "./context.js";
 import { invalid } from "./errors.js";
 import { checkpointOf, errorPolicyOf, type ErrorPolicy } from "./functions.js";
@@ -13,14 +13,9 @@ import {
   type ExplainPlanResponse,
   type GetRowStatesResponse,
 } from "./gen/leman/v1/planner_pb.js";
-import {
-  TableService,
-  type AppendRowsHeader,
-  type AppendRowsHeaderSchema,
-  type AppendRowsRequestSchema,
-  type PlainColumnAlterationSchema,
-} from "./gen/leman/v1/tables_pb.js";
+import { TableService, type PlainColumnAlterationSchema } from "./gen/leman/v1/tables_pb.js";
 import { Job, type JobOptions } from "./jobs.js";
+import { mergedOf, mergeHeader, messages, type Merged, type MergeRules, type Message } from "./merging.js";
 import { listed } from "./paging.js";
 import { forMutations } from "./policy.js";
 import { Query } from "./query.js";
@@ -111,7 +106,7 @@ export class Table extends Relation {
       maxRowsPerFragment: toInt64("maxRowsPerFragment", options.maxRowsPerFragment ?? 0),
     };
     const { calls } = this.context;
-    const open = (): ReturnType<typeof messages> => messages(header, rows, schema);
+    const open = (): AsyncGenerator<Message<typeof header>> => messages(header, rows, schema);
     const retrying = calls.retrying(rows.repeatable ? forMutations : undefined);
     const untilDone = { signal: options.signal, timeout: options.timeout ?? A_DAY };
     const answer = await calls.clientStream(TableService.method.appendRows, open, untilDone, retrying);
@@ -122,6 +117,36 @@ export class Table extends Relation {
   async delete(where: string, options?: MutationOptions): Promise<number> {
     const request = { table: this.ref, where, requestId: requestIdOf(options) };
     return Number((await this.context.stubs.tables.deleteRows(request, options)).rowsDeleted);
+  }
+
+  /**
+   * Give columns of the rows for which a SQL condition is true (`true`: all of them) other values, and tell how many rows
+   * that were. `set`: SQL over the row as it was, such as `n + 1`, by column. Computed columns that rest on one of them
+   * become NULL in these rows.
+   */
+  async update(where: string, set: Readonly<Record<string, string>>, options?: MutationOptions): Promise<number> {
+    const request = { table: this.ref, where, expressions: set, requestId: requestIdOf(options) };
+    return Number((await this.context.stubs.tables.updateRows(request, options)).rowsUpdated);
+  }
+
+  /**
+   * Bring rows together with those of the table that have the same values in the columns `on`, all of it or nothing, in one
+   * version of the table.
+   */
+  async merge(
+    on: string | readonly string[],
+    rows: RowSource,
+    rules: MergeRules,
+    options: MutationOptions & { schema?: Schema | undefined } = {},
+  ): Promise<Merged> {
+    const header = { ...mergeHeader(on, rules), table: this.ref, requestId: requestIdOf(options) };
+    const { calls } = this.context;
+    const source = new Rows(rows, options.schema);
+    const open = (): AsyncGenerator<Message<typeof header>> => messages(header, source, options.schema);
+    const retrying = calls.retrying(source.repeatable ? forMutations : undefined);
+    const untilDone = { signal: options.signal, timeout: options.timeout ?? A_DAY };
+    const answer = await calls.clientStream(TableService.method.mergeRows, open, untilDone, retrying);
+    return mergedOf(answer);
   }
 
   /** Add computed columns, all NULL, without writing data; `backfill` computes them. Gives the table's version then. */
@@ -274,16 +299,4 @@ function newColumns(columns: Readonly<Record<string, ColumnSource>>): MessageIni
     const inputColumns = [...(source.inputs ?? [])];
     return { name, function: { case: "udf" as const, value: udfRef(source.function) }, inputColumns };
   });
-}
-
-async function* messages(
-  header: Exclude<MessageInitShape<typeof AppendRowsHeaderSchema>, AppendRowsHeader>,
-  rows: Rows,
-  schema: Schema | undefined,
-): AsyncGenerator<MessageInitShape<typeof AppendRowsRequestSchema>, void, undefined> {
-  yield { part: { case: "header", value: header } };
-  const columns = schema ?? (await rows.schema());
-  for await (const piece of encode(rows.open(), columns)) {
-    yield { part: { case: "arrowIpc", value: piece } };
-  }
 }

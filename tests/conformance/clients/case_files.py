@@ -16,6 +16,7 @@ OWN = ("away", "calls", "damage", "fault", "forget", "kill", "lance")
 #: What runners do: tests/conformance/cases/README.md.
 OPERATIONS = (
     *("rpc", "tables", "create_table", "drop_table", "rename_table", "describe", "append", "read", "delete"),
+    *("update", "merge"),
     *("add_columns", "alter_columns", "drop_columns", "rename_column", "functions", "register_function"),
     *("upload_bundle", "create_view", "views", "drop_view", "plan", "backfill", "refresh", "jobs", "job", "watch"),
     *("wait", "cancel", "pause", "resume", "errors"),

@@ -96,7 +96,11 @@ def _special(database: str, commit: str) -> dict[str, dict[str, Any]]:
         "TableService.CreateTable": {"table": table("t{fresh}"), "json_schema": new},
         "TableService.DeleteRows": {"where": "n = 0"},
         "TableService.DropColumns": {"columns": ["s"]},
+        "TableService.MergeRows": {
+            "header": {"table": table("docs"), "request_id": "{fresh}", "on": ["n"], "update_matched": True}
+        },
         "TableService.RenameTable": {"new_name": "r{fresh}"},
+        "TableService.UpdateRows": {"where": "n = 0", "expressions": {"s": "'other'"}},
     }
 
 
@@ -146,6 +150,7 @@ OWN: dict[str, tuple[str, Callable[[leman.Database, str], Any]]] = {
     "TableService.DropColumns": ("table", _own_table),
     "TableService.DropTable": ("table", _own_table),
     "TableService.RenameTable": ("table", _own_table),
+    "TableService.UpdateRows": ("table", _own_table),
 }
 
 
@@ -223,11 +228,12 @@ def _rest_of_the_stream(method: MethodDescriptor) -> tuple[bytes, ...]:
     """What follows the first message of a stream of requests."""
     if method.input_type is catalog_pb2.UploadBundleRequest.DESCRIPTOR:
         return (catalog_pb2.UploadBundleRequest(data=BUNDLE).SerializeToString(),)
-    if method.input_type is tables_pb2.AppendRowsRequest.DESCRIPTOR:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, ROWS.schema) as writer:
-            writer.write_table(ROWS.select(["n", "s"]))
-        return (tables_pb2.AppendRowsRequest(arrow_ipc=sink.getvalue().to_pybytes()).SerializeToString(),)
+    for kind in (tables_pb2.AppendRowsRequest, tables_pb2.MergeRowsRequest):
+        if method.input_type is kind.DESCRIPTOR:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, ROWS.schema) as writer:
+                writer.write_table(ROWS.select(["n", "s"]))
+            return (kind(arrow_ipc=sink.getvalue().to_pybytes()).SerializeToString(),)
     return ()
 
 

@@ -64,6 +64,17 @@ class Coordinator:
     async def delete(self, where: str, table: str = "t", **fields: Any) -> tables_pb2.DeleteRowsResponse:
         return await self.DeleteRows(merged(tables_pb2.DeleteRowsRequest(table=self.ref(table), where=where), fields))
 
+    async def update(self, where: str, table: str = "t", **fields: Any) -> tables_pb2.UpdateRowsResponse:
+        return await self.UpdateRows(merged(tables_pb2.UpdateRowsRequest(table=self.ref(table), where=where), fields))
+
+    async def merge(self, rows: pa.Table, table: str = "t", **header: Any) -> tables_pb2.MergeRowsResponse:
+        """An upsert by `id`, unless the header says something else."""
+        usual = {"on": ["id"], "update_matched": True, "insert_not_matched": True, "request_id": uuid.uuid4().hex}
+        first = tables_pb2.MergeRowsHeader(**{"table": self.ref(table), **usual, **header})
+        parts = [tables_pb2.MergeRowsRequest(header=first)]
+        parts += [tables_pb2.MergeRowsRequest(arrow_ipc=piece) for piece in stream_of(rows)]
+        return await self.MergeRows(iter(parts))
+
     async def drop(self, table: str = "t", **fields: Any) -> None:
         await self.DropTable(merged(tables_pb2.DropTableRequest(table=self.ref(table)), fields))
 

@@ -276,10 +276,17 @@ def test_a_view_takes_no_rows(tmp_path):
             given = pa.table({"x": [1]})
             return [
                 (await refusal(call))[1]
-                for call in (up.append(given, "v"), up.delete("x > 1", "v"), up.drop("v"), up.rename("w", "v"))
+                for call in (
+                    up.append(given, "v"),
+                    up.delete("x > 1", "v"),
+                    up.update("true", "v", expressions={"x": "1"}),
+                    up.merge(given, "v", on=["x"]),
+                    up.drop("v"),
+                    up.rename("w", "v"),
+                )
             ]
 
-    assert run(scenario) == ["IS_A_VIEW"] * 4
+    assert run(scenario) == ["IS_A_VIEW"] * 6
     assert view.open().count_rows() == 20
 
 

@@ -421,6 +421,12 @@ class _Servicer(
     def AppendRows(self, requests, context):
         return self._answer("AppendRows", list(requests), context, None)
 
+    def UpdateRows(self, request, context):
+        return self._answer("UpdateRows", request, context, None)
+
+    def MergeRows(self, requests, context):
+        return self._answer("MergeRows", list(requests), context, None)
+
     def VerifyDatabase(self, request, context) -> Iterator[commit_pb2.VerifyDatabaseResponse]:
         kinds = commit_pb2.VerificationFinding
         first = commit_pb2.VerifyDatabaseResponse(resume_token="half", table="docs")

@@ -69,3 +69,37 @@ def test_rows_of_a_table_are_sent_again_under_their_id_and_those_of_a_reader_are
     with pytest.raises(leman.errors.Unavailable):
         table.add(pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches()))
     assert len(fake.named("AppendRows")) == 3
+
+
+def test_a_merge_is_sent_again_under_its_id_and_says_what_it_did(fake, table):
+    done = tables_pb2.MergeRowsResponse(version=9, rows_inserted=1, rows_updated=2, rows_deleted=3)
+    taken = iter([grpc.StatusCode.UNAVAILABLE, done, done])
+    fake.scripts["MergeRows"] = lambda _: next(taken)
+    merge = table.merge_insert("text").when_matched_update_all("source.n > target.n").when_not_matched_insert_all()
+
+    assert merge.execute([{"text": "a"}, {"text": "b"}]) == leman.MergeResult(1, 2, 3, 9)
+    merge.when_not_matched_by_source_delete("n < 0").execute(pa.table({"text": ["a"]}))
+
+    first, again, other = (messages[0].header for messages in fake.named("MergeRows"))
+    assert first == again
+    assert first.request_id != other.request_id
+    assert (list(first.on), first.update_matched, first.update_where) == (["text"], True, "source.n > target.n")
+    assert (first.insert_not_matched, first.delete_not_matched_by_source) == (True, False)
+    assert (other.delete_not_matched_by_source, other.delete_where) == (True, "n < 0")
+
+
+def test_an_update_sends_values_in_the_types_of_their_columns_and_sql_as_it_is(fake, table):
+    fake.scripts["UpdateRows"] = tables_pb2.UpdateRowsResponse(version=9, rows_updated=4)
+    assert table.update("n = 1", {"text": "new"}, values_sql={"n": "n + 1"}) == 4
+    assert table.update(values_sql={"n": "0"}) == 4
+    first, second = fake.named("UpdateRows")
+    assert (first.where, dict(first.expressions), second.where) == ("n = 1", {"n": "n + 1"}, "true")
+    assert pa.ipc.open_stream(first.values).read_all().to_pylist() == [{"text": "new"}]
+    assert first.request_id not in ("", second.request_id)
+
+
+@pytest.mark.parametrize("given", [{}, {"values": {}}, {"values": {"nope": 1}}, {"values": {"text": object()}}])
+def test_an_update_that_makes_no_sense_is_refused_here(fake, table, given):
+    with pytest.raises((leman.errors.InvalidArgument, leman.errors.ColumnNotFound, leman.errors.TypeMismatch)):
+        table.update("true", **given)
+    assert fake.named("UpdateRows") == []

@@ -89,6 +89,8 @@ const (
 	ErrorReason_INVALID_EXPRESSION ErrorReason = 26
 	// The filter is no SQL over the table's columns; correct it.
 	ErrorReason_INVALID_FILTER ErrorReason = 27
+	// The rows of a merge have more bytes than the service takes; send them in several calls.
+	ErrorReason_MERGE_TOO_LARGE ErrorReason = 188
 	// A field that is needed is not set; set the one that BadRequest names.
 	ErrorReason_MISSING_FIELD ErrorReason = 28
 	// Two columns of a view have one name; rename one.
@@ -174,6 +176,8 @@ const (
 	ErrorReason_COMMIT_REFUSED ErrorReason = 56
 	// Jobs of the database have not ended; wait for them or cancel them, or force it.
 	ErrorReason_DATABASE_IN_USE ErrorReason = 170
+	// Several rows of a merge match one row of the table; send one of them.
+	ErrorReason_DUPLICATE_KEY ErrorReason = 189
 	// SQL that is right fails on a value; correct it, or exclude such rows.
 	ErrorReason_EXPRESSION_FAILED ErrorReason = 57
 	// Somebody else wrote to the view; restore the version before, or refresh with policy FULL.
@@ -447,6 +451,7 @@ var (
 		25:  "HTTP_METHOD",
 		26:  "INVALID_EXPRESSION",
 		27:  "INVALID_FILTER",
+		188: "MERGE_TOO_LARGE",
 		28:  "MISSING_FIELD",
 		29:  "NAME_CLASH",
 		30:  "RESERVED_DATABASE",
@@ -487,6 +492,7 @@ var (
 		55:  "COLUMN_REQUIRED",
 		56:  "COMMIT_REFUSED",
 		170: "DATABASE_IN_USE",
+		189: "DUPLICATE_KEY",
 		57:  "EXPRESSION_FAILED",
 		58:  "EXTERNAL_WRITES",
 		59:  "FILE_FORMAT_NOT_SUPPORTED",
@@ -637,6 +643,7 @@ var (
 		"HTTP_METHOD":                 25,
 		"INVALID_EXPRESSION":          26,
 		"INVALID_FILTER":              27,
+		"MERGE_TOO_LARGE":             188,
 		"MISSING_FIELD":               28,
 		"NAME_CLASH":                  29,
 		"RESERVED_DATABASE":           30,
@@ -677,6 +684,7 @@ var (
 		"COLUMN_REQUIRED":             55,
 		"COMMIT_REFUSED":              56,
 		"DATABASE_IN_USE":             170,
+		"DUPLICATE_KEY":               189,
 		"EXPRESSION_FAILED":           57,
 		"EXTERNAL_WRITES":             58,
 		"FILE_FORMAT_NOT_SUPPORTED":   59,
@@ -828,7 +836,7 @@ var File_leman_v1_errors_proto protoreflect.FileDescriptor
 
 const file_leman_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15leman/v1/errors.proto\x12\bleman.v1*\xa0\x1f\n" +
+	"\x15leman/v1/errors.proto\x12\bleman.v1*\xca\x1f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -866,7 +874,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x0eFRAGMENT_TWICE\x10\x18\x12\x0f\n" +
 	"\vHTTP_METHOD\x10\x19\x12\x16\n" +
 	"\x12INVALID_EXPRESSION\x10\x1a\x12\x12\n" +
-	"\x0eINVALID_FILTER\x10\x1b\x12\x11\n" +
+	"\x0eINVALID_FILTER\x10\x1b\x12\x14\n" +
+	"\x0fMERGE_TOO_LARGE\x10\xbc\x01\x12\x11\n" +
 	"\rMISSING_FIELD\x10\x1c\x12\x0e\n" +
 	"\n" +
 	"NAME_CLASH\x10\x1d\x12\x15\n" +
@@ -908,7 +917,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x10COLUMN_NOT_FOUND\x106\x12\x13\n" +
 	"\x0fCOLUMN_REQUIRED\x107\x12\x12\n" +
 	"\x0eCOMMIT_REFUSED\x108\x12\x14\n" +
-	"\x0fDATABASE_IN_USE\x10\xaa\x01\x12\x15\n" +
+	"\x0fDATABASE_IN_USE\x10\xaa\x01\x12\x12\n" +
+	"\rDUPLICATE_KEY\x10\xbd\x01\x12\x15\n" +
 	"\x11EXPRESSION_FAILED\x109\x12\x13\n" +
 	"\x0fEXTERNAL_WRITES\x10:\x12\x1d\n" +
 	"\x19FILE_FORMAT_NOT_SUPPORTED\x10;\x12\x13\n" +

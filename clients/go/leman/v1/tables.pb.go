@@ -511,6 +511,415 @@ func (x *DeleteRowsResponse) GetRowsDeleted() int64 {
 	return 0
 }
 
+// See TableService.UpdateRows.
+type UpdateRowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The table.
+	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// Rows for which this SQL is true get the values; `true`: all rows.
+	Where string `protobuf:"bytes,2,opt,name=where,proto3" json:"where,omitempty"`
+	// Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
+	// `now()` and the like are read as of the call.
+	Expressions map[string]string `protobuf:"bytes,3,rep,name=expressions,proto3" json:"expressions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// The same value for every row: an Arrow IPC stream of one row, whose columns get what it has. Beside `expressions`,
+	// or without.
+	Values []byte `protobuf:"bytes,4,opt,name=values,proto3" json:"values,omitempty"`
+	// Chosen by the caller; remembered as that of AppendRowsHeader.
+	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRowsRequest) Reset() {
+	*x = UpdateRowsRequest{}
+	mi := &file_leman_v1_tables_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRowsRequest) ProtoMessage() {}
+
+func (x *UpdateRowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_tables_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRowsRequest.ProtoReflect.Descriptor instead.
+func (*UpdateRowsRequest) Descriptor() ([]byte, []int) {
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *UpdateRowsRequest) GetTable() *TableRef {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *UpdateRowsRequest) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
+}
+
+func (x *UpdateRowsRequest) GetExpressions() map[string]string {
+	if x != nil {
+		return x.Expressions
+	}
+	return nil
+}
+
+func (x *UpdateRowsRequest) GetValues() []byte {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *UpdateRowsRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// See TableService.UpdateRows.
+type UpdateRowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the table in which the rows have the values; the latest, where there was none to update.
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// How many were updated.
+	RowsUpdated   int64 `protobuf:"varint,2,opt,name=rows_updated,json=rowsUpdated,proto3" json:"rows_updated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRowsResponse) Reset() {
+	*x = UpdateRowsResponse{}
+	mi := &file_leman_v1_tables_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRowsResponse) ProtoMessage() {}
+
+func (x *UpdateRowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_tables_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRowsResponse.ProtoReflect.Descriptor instead.
+func (*UpdateRowsResponse) Descriptor() ([]byte, []int) {
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *UpdateRowsResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *UpdateRowsResponse) GetRowsUpdated() int64 {
+	if x != nil {
+		return x.RowsUpdated
+	}
+	return 0
+}
+
+// See TableService.MergeRows.
+type MergeRowsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the message is.
+	//
+	// Types that are valid to be assigned to Part:
+	//
+	//	*MergeRowsRequest_Header
+	//	*MergeRowsRequest_ArrowIpc
+	Part          isMergeRowsRequest_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeRowsRequest) Reset() {
+	*x = MergeRowsRequest{}
+	mi := &file_leman_v1_tables_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeRowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeRowsRequest) ProtoMessage() {}
+
+func (x *MergeRowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_tables_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeRowsRequest.ProtoReflect.Descriptor instead.
+func (*MergeRowsRequest) Descriptor() ([]byte, []int) {
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *MergeRowsRequest) GetPart() isMergeRowsRequest_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *MergeRowsRequest) GetHeader() *MergeRowsHeader {
+	if x != nil {
+		if x, ok := x.Part.(*MergeRowsRequest_Header); ok {
+			return x.Header
+		}
+	}
+	return nil
+}
+
+func (x *MergeRowsRequest) GetArrowIpc() []byte {
+	if x != nil {
+		if x, ok := x.Part.(*MergeRowsRequest_ArrowIpc); ok {
+			return x.ArrowIpc
+		}
+	}
+	return nil
+}
+
+type isMergeRowsRequest_Part interface {
+	isMergeRowsRequest_Part()
+}
+
+type MergeRowsRequest_Header struct {
+	// The first one.
+	Header *MergeRowsHeader `protobuf:"bytes,1,opt,name=header,proto3,oneof"`
+}
+
+type MergeRowsRequest_ArrowIpc struct {
+	// Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+	ArrowIpc []byte `protobuf:"bytes,2,opt,name=arrow_ipc,json=arrowIpc,proto3,oneof"`
+}
+
+func (*MergeRowsRequest_Header) isMergeRowsRequest_Part() {}
+
+func (*MergeRowsRequest_ArrowIpc) isMergeRowsRequest_Part() {}
+
+// What is to become of rows that match, and of those that do not.
+type MergeRowsHeader struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The table.
+	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// Chosen by the caller; remembered as that of AppendRowsHeader.
+	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// The columns by whose values rows are matched.
+	On []string `protobuf:"bytes,3,rep,name=on,proto3" json:"on,omitempty"`
+	// Whether a row of the table that matches gets the values that are sent.
+	UpdateMatched bool `protobuf:"varint,4,opt,name=update_matched,json=updateMatched,proto3" json:"update_matched,omitempty"`
+	// Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
+	// each that matches.
+	UpdateWhere string `protobuf:"bytes,5,opt,name=update_where,json=updateWhere,proto3" json:"update_where,omitempty"`
+	// Whether a row that is sent and matches none of the table is added.
+	InsertNotMatched bool `protobuf:"varint,6,opt,name=insert_not_matched,json=insertNotMatched,proto3" json:"insert_not_matched,omitempty"`
+	// Whether a row of the table that matches none that is sent is deleted.
+	DeleteNotMatchedBySource bool `protobuf:"varint,7,opt,name=delete_not_matched_by_source,json=deleteNotMatchedBySource,proto3" json:"delete_not_matched_by_source,omitempty"`
+	// Only where this SQL over the table's columns is true. Empty: each that matches none.
+	DeleteWhere   string `protobuf:"bytes,8,opt,name=delete_where,json=deleteWhere,proto3" json:"delete_where,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeRowsHeader) Reset() {
+	*x = MergeRowsHeader{}
+	mi := &file_leman_v1_tables_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeRowsHeader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeRowsHeader) ProtoMessage() {}
+
+func (x *MergeRowsHeader) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_tables_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeRowsHeader.ProtoReflect.Descriptor instead.
+func (*MergeRowsHeader) Descriptor() ([]byte, []int) {
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MergeRowsHeader) GetTable() *TableRef {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *MergeRowsHeader) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *MergeRowsHeader) GetOn() []string {
+	if x != nil {
+		return x.On
+	}
+	return nil
+}
+
+func (x *MergeRowsHeader) GetUpdateMatched() bool {
+	if x != nil {
+		return x.UpdateMatched
+	}
+	return false
+}
+
+func (x *MergeRowsHeader) GetUpdateWhere() string {
+	if x != nil {
+		return x.UpdateWhere
+	}
+	return ""
+}
+
+func (x *MergeRowsHeader) GetInsertNotMatched() bool {
+	if x != nil {
+		return x.InsertNotMatched
+	}
+	return false
+}
+
+func (x *MergeRowsHeader) GetDeleteNotMatchedBySource() bool {
+	if x != nil {
+		return x.DeleteNotMatchedBySource
+	}
+	return false
+}
+
+func (x *MergeRowsHeader) GetDeleteWhere() string {
+	if x != nil {
+		return x.DeleteWhere
+	}
+	return ""
+}
+
+// See TableService.MergeRows.
+type MergeRowsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The version of the table in which it is done; the latest, where there was nothing to do.
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// How many rows were added.
+	RowsInserted int64 `protobuf:"varint,2,opt,name=rows_inserted,json=rowsInserted,proto3" json:"rows_inserted,omitempty"`
+	// How many rows were updated.
+	RowsUpdated int64 `protobuf:"varint,3,opt,name=rows_updated,json=rowsUpdated,proto3" json:"rows_updated,omitempty"`
+	// How many rows were deleted.
+	RowsDeleted   int64 `protobuf:"varint,4,opt,name=rows_deleted,json=rowsDeleted,proto3" json:"rows_deleted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MergeRowsResponse) Reset() {
+	*x = MergeRowsResponse{}
+	mi := &file_leman_v1_tables_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MergeRowsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MergeRowsResponse) ProtoMessage() {}
+
+func (x *MergeRowsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_tables_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MergeRowsResponse.ProtoReflect.Descriptor instead.
+func (*MergeRowsResponse) Descriptor() ([]byte, []int) {
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *MergeRowsResponse) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *MergeRowsResponse) GetRowsInserted() int64 {
+	if x != nil {
+		return x.RowsInserted
+	}
+	return 0
+}
+
+func (x *MergeRowsResponse) GetRowsUpdated() int64 {
+	if x != nil {
+		return x.RowsUpdated
+	}
+	return 0
+}
+
+func (x *MergeRowsResponse) GetRowsDeleted() int64 {
+	if x != nil {
+		return x.RowsDeleted
+	}
+	return 0
+}
+
 // See TableService.DropTable.
 type DropTableRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -527,7 +936,7 @@ type DropTableRequest struct {
 
 func (x *DropTableRequest) Reset() {
 	*x = DropTableRequest{}
-	mi := &file_leman_v1_tables_proto_msgTypes[7]
+	mi := &file_leman_v1_tables_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +948,7 @@ func (x *DropTableRequest) String() string {
 func (*DropTableRequest) ProtoMessage() {}
 
 func (x *DropTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[7]
+	mi := &file_leman_v1_tables_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +961,7 @@ func (x *DropTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropTableRequest.ProtoReflect.Descriptor instead.
 func (*DropTableRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{7}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DropTableRequest) GetTable() *TableRef {
@@ -585,7 +994,7 @@ type DropTableResponse struct {
 
 func (x *DropTableResponse) Reset() {
 	*x = DropTableResponse{}
-	mi := &file_leman_v1_tables_proto_msgTypes[8]
+	mi := &file_leman_v1_tables_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -597,7 +1006,7 @@ func (x *DropTableResponse) String() string {
 func (*DropTableResponse) ProtoMessage() {}
 
 func (x *DropTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[8]
+	mi := &file_leman_v1_tables_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -610,7 +1019,7 @@ func (x *DropTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropTableResponse.ProtoReflect.Descriptor instead.
 func (*DropTableResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{8}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{13}
 }
 
 // See TableService.RenameTable.
@@ -631,7 +1040,7 @@ type RenameTableRequest struct {
 
 func (x *RenameTableRequest) Reset() {
 	*x = RenameTableRequest{}
-	mi := &file_leman_v1_tables_proto_msgTypes[9]
+	mi := &file_leman_v1_tables_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +1052,7 @@ func (x *RenameTableRequest) String() string {
 func (*RenameTableRequest) ProtoMessage() {}
 
 func (x *RenameTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[9]
+	mi := &file_leman_v1_tables_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +1065,7 @@ func (x *RenameTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameTableRequest.ProtoReflect.Descriptor instead.
 func (*RenameTableRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{9}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RenameTableRequest) GetTable() *TableRef {
@@ -698,7 +1107,7 @@ type RenameTableResponse struct {
 
 func (x *RenameTableResponse) Reset() {
 	*x = RenameTableResponse{}
-	mi := &file_leman_v1_tables_proto_msgTypes[10]
+	mi := &file_leman_v1_tables_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +1119,7 @@ func (x *RenameTableResponse) String() string {
 func (*RenameTableResponse) ProtoMessage() {}
 
 func (x *RenameTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[10]
+	mi := &file_leman_v1_tables_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +1132,7 @@ func (x *RenameTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameTableResponse.ProtoReflect.Descriptor instead.
 func (*RenameTableResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{10}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RenameTableResponse) GetVersion() int64 {
@@ -755,7 +1164,7 @@ type AddPlainColumnsRequest struct {
 
 func (x *AddPlainColumnsRequest) Reset() {
 	*x = AddPlainColumnsRequest{}
-	mi := &file_leman_v1_tables_proto_msgTypes[11]
+	mi := &file_leman_v1_tables_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -767,7 +1176,7 @@ func (x *AddPlainColumnsRequest) String() string {
 func (*AddPlainColumnsRequest) ProtoMessage() {}
 
 func (x *AddPlainColumnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[11]
+	mi := &file_leman_v1_tables_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -780,7 +1189,7 @@ func (x *AddPlainColumnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPlainColumnsRequest.ProtoReflect.Descriptor instead.
 func (*AddPlainColumnsRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{11}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AddPlainColumnsRequest) GetTable() *TableRef {
@@ -851,7 +1260,7 @@ type AddPlainColumnsResponse struct {
 
 func (x *AddPlainColumnsResponse) Reset() {
 	*x = AddPlainColumnsResponse{}
-	mi := &file_leman_v1_tables_proto_msgTypes[12]
+	mi := &file_leman_v1_tables_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +1272,7 @@ func (x *AddPlainColumnsResponse) String() string {
 func (*AddPlainColumnsResponse) ProtoMessage() {}
 
 func (x *AddPlainColumnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[12]
+	mi := &file_leman_v1_tables_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +1285,7 @@ func (x *AddPlainColumnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddPlainColumnsResponse.ProtoReflect.Descriptor instead.
 func (*AddPlainColumnsResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{12}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *AddPlainColumnsResponse) GetVersion() int64 {
@@ -903,7 +1312,7 @@ type DropColumnsRequest struct {
 
 func (x *DropColumnsRequest) Reset() {
 	*x = DropColumnsRequest{}
-	mi := &file_leman_v1_tables_proto_msgTypes[13]
+	mi := &file_leman_v1_tables_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +1324,7 @@ func (x *DropColumnsRequest) String() string {
 func (*DropColumnsRequest) ProtoMessage() {}
 
 func (x *DropColumnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[13]
+	mi := &file_leman_v1_tables_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +1337,7 @@ func (x *DropColumnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropColumnsRequest.ProtoReflect.Descriptor instead.
 func (*DropColumnsRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{13}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DropColumnsRequest) GetTable() *TableRef {
@@ -970,7 +1379,7 @@ type DropColumnsResponse struct {
 
 func (x *DropColumnsResponse) Reset() {
 	*x = DropColumnsResponse{}
-	mi := &file_leman_v1_tables_proto_msgTypes[14]
+	mi := &file_leman_v1_tables_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1391,7 @@ func (x *DropColumnsResponse) String() string {
 func (*DropColumnsResponse) ProtoMessage() {}
 
 func (x *DropColumnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[14]
+	mi := &file_leman_v1_tables_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1404,7 @@ func (x *DropColumnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropColumnsResponse.ProtoReflect.Descriptor instead.
 func (*DropColumnsResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{14}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DropColumnsResponse) GetVersion() int64 {
@@ -1022,7 +1431,7 @@ type AlterPlainColumnsRequest struct {
 
 func (x *AlterPlainColumnsRequest) Reset() {
 	*x = AlterPlainColumnsRequest{}
-	mi := &file_leman_v1_tables_proto_msgTypes[15]
+	mi := &file_leman_v1_tables_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1443,7 @@ func (x *AlterPlainColumnsRequest) String() string {
 func (*AlterPlainColumnsRequest) ProtoMessage() {}
 
 func (x *AlterPlainColumnsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[15]
+	mi := &file_leman_v1_tables_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1456,7 @@ func (x *AlterPlainColumnsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterPlainColumnsRequest.ProtoReflect.Descriptor instead.
 func (*AlterPlainColumnsRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{15}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AlterPlainColumnsRequest) GetTable() *TableRef {
@@ -1096,7 +1505,7 @@ type PlainColumnAlteration struct {
 
 func (x *PlainColumnAlteration) Reset() {
 	*x = PlainColumnAlteration{}
-	mi := &file_leman_v1_tables_proto_msgTypes[16]
+	mi := &file_leman_v1_tables_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1517,7 @@ func (x *PlainColumnAlteration) String() string {
 func (*PlainColumnAlteration) ProtoMessage() {}
 
 func (x *PlainColumnAlteration) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[16]
+	mi := &file_leman_v1_tables_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1530,7 @@ func (x *PlainColumnAlteration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlainColumnAlteration.ProtoReflect.Descriptor instead.
 func (*PlainColumnAlteration) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{16}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PlainColumnAlteration) GetName() string {
@@ -1163,7 +1572,7 @@ type AlterPlainColumnsResponse struct {
 
 func (x *AlterPlainColumnsResponse) Reset() {
 	*x = AlterPlainColumnsResponse{}
-	mi := &file_leman_v1_tables_proto_msgTypes[17]
+	mi := &file_leman_v1_tables_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1584,7 @@ func (x *AlterPlainColumnsResponse) String() string {
 func (*AlterPlainColumnsResponse) ProtoMessage() {}
 
 func (x *AlterPlainColumnsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[17]
+	mi := &file_leman_v1_tables_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1597,7 @@ func (x *AlterPlainColumnsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterPlainColumnsResponse.ProtoReflect.Descriptor instead.
 func (*AlterPlainColumnsResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{17}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AlterPlainColumnsResponse) GetVersion() int64 {
@@ -1235,7 +1644,7 @@ type ReadRowsRequest struct {
 
 func (x *ReadRowsRequest) Reset() {
 	*x = ReadRowsRequest{}
-	mi := &file_leman_v1_tables_proto_msgTypes[18]
+	mi := &file_leman_v1_tables_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1656,7 @@ func (x *ReadRowsRequest) String() string {
 func (*ReadRowsRequest) ProtoMessage() {}
 
 func (x *ReadRowsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[18]
+	mi := &file_leman_v1_tables_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1669,7 @@ func (x *ReadRowsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRowsRequest.ProtoReflect.Descriptor instead.
 func (*ReadRowsRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{18}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadRowsRequest) GetTable() *TableRef {
@@ -1385,7 +1794,7 @@ type ReadRowsResponse struct {
 
 func (x *ReadRowsResponse) Reset() {
 	*x = ReadRowsResponse{}
-	mi := &file_leman_v1_tables_proto_msgTypes[19]
+	mi := &file_leman_v1_tables_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1806,7 @@ func (x *ReadRowsResponse) String() string {
 func (*ReadRowsResponse) ProtoMessage() {}
 
 func (x *ReadRowsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_tables_proto_msgTypes[19]
+	mi := &file_leman_v1_tables_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1819,7 @@ func (x *ReadRowsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRowsResponse.ProtoReflect.Descriptor instead.
 func (*ReadRowsResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_tables_proto_rawDescGZIP(), []int{19}
+	return file_leman_v1_tables_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadRowsResponse) GetArrowIpc() []byte {
@@ -1471,7 +1880,39 @@ const file_leman_v1_tables_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\"Q\n" +
 	"\x12DeleteRowsResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12!\n" +
-	"\frows_deleted\x18\x02 \x01(\x03R\vrowsDeleted\"q\n" +
+	"\frows_deleted\x18\x02 \x01(\x03R\vrowsDeleted\"\x9a\x02\n" +
+	"\x11UpdateRowsRequest\x12(\n" +
+	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x14\n" +
+	"\x05where\x18\x02 \x01(\tR\x05where\x12N\n" +
+	"\vexpressions\x18\x03 \x03(\v2,.leman.v1.UpdateRowsRequest.ExpressionsEntryR\vexpressions\x12\x16\n" +
+	"\x06values\x18\x04 \x01(\fR\x06values\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\x1a>\n" +
+	"\x10ExpressionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Q\n" +
+	"\x12UpdateRowsResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12!\n" +
+	"\frows_updated\x18\x02 \x01(\x03R\vrowsUpdated\"n\n" +
+	"\x10MergeRowsRequest\x123\n" +
+	"\x06header\x18\x01 \x01(\v2\x19.leman.v1.MergeRowsHeaderH\x00R\x06header\x12\x1d\n" +
+	"\tarrow_ipc\x18\x02 \x01(\fH\x00R\barrowIpcB\x06\n" +
+	"\x04part\"\xc5\x02\n" +
+	"\x0fMergeRowsHeader\x12(\n" +
+	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\x12\x0e\n" +
+	"\x02on\x18\x03 \x03(\tR\x02on\x12%\n" +
+	"\x0eupdate_matched\x18\x04 \x01(\bR\rupdateMatched\x12!\n" +
+	"\fupdate_where\x18\x05 \x01(\tR\vupdateWhere\x12,\n" +
+	"\x12insert_not_matched\x18\x06 \x01(\bR\x10insertNotMatched\x12>\n" +
+	"\x1cdelete_not_matched_by_source\x18\a \x01(\bR\x18deleteNotMatchedBySource\x12!\n" +
+	"\fdelete_where\x18\b \x01(\tR\vdeleteWhere\"\x98\x01\n" +
+	"\x11MergeRowsResponse\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x12#\n" +
+	"\rrows_inserted\x18\x02 \x01(\x03R\frowsInserted\x12!\n" +
+	"\frows_updated\x18\x03 \x01(\x03R\vrowsUpdated\x12!\n" +
+	"\frows_deleted\x18\x04 \x01(\x03R\vrowsDeleted\"q\n" +
 	"\x10DropTableRequest\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x14\n" +
 	"\x05force\x18\x02 \x01(\bR\x05force\x12\x1d\n" +
@@ -1538,14 +1979,17 @@ const file_leman_v1_tables_proto_rawDesc = "" +
 	"\x10ReadRowsResponse\x12\x1b\n" +
 	"\tarrow_ipc\x18\x01 \x01(\fR\barrowIpc\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\tR\vincarnation2\x92\x06\n" +
+	"\vincarnation\x18\x03 \x01(\tR\vincarnation2\xb3\a\n" +
 	"\fTableService\x12N\n" +
 	"\bReadRows\x12\x19.leman.v1.ReadRowsRequest\x1a\x1a.leman.v1.ReadRowsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x010\x01\x12R\n" +
 	"\vCreateTable\x12\x1c.leman.v1.CreateTableRequest\x1a\x1d.leman.v1.CreateTableResponse\"\x06\xb2\xde\"\x02\b\x03\x12Q\n" +
 	"\n" +
 	"AppendRows\x12\x1b.leman.v1.AppendRowsRequest\x1a\x1c.leman.v1.AppendRowsResponse\"\x06\xb2\xde\"\x02\b\x03(\x01\x12O\n" +
 	"\n" +
-	"DeleteRows\x12\x1b.leman.v1.DeleteRowsRequest\x1a\x1c.leman.v1.DeleteRowsResponse\"\x06\xb2\xde\"\x02\b\x03\x12L\n" +
+	"DeleteRows\x12\x1b.leman.v1.DeleteRowsRequest\x1a\x1c.leman.v1.DeleteRowsResponse\"\x06\xb2\xde\"\x02\b\x03\x12O\n" +
+	"\n" +
+	"UpdateRows\x12\x1b.leman.v1.UpdateRowsRequest\x1a\x1c.leman.v1.UpdateRowsResponse\"\x06\xb2\xde\"\x02\b\x03\x12N\n" +
+	"\tMergeRows\x12\x1a.leman.v1.MergeRowsRequest\x1a\x1b.leman.v1.MergeRowsResponse\"\x06\xb2\xde\"\x02\b\x03(\x01\x12L\n" +
 	"\tDropTable\x12\x1a.leman.v1.DropTableRequest\x1a\x1b.leman.v1.DropTableResponse\"\x06\xb2\xde\"\x02\b\x03\x12R\n" +
 	"\vRenameTable\x12\x1c.leman.v1.RenameTableRequest\x1a\x1d.leman.v1.RenameTableResponse\"\x06\xb2\xde\"\x02\b\x03\x12^\n" +
 	"\x0fAddPlainColumns\x12 .leman.v1.AddPlainColumnsRequest\x1a!.leman.v1.AddPlainColumnsResponse\"\x06\xb2\xde\"\x02\b\x03\x12R\n" +
@@ -1565,7 +2009,7 @@ func file_leman_v1_tables_proto_rawDescGZIP() []byte {
 	return file_leman_v1_tables_proto_rawDescData
 }
 
-var file_leman_v1_tables_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_leman_v1_tables_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_leman_v1_tables_proto_goTypes = []any{
 	(*CreateTableRequest)(nil),        // 0: leman.v1.CreateTableRequest
 	(*CreateTableResponse)(nil),       // 1: leman.v1.CreateTableResponse
@@ -1574,61 +2018,75 @@ var file_leman_v1_tables_proto_goTypes = []any{
 	(*AppendRowsResponse)(nil),        // 4: leman.v1.AppendRowsResponse
 	(*DeleteRowsRequest)(nil),         // 5: leman.v1.DeleteRowsRequest
 	(*DeleteRowsResponse)(nil),        // 6: leman.v1.DeleteRowsResponse
-	(*DropTableRequest)(nil),          // 7: leman.v1.DropTableRequest
-	(*DropTableResponse)(nil),         // 8: leman.v1.DropTableResponse
-	(*RenameTableRequest)(nil),        // 9: leman.v1.RenameTableRequest
-	(*RenameTableResponse)(nil),       // 10: leman.v1.RenameTableResponse
-	(*AddPlainColumnsRequest)(nil),    // 11: leman.v1.AddPlainColumnsRequest
-	(*AddPlainColumnsResponse)(nil),   // 12: leman.v1.AddPlainColumnsResponse
-	(*DropColumnsRequest)(nil),        // 13: leman.v1.DropColumnsRequest
-	(*DropColumnsResponse)(nil),       // 14: leman.v1.DropColumnsResponse
-	(*AlterPlainColumnsRequest)(nil),  // 15: leman.v1.AlterPlainColumnsRequest
-	(*PlainColumnAlteration)(nil),     // 16: leman.v1.PlainColumnAlteration
-	(*AlterPlainColumnsResponse)(nil), // 17: leman.v1.AlterPlainColumnsResponse
-	(*ReadRowsRequest)(nil),           // 18: leman.v1.ReadRowsRequest
-	(*ReadRowsResponse)(nil),          // 19: leman.v1.ReadRowsResponse
-	(*TableRef)(nil),                  // 20: leman.v1.TableRef
-	(*JsonArrowSchema)(nil),           // 21: leman.v1.JsonArrowSchema
-	(*JsonArrowDataType)(nil),         // 22: leman.v1.JsonArrowDataType
+	(*UpdateRowsRequest)(nil),         // 7: leman.v1.UpdateRowsRequest
+	(*UpdateRowsResponse)(nil),        // 8: leman.v1.UpdateRowsResponse
+	(*MergeRowsRequest)(nil),          // 9: leman.v1.MergeRowsRequest
+	(*MergeRowsHeader)(nil),           // 10: leman.v1.MergeRowsHeader
+	(*MergeRowsResponse)(nil),         // 11: leman.v1.MergeRowsResponse
+	(*DropTableRequest)(nil),          // 12: leman.v1.DropTableRequest
+	(*DropTableResponse)(nil),         // 13: leman.v1.DropTableResponse
+	(*RenameTableRequest)(nil),        // 14: leman.v1.RenameTableRequest
+	(*RenameTableResponse)(nil),       // 15: leman.v1.RenameTableResponse
+	(*AddPlainColumnsRequest)(nil),    // 16: leman.v1.AddPlainColumnsRequest
+	(*AddPlainColumnsResponse)(nil),   // 17: leman.v1.AddPlainColumnsResponse
+	(*DropColumnsRequest)(nil),        // 18: leman.v1.DropColumnsRequest
+	(*DropColumnsResponse)(nil),       // 19: leman.v1.DropColumnsResponse
+	(*AlterPlainColumnsRequest)(nil),  // 20: leman.v1.AlterPlainColumnsRequest
+	(*PlainColumnAlteration)(nil),     // 21: leman.v1.PlainColumnAlteration
+	(*AlterPlainColumnsResponse)(nil), // 22: leman.v1.AlterPlainColumnsResponse
+	(*ReadRowsRequest)(nil),           // 23: leman.v1.ReadRowsRequest
+	(*ReadRowsResponse)(nil),          // 24: leman.v1.ReadRowsResponse
+	nil,                               // 25: leman.v1.UpdateRowsRequest.ExpressionsEntry
+	(*TableRef)(nil),                  // 26: leman.v1.TableRef
+	(*JsonArrowSchema)(nil),           // 27: leman.v1.JsonArrowSchema
+	(*JsonArrowDataType)(nil),         // 28: leman.v1.JsonArrowDataType
 }
 var file_leman_v1_tables_proto_depIdxs = []int32{
-	20, // 0: leman.v1.CreateTableRequest.table:type_name -> leman.v1.TableRef
-	21, // 1: leman.v1.CreateTableRequest.json_schema:type_name -> leman.v1.JsonArrowSchema
+	26, // 0: leman.v1.CreateTableRequest.table:type_name -> leman.v1.TableRef
+	27, // 1: leman.v1.CreateTableRequest.json_schema:type_name -> leman.v1.JsonArrowSchema
 	3,  // 2: leman.v1.AppendRowsRequest.header:type_name -> leman.v1.AppendRowsHeader
-	20, // 3: leman.v1.AppendRowsHeader.table:type_name -> leman.v1.TableRef
-	20, // 4: leman.v1.DeleteRowsRequest.table:type_name -> leman.v1.TableRef
-	20, // 5: leman.v1.DropTableRequest.table:type_name -> leman.v1.TableRef
-	20, // 6: leman.v1.RenameTableRequest.table:type_name -> leman.v1.TableRef
-	20, // 7: leman.v1.AddPlainColumnsRequest.table:type_name -> leman.v1.TableRef
-	21, // 8: leman.v1.AddPlainColumnsRequest.json_schema:type_name -> leman.v1.JsonArrowSchema
-	20, // 9: leman.v1.DropColumnsRequest.table:type_name -> leman.v1.TableRef
-	20, // 10: leman.v1.AlterPlainColumnsRequest.table:type_name -> leman.v1.TableRef
-	16, // 11: leman.v1.AlterPlainColumnsRequest.columns:type_name -> leman.v1.PlainColumnAlteration
-	22, // 12: leman.v1.PlainColumnAlteration.type:type_name -> leman.v1.JsonArrowDataType
-	20, // 13: leman.v1.ReadRowsRequest.table:type_name -> leman.v1.TableRef
-	18, // 14: leman.v1.TableService.ReadRows:input_type -> leman.v1.ReadRowsRequest
-	0,  // 15: leman.v1.TableService.CreateTable:input_type -> leman.v1.CreateTableRequest
-	2,  // 16: leman.v1.TableService.AppendRows:input_type -> leman.v1.AppendRowsRequest
-	5,  // 17: leman.v1.TableService.DeleteRows:input_type -> leman.v1.DeleteRowsRequest
-	7,  // 18: leman.v1.TableService.DropTable:input_type -> leman.v1.DropTableRequest
-	9,  // 19: leman.v1.TableService.RenameTable:input_type -> leman.v1.RenameTableRequest
-	11, // 20: leman.v1.TableService.AddPlainColumns:input_type -> leman.v1.AddPlainColumnsRequest
-	13, // 21: leman.v1.TableService.DropColumns:input_type -> leman.v1.DropColumnsRequest
-	15, // 22: leman.v1.TableService.AlterPlainColumns:input_type -> leman.v1.AlterPlainColumnsRequest
-	19, // 23: leman.v1.TableService.ReadRows:output_type -> leman.v1.ReadRowsResponse
-	1,  // 24: leman.v1.TableService.CreateTable:output_type -> leman.v1.CreateTableResponse
-	4,  // 25: leman.v1.TableService.AppendRows:output_type -> leman.v1.AppendRowsResponse
-	6,  // 26: leman.v1.TableService.DeleteRows:output_type -> leman.v1.DeleteRowsResponse
-	8,  // 27: leman.v1.TableService.DropTable:output_type -> leman.v1.DropTableResponse
-	10, // 28: leman.v1.TableService.RenameTable:output_type -> leman.v1.RenameTableResponse
-	12, // 29: leman.v1.TableService.AddPlainColumns:output_type -> leman.v1.AddPlainColumnsResponse
-	14, // 30: leman.v1.TableService.DropColumns:output_type -> leman.v1.DropColumnsResponse
-	17, // 31: leman.v1.TableService.AlterPlainColumns:output_type -> leman.v1.AlterPlainColumnsResponse
-	23, // [23:32] is the sub-list for method output_type
-	14, // [14:23] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	26, // 3: leman.v1.AppendRowsHeader.table:type_name -> leman.v1.TableRef
+	26, // 4: leman.v1.DeleteRowsRequest.table:type_name -> leman.v1.TableRef
+	26, // 5: leman.v1.UpdateRowsRequest.table:type_name -> leman.v1.TableRef
+	25, // 6: leman.v1.UpdateRowsRequest.expressions:type_name -> leman.v1.UpdateRowsRequest.ExpressionsEntry
+	10, // 7: leman.v1.MergeRowsRequest.header:type_name -> leman.v1.MergeRowsHeader
+	26, // 8: leman.v1.MergeRowsHeader.table:type_name -> leman.v1.TableRef
+	26, // 9: leman.v1.DropTableRequest.table:type_name -> leman.v1.TableRef
+	26, // 10: leman.v1.RenameTableRequest.table:type_name -> leman.v1.TableRef
+	26, // 11: leman.v1.AddPlainColumnsRequest.table:type_name -> leman.v1.TableRef
+	27, // 12: leman.v1.AddPlainColumnsRequest.json_schema:type_name -> leman.v1.JsonArrowSchema
+	26, // 13: leman.v1.DropColumnsRequest.table:type_name -> leman.v1.TableRef
+	26, // 14: leman.v1.AlterPlainColumnsRequest.table:type_name -> leman.v1.TableRef
+	21, // 15: leman.v1.AlterPlainColumnsRequest.columns:type_name -> leman.v1.PlainColumnAlteration
+	28, // 16: leman.v1.PlainColumnAlteration.type:type_name -> leman.v1.JsonArrowDataType
+	26, // 17: leman.v1.ReadRowsRequest.table:type_name -> leman.v1.TableRef
+	23, // 18: leman.v1.TableService.ReadRows:input_type -> leman.v1.ReadRowsRequest
+	0,  // 19: leman.v1.TableService.CreateTable:input_type -> leman.v1.CreateTableRequest
+	2,  // 20: leman.v1.TableService.AppendRows:input_type -> leman.v1.AppendRowsRequest
+	5,  // 21: leman.v1.TableService.DeleteRows:input_type -> leman.v1.DeleteRowsRequest
+	7,  // 22: leman.v1.TableService.UpdateRows:input_type -> leman.v1.UpdateRowsRequest
+	9,  // 23: leman.v1.TableService.MergeRows:input_type -> leman.v1.MergeRowsRequest
+	12, // 24: leman.v1.TableService.DropTable:input_type -> leman.v1.DropTableRequest
+	14, // 25: leman.v1.TableService.RenameTable:input_type -> leman.v1.RenameTableRequest
+	16, // 26: leman.v1.TableService.AddPlainColumns:input_type -> leman.v1.AddPlainColumnsRequest
+	18, // 27: leman.v1.TableService.DropColumns:input_type -> leman.v1.DropColumnsRequest
+	20, // 28: leman.v1.TableService.AlterPlainColumns:input_type -> leman.v1.AlterPlainColumnsRequest
+	24, // 29: leman.v1.TableService.ReadRows:output_type -> leman.v1.ReadRowsResponse
+	1,  // 30: leman.v1.TableService.CreateTable:output_type -> leman.v1.CreateTableResponse
+	4,  // 31: leman.v1.TableService.AppendRows:output_type -> leman.v1.AppendRowsResponse
+	6,  // 32: leman.v1.TableService.DeleteRows:output_type -> leman.v1.DeleteRowsResponse
+	8,  // 33: leman.v1.TableService.UpdateRows:output_type -> leman.v1.UpdateRowsResponse
+	11, // 34: leman.v1.TableService.MergeRows:output_type -> leman.v1.MergeRowsResponse
+	13, // 35: leman.v1.TableService.DropTable:output_type -> leman.v1.DropTableResponse
+	15, // 36: leman.v1.TableService.RenameTable:output_type -> leman.v1.RenameTableResponse
+	17, // 37: leman.v1.TableService.AddPlainColumns:output_type -> leman.v1.AddPlainColumnsResponse
+	19, // 38: leman.v1.TableService.DropColumns:output_type -> leman.v1.DropColumnsResponse
+	22, // 39: leman.v1.TableService.AlterPlainColumns:output_type -> leman.v1.AlterPlainColumnsResponse
+	29, // [29:40] is the sub-list for method output_type
+	18, // [18:29] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_tables_proto_init() }
@@ -1647,12 +2105,16 @@ func file_leman_v1_tables_proto_init() {
 		(*AppendRowsRequest_Header)(nil),
 		(*AppendRowsRequest_ArrowIpc)(nil),
 	}
-	file_leman_v1_tables_proto_msgTypes[11].OneofWrappers = []any{
+	file_leman_v1_tables_proto_msgTypes[9].OneofWrappers = []any{
+		(*MergeRowsRequest_Header)(nil),
+		(*MergeRowsRequest_ArrowIpc)(nil),
+	}
+	file_leman_v1_tables_proto_msgTypes[16].OneofWrappers = []any{
 		(*AddPlainColumnsRequest_Schema)(nil),
 		(*AddPlainColumnsRequest_JsonSchema)(nil),
 	}
-	file_leman_v1_tables_proto_msgTypes[16].OneofWrappers = []any{}
-	file_leman_v1_tables_proto_msgTypes[18].OneofWrappers = []any{
+	file_leman_v1_tables_proto_msgTypes[21].OneofWrappers = []any{}
+	file_leman_v1_tables_proto_msgTypes[23].OneofWrappers = []any{
 		(*ReadRowsRequest_Version)(nil),
 		(*ReadRowsRequest_Tag)(nil),
 	}
@@ -1662,7 +2124,7 @@ func file_leman_v1_tables_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leman_v1_tables_proto_rawDesc), len(file_leman_v1_tables_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

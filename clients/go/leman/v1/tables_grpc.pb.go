@@ -23,6 +23,8 @@ const (
 	TableService_CreateTable_FullMethodName       = "/leman.v1.TableService/CreateTable"
 	TableService_AppendRows_FullMethodName        = "/leman.v1.TableService/AppendRows"
 	TableService_DeleteRows_FullMethodName        = "/leman.v1.TableService/DeleteRows"
+	TableService_UpdateRows_FullMethodName        = "/leman.v1.TableService/UpdateRows"
+	TableService_MergeRows_FullMethodName         = "/leman.v1.TableService/MergeRows"
 	TableService_DropTable_FullMethodName         = "/leman.v1.TableService/DropTable"
 	TableService_RenameTable_FullMethodName       = "/leman.v1.TableService/RenameTable"
 	TableService_AddPlainColumns_FullMethodName   = "/leman.v1.TableService/AddPlainColumns"
@@ -156,6 +158,72 @@ type TableServiceClient interface {
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
 	DeleteRows(ctx context.Context, in *DeleteRowsRequest, opts ...grpc.CallOption) (*DeleteRowsResponse, error)
+	// Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+	// the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+	// or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+	// commits of the table wait meanwhile.
+	//
+	// Errors:
+	//   - `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+	//     filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+	//     row; mend the field that BadRequest names.
+	//   - `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+	//     make it hold for all of them.
+	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+	//     message says.
+	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//     send the call again.
+	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+	//     RetryInfo's delay.
+	//   - `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+	//     stopping; send the same call again.
+	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+	//     Leman.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	UpdateRows(ctx context.Context, in *UpdateRowsRequest, opts ...grpc.CallOption) (*UpdateRowsResponse, error)
+	// Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+	// one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+	// as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+	// that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+	//
+	// Errors:
+	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+	//     be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+	//     columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+	//     names.
+	//   - `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+	//     several calls.
+	//   - `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+	//     table; do what the message says.
+	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+	//   - `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+	//   - `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+	//     early; send the rows again.
+	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+	//     RetryInfo's delay.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//     send the call again.
+	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+	//     RetryInfo's delay.
+	//   - `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+	//     stopping; send the same call again.
+	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+	//     Leman.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	MergeRows(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[MergeRowsRequest, MergeRowsResponse], error)
 	// Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
 	// registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
 	// refreshed any more.
@@ -327,6 +395,29 @@ func (c *tableServiceClient) DeleteRows(ctx context.Context, in *DeleteRowsReque
 	}
 	return out, nil
 }
+
+func (c *tableServiceClient) UpdateRows(ctx context.Context, in *UpdateRowsRequest, opts ...grpc.CallOption) (*UpdateRowsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdateRowsResponse)
+	err := c.cc.Invoke(ctx, TableService_UpdateRows_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tableServiceClient) MergeRows(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[MergeRowsRequest, MergeRowsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &TableService_ServiceDesc.Streams[2], TableService_MergeRows_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[MergeRowsRequest, MergeRowsResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TableService_MergeRowsClient = grpc.ClientStreamingClient[MergeRowsRequest, MergeRowsResponse]
 
 func (c *tableServiceClient) DropTable(ctx context.Context, in *DropTableRequest, opts ...grpc.CallOption) (*DropTableResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -504,6 +595,72 @@ type TableServiceServer interface {
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
 	DeleteRows(context.Context, *DeleteRowsRequest) (*DeleteRowsResponse, error)
+	// Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+	// the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+	// or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+	// commits of the table wait meanwhile.
+	//
+	// Errors:
+	//   - `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+	//     filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+	//     row; mend the field that BadRequest names.
+	//   - `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+	//     make it hold for all of them.
+	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+	//     message says.
+	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//     send the call again.
+	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+	//     RetryInfo's delay.
+	//   - `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+	//     stopping; send the same call again.
+	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+	//     Leman.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	UpdateRows(context.Context, *UpdateRowsRequest) (*UpdateRowsResponse, error)
+	// Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+	// one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+	// as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+	// that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+	//
+	// Errors:
+	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+	//     be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+	//     columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+	//     names.
+	//   - `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+	//     several calls.
+	//   - `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+	//     table; do what the message says.
+	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+	//   - `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+	//   - `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+	//     early; send the rows again.
+	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+	//     RetryInfo's delay.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//     send the call again.
+	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+	//     RetryInfo's delay.
+	//   - `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+	//     stopping; send the same call again.
+	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+	//     Leman.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	MergeRows(grpc.ClientStreamingServer[MergeRowsRequest, MergeRowsResponse]) error
 	// Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
 	// registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
 	// refreshed any more.
@@ -636,6 +793,12 @@ func (UnimplementedTableServiceServer) AppendRows(grpc.ClientStreamingServer[App
 func (UnimplementedTableServiceServer) DeleteRows(context.Context, *DeleteRowsRequest) (*DeleteRowsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteRows not implemented")
 }
+func (UnimplementedTableServiceServer) UpdateRows(context.Context, *UpdateRowsRequest) (*UpdateRowsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdateRows not implemented")
+}
+func (UnimplementedTableServiceServer) MergeRows(grpc.ClientStreamingServer[MergeRowsRequest, MergeRowsResponse]) error {
+	return status.Error(codes.Unimplemented, "method MergeRows not implemented")
+}
 func (UnimplementedTableServiceServer) DropTable(context.Context, *DropTableRequest) (*DropTableResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DropTable not implemented")
 }
@@ -725,6 +888,31 @@ func _TableService_DeleteRows_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _TableService_UpdateRows_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdateRowsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TableServiceServer).UpdateRows(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TableService_UpdateRows_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TableServiceServer).UpdateRows(ctx, req.(*UpdateRowsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TableService_MergeRows_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(TableServiceServer).MergeRows(&grpc.GenericServerStream[MergeRowsRequest, MergeRowsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TableService_MergeRowsServer = grpc.ClientStreamingServer[MergeRowsRequest, MergeRowsResponse]
 
 func _TableService_DropTable_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DropTableRequest)
@@ -832,6 +1020,10 @@ var TableService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _TableService_DeleteRows_Handler,
 		},
 		{
+			MethodName: "UpdateRows",
+			Handler:    _TableService_UpdateRows_Handler,
+		},
+		{
 			MethodName: "DropTable",
 			Handler:    _TableService_DropTable_Handler,
 		},
@@ -861,6 +1053,11 @@ var TableService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "AppendRows",
 			Handler:       _TableService_AppendRows_Handler,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "MergeRows",
+			Handler:       _TableService_MergeRows_Handler,
 			ClientStreams: true,
 		},
 	},

@@ -87,6 +87,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The SQL expression cannot be computed by a column; correct it."""
     INVALID_FILTER: _ErrorReason.ValueType  # 27
     """The filter is no SQL over the table's columns; correct it."""
+    MERGE_TOO_LARGE: _ErrorReason.ValueType  # 188
+    """The rows of a merge have more bytes than the service takes; send them in several calls."""
     MISSING_FIELD: _ErrorReason.ValueType  # 28
     """A field that is needed is not set; set the one that BadRequest names."""
     NAME_CLASH: _ErrorReason.ValueType  # 29
@@ -185,6 +187,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Lance refuses the commit, and would again; do what the message says."""
     DATABASE_IN_USE: _ErrorReason.ValueType  # 170
     """Jobs of the database have not ended; wait for them or cancel them, or force it."""
+    DUPLICATE_KEY: _ErrorReason.ValueType  # 189
+    """Several rows of a merge match one row of the table; send one of them."""
     EXPRESSION_FAILED: _ErrorReason.ValueType  # 57
     """SQL that is right fails on a value; correct it, or exclude such rows."""
     EXTERNAL_WRITES: _ErrorReason.ValueType  # 58
@@ -518,6 +522,8 @@ INVALID_EXPRESSION: ErrorReason.ValueType  # 26
 """The SQL expression cannot be computed by a column; correct it."""
 INVALID_FILTER: ErrorReason.ValueType  # 27
 """The filter is no SQL over the table's columns; correct it."""
+MERGE_TOO_LARGE: ErrorReason.ValueType  # 188
+"""The rows of a merge have more bytes than the service takes; send them in several calls."""
 MISSING_FIELD: ErrorReason.ValueType  # 28
 """A field that is needed is not set; set the one that BadRequest names."""
 NAME_CLASH: ErrorReason.ValueType  # 29
@@ -616,6 +622,8 @@ COMMIT_REFUSED: ErrorReason.ValueType  # 56
 """Lance refuses the commit, and would again; do what the message says."""
 DATABASE_IN_USE: ErrorReason.ValueType  # 170
 """Jobs of the database have not ended; wait for them or cancel them, or force it."""
+DUPLICATE_KEY: ErrorReason.ValueType  # 189
+"""Several rows of a merge match one row of the table; send one of them."""
 EXPRESSION_FAILED: ErrorReason.ValueType  # 57
 """SQL that is right fails on a value; correct it, or exclude such rows."""
 EXTERNAL_WRITES: ErrorReason.ValueType  # 58

@@ -27,7 +27,7 @@ from leman.v1 import catalog_pb2 as leman_dot_v1_dot_catalog__pb2
 from leman.v1 import types_pb2 as leman_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15leman/v1/tables.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x14leman/v1/types.proto\"\xca\x01\n\x12\x43reateTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x10\n\x06schema\x18\x02 \x01(\x0cH\x00\x12\x30\n\x0bjson_schema\x18\x05 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchemaH\x00\x12\x1b\n\x0estable_row_ids\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\t\n\x07\x63olumnsB\x11\n\x0f_stable_row_ids\"&\n\x13\x43reateTableResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"^\n\x11\x41ppendRowsRequest\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1a.leman.v1.AppendRowsHeaderH\x00\x12\x13\n\tarrow_ipc\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"h\n\x10\x41ppendRowsHeader\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x1d\n\x15max_rows_per_fragment\x18\x03 \x01(\x03\"9\n\x12\x41ppendRowsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x12\n\nrows_added\x18\x02 \x01(\x03\"Y\n\x11\x44\x65leteRowsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\r\n\x05where\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\";\n\x12\x44\x65leteRowsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x14\n\x0crows_deleted\x18\x02 \x01(\x03\"X\n\x10\x44ropTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x13\n\x11\x44ropTableResponse\"l\n\x12RenameTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x10\n\x08new_name\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"&\n\x13RenameTableResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x9e\x01\n\x16\x41\x64\x64PlainColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x10\n\x06schema\x18\x02 \x01(\x0cH\x00\x12\x30\n\x0bjson_schema\x18\x03 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchemaH\x00\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\t\n\x07\x63olumns\"*\n\x17\x41\x64\x64PlainColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"k\n\x12\x44ropColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"&\n\x13\x44ropColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x92\x01\n\x18\x41lterPlainColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x30\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x1f.leman.v1.PlainColumnAlteration\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"\x98\x01\n\x15PlainColumnAlteration\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\x08new_name\x18\x02 \x01(\tH\x00\x88\x01\x01\x12)\n\x04type\x18\x03 \x01(\x0b\x32\x1b.leman.v1.JsonArrowDataType\x12\x15\n\x08nullable\x18\x04 \x01(\x08H\x01\x88\x01\x01\x42\x0b\n\t_new_nameB\x0b\n\t_nullable\",\n\x19\x41lterPlainColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x82\x02\n\x0fReadRowsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\r\n\x05where\x18\x03 \x01(\t\x12\x12\n\x05limit\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x11\n\x07version\x18\x06 \x01(\x03H\x00\x12\r\n\x03tag\x18\x07 \x01(\tH\x00\x12\x12\n\nbatch_size\x18\x08 \x01(\x05\x12\x13\n\x0bwith_row_id\x18\t \x01(\x08\x12\x18\n\x10with_row_address\x18\n \x01(\x08\x12\x13\n\x0bincarnation\x18\x0b \x01(\tB\x04\n\x02\x61tB\x08\n\x06_limit\"K\n\x10ReadRowsResponse\x12\x11\n\tarrow_ipc\x18\x01 \x01(\x0c\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t2\x92\x06\n\x0cTableService\x12N\n\x08ReadRows\x12\x19.leman.v1.ReadRowsRequest\x1a\x1a.leman.v1.ReadRowsResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x30\x01\x12R\n\x0b\x43reateTable\x12\x1c.leman.v1.CreateTableRequest\x1a\x1d.leman.v1.CreateTableResponse\"\x06\xb2\xde\"\x02\x08\x03\x12Q\n\nAppendRows\x12\x1b.leman.v1.AppendRowsRequest\x1a\x1c.leman.v1.AppendRowsResponse\"\x06\xb2\xde\"\x02\x08\x03(\x01\x12O\n\nDeleteRows\x12\x1b.leman.v1.DeleteRowsRequest\x1a\x1c.leman.v1.DeleteRowsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12L\n\tDropTable\x12\x1a.leman.v1.DropTableRequest\x1a\x1b.leman.v1.DropTableResponse\"\x06\xb2\xde\"\x02\x08\x03\x12R\n\x0bRenameTable\x12\x1c.leman.v1.RenameTableRequest\x1a\x1d.leman.v1.RenameTableResponse\"\x06\xb2\xde\"\x02\x08\x03\x12^\n\x0f\x41\x64\x64PlainColumns\x12 .leman.v1.AddPlainColumnsRequest\x1a!.leman.v1.AddPlainColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12R\n\x0b\x44ropColumns\x12\x1c.leman.v1.DropColumnsRequest\x1a\x1d.leman.v1.DropColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12\x64\n\x11\x41lterPlainColumns\x12\".leman.v1.AlterPlainColumnsRequest\x1a#.leman.v1.AlterPlainColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x42\x64\n\x0c\x64\x65v.leman.v1B\x0bTablesProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15leman/v1/tables.proto\x12\x08leman.v1\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x14leman/v1/types.proto\"\xca\x01\n\x12\x43reateTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x10\n\x06schema\x18\x02 \x01(\x0cH\x00\x12\x30\n\x0bjson_schema\x18\x05 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchemaH\x00\x12\x1b\n\x0estable_row_ids\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\t\n\x07\x63olumnsB\x11\n\x0f_stable_row_ids\"&\n\x13\x43reateTableResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"^\n\x11\x41ppendRowsRequest\x12,\n\x06header\x18\x01 \x01(\x0b\x32\x1a.leman.v1.AppendRowsHeaderH\x00\x12\x13\n\tarrow_ipc\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"h\n\x10\x41ppendRowsHeader\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\x1d\n\x15max_rows_per_fragment\x18\x03 \x01(\x03\"9\n\x12\x41ppendRowsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x12\n\nrows_added\x18\x02 \x01(\x03\"Y\n\x11\x44\x65leteRowsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\r\n\x05where\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\";\n\x12\x44\x65leteRowsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x14\n\x0crows_deleted\x18\x02 \x01(\x03\"\xe0\x01\n\x11UpdateRowsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\r\n\x05where\x18\x02 \x01(\t\x12\x41\n\x0b\x65xpressions\x18\x03 \x03(\x0b\x32,.leman.v1.UpdateRowsRequest.ExpressionsEntry\x12\x0e\n\x06values\x18\x04 \x01(\x0c\x12\x12\n\nrequest_id\x18\x05 \x01(\t\x1a\x32\n\x10\x45xpressionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\";\n\x12UpdateRowsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x14\n\x0crows_updated\x18\x02 \x01(\x03\"\\\n\x10MergeRowsRequest\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.leman.v1.MergeRowsHeaderH\x00\x12\x13\n\tarrow_ipc\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04part\"\xda\x01\n\x0fMergeRowsHeader\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\n\n\x02on\x18\x03 \x03(\t\x12\x16\n\x0eupdate_matched\x18\x04 \x01(\x08\x12\x14\n\x0cupdate_where\x18\x05 \x01(\t\x12\x1a\n\x12insert_not_matched\x18\x06 \x01(\x08\x12$\n\x1c\x64\x65lete_not_matched_by_source\x18\x07 \x01(\x08\x12\x14\n\x0c\x64\x65lete_where\x18\x08 \x01(\t\"g\n\x11MergeRowsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rrows_inserted\x18\x02 \x01(\x03\x12\x14\n\x0crows_updated\x18\x03 \x01(\x03\x12\x14\n\x0crows_deleted\x18\x04 \x01(\x03\"X\n\x10\x44ropTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\r\n\x05\x66orce\x18\x02 \x01(\x08\x12\x12\n\nrequest_id\x18\x03 \x01(\t\"\x13\n\x11\x44ropTableResponse\"l\n\x12RenameTableRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x10\n\x08new_name\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"&\n\x13RenameTableResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x9e\x01\n\x16\x41\x64\x64PlainColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x10\n\x06schema\x18\x02 \x01(\x0cH\x00\x12\x30\n\x0bjson_schema\x18\x03 \x01(\x0b\x32\x19.leman.v1.JsonArrowSchemaH\x00\x12\x12\n\nrequest_id\x18\x04 \x01(\tB\t\n\x07\x63olumns\"*\n\x17\x41\x64\x64PlainColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"k\n\x12\x44ropColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"&\n\x13\x44ropColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x92\x01\n\x18\x41lterPlainColumnsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x30\n\x07\x63olumns\x18\x02 \x03(\x0b\x32\x1f.leman.v1.PlainColumnAlteration\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"\x98\x01\n\x15PlainColumnAlteration\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x15\n\x08new_name\x18\x02 \x01(\tH\x00\x88\x01\x01\x12)\n\x04type\x18\x03 \x01(\x0b\x32\x1b.leman.v1.JsonArrowDataType\x12\x15\n\x08nullable\x18\x04 \x01(\x08H\x01\x88\x01\x01\x42\x0b\n\t_new_nameB\x0b\n\t_nullable\",\n\x19\x41lterPlainColumnsResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x82\x02\n\x0fReadRowsRequest\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.leman.v1.TableRef\x12\x0f\n\x07\x63olumns\x18\x02 \x03(\t\x12\r\n\x05where\x18\x03 \x01(\t\x12\x12\n\x05limit\x18\x04 \x01(\x03H\x01\x88\x01\x01\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x11\n\x07version\x18\x06 \x01(\x03H\x00\x12\r\n\x03tag\x18\x07 \x01(\tH\x00\x12\x12\n\nbatch_size\x18\x08 \x01(\x05\x12\x13\n\x0bwith_row_id\x18\t \x01(\x08\x12\x18\n\x10with_row_address\x18\n \x01(\x08\x12\x13\n\x0bincarnation\x18\x0b \x01(\tB\x04\n\x02\x61tB\x08\n\x06_limit\"K\n\x10ReadRowsResponse\x12\x11\n\tarrow_ipc\x18\x01 \x01(\x0c\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t2\xb3\x07\n\x0cTableService\x12N\n\x08ReadRows\x12\x19.leman.v1.ReadRowsRequest\x1a\x1a.leman.v1.ReadRowsResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x01\x30\x01\x12R\n\x0b\x43reateTable\x12\x1c.leman.v1.CreateTableRequest\x1a\x1d.leman.v1.CreateTableResponse\"\x06\xb2\xde\"\x02\x08\x03\x12Q\n\nAppendRows\x12\x1b.leman.v1.AppendRowsRequest\x1a\x1c.leman.v1.AppendRowsResponse\"\x06\xb2\xde\"\x02\x08\x03(\x01\x12O\n\nDeleteRows\x12\x1b.leman.v1.DeleteRowsRequest\x1a\x1c.leman.v1.DeleteRowsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12O\n\nUpdateRows\x12\x1b.leman.v1.UpdateRowsRequest\x1a\x1c.leman.v1.UpdateRowsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12N\n\tMergeRows\x12\x1a.leman.v1.MergeRowsRequest\x1a\x1b.leman.v1.MergeRowsResponse\"\x06\xb2\xde\"\x02\x08\x03(\x01\x12L\n\tDropTable\x12\x1a.leman.v1.DropTableRequest\x1a\x1b.leman.v1.DropTableResponse\"\x06\xb2\xde\"\x02\x08\x03\x12R\n\x0bRenameTable\x12\x1c.leman.v1.RenameTableRequest\x1a\x1d.leman.v1.RenameTableResponse\"\x06\xb2\xde\"\x02\x08\x03\x12^\n\x0f\x41\x64\x64PlainColumns\x12 .leman.v1.AddPlainColumnsRequest\x1a!.leman.v1.AddPlainColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12R\n\x0b\x44ropColumns\x12\x1c.leman.v1.DropColumnsRequest\x1a\x1d.leman.v1.DropColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x12\x64\n\x11\x41lterPlainColumns\x12\".leman.v1.AlterPlainColumnsRequest\x1a#.leman.v1.AlterPlainColumnsResponse\"\x06\xb2\xde\"\x02\x08\x03\x42\x64\n\x0c\x64\x65v.leman.v1B\x0bTablesProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,6 +35,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.tables_pb2', _glob
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014dev.leman.v1B\013TablesProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1'
+  _globals['_UPDATEROWSREQUEST_EXPRESSIONSENTRY']._loaded_options = None
+  _globals['_UPDATEROWSREQUEST_EXPRESSIONSENTRY']._serialized_options = b'8\001'
   _globals['_TABLESERVICE'].methods_by_name['ReadRows']._loaded_options = None
   _globals['_TABLESERVICE'].methods_by_name['ReadRows']._serialized_options = b'\220\002\001\262\336\"\002\010\001'
   _globals['_TABLESERVICE'].methods_by_name['CreateTable']._loaded_options = None
@@ -43,6 +45,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TABLESERVICE'].methods_by_name['AppendRows']._serialized_options = b'\262\336\"\002\010\003'
   _globals['_TABLESERVICE'].methods_by_name['DeleteRows']._loaded_options = None
   _globals['_TABLESERVICE'].methods_by_name['DeleteRows']._serialized_options = b'\262\336\"\002\010\003'
+  _globals['_TABLESERVICE'].methods_by_name['UpdateRows']._loaded_options = None
+  _globals['_TABLESERVICE'].methods_by_name['UpdateRows']._serialized_options = b'\262\336\"\002\010\003'
+  _globals['_TABLESERVICE'].methods_by_name['MergeRows']._loaded_options = None
+  _globals['_TABLESERVICE'].methods_by_name['MergeRows']._serialized_options = b'\262\336\"\002\010\003'
   _globals['_TABLESERVICE'].methods_by_name['DropTable']._loaded_options = None
   _globals['_TABLESERVICE'].methods_by_name['DropTable']._serialized_options = b'\262\336\"\002\010\003'
   _globals['_TABLESERVICE'].methods_by_name['RenameTable']._loaded_options = None
@@ -67,32 +73,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DELETEROWSREQUEST']._serialized_end=704
   _globals['_DELETEROWSRESPONSE']._serialized_start=706
   _globals['_DELETEROWSRESPONSE']._serialized_end=765
-  _globals['_DROPTABLEREQUEST']._serialized_start=767
-  _globals['_DROPTABLEREQUEST']._serialized_end=855
-  _globals['_DROPTABLERESPONSE']._serialized_start=857
-  _globals['_DROPTABLERESPONSE']._serialized_end=876
-  _globals['_RENAMETABLEREQUEST']._serialized_start=878
-  _globals['_RENAMETABLEREQUEST']._serialized_end=986
-  _globals['_RENAMETABLERESPONSE']._serialized_start=988
-  _globals['_RENAMETABLERESPONSE']._serialized_end=1026
-  _globals['_ADDPLAINCOLUMNSREQUEST']._serialized_start=1029
-  _globals['_ADDPLAINCOLUMNSREQUEST']._serialized_end=1187
-  _globals['_ADDPLAINCOLUMNSRESPONSE']._serialized_start=1189
-  _globals['_ADDPLAINCOLUMNSRESPONSE']._serialized_end=1231
-  _globals['_DROPCOLUMNSREQUEST']._serialized_start=1233
-  _globals['_DROPCOLUMNSREQUEST']._serialized_end=1340
-  _globals['_DROPCOLUMNSRESPONSE']._serialized_start=1342
-  _globals['_DROPCOLUMNSRESPONSE']._serialized_end=1380
-  _globals['_ALTERPLAINCOLUMNSREQUEST']._serialized_start=1383
-  _globals['_ALTERPLAINCOLUMNSREQUEST']._serialized_end=1529
-  _globals['_PLAINCOLUMNALTERATION']._serialized_start=1532
-  _globals['_PLAINCOLUMNALTERATION']._serialized_end=1684
-  _globals['_ALTERPLAINCOLUMNSRESPONSE']._serialized_start=1686
-  _globals['_ALTERPLAINCOLUMNSRESPONSE']._serialized_end=1730
-  _globals['_READROWSREQUEST']._serialized_start=1733
-  _globals['_READROWSREQUEST']._serialized_end=1991
-  _globals['_READROWSRESPONSE']._serialized_start=1993
-  _globals['_READROWSRESPONSE']._serialized_end=2068
-  _globals['_TABLESERVICE']._serialized_start=2071
-  _globals['_TABLESERVICE']._serialized_end=2857
+  _globals['_UPDATEROWSREQUEST']._serialized_start=768
+  _globals['_UPDATEROWSREQUEST']._serialized_end=992
+  _globals['_UPDATEROWSREQUEST_EXPRESSIONSENTRY']._serialized_start=942
+  _globals['_UPDATEROWSREQUEST_EXPRESSIONSENTRY']._serialized_end=992
+  _globals['_UPDATEROWSRESPONSE']._serialized_start=994
+  _globals['_UPDATEROWSRESPONSE']._serialized_end=1053
+  _globals['_MERGEROWSREQUEST']._serialized_start=1055
+  _globals['_MERGEROWSREQUEST']._serialized_end=1147
+  _globals['_MERGEROWSHEADER']._serialized_start=1150
+  _globals['_MERGEROWSHEADER']._serialized_end=1368
+  _globals['_MERGEROWSRESPONSE']._serialized_start=1370
+  _globals['_MERGEROWSRESPONSE']._serialized_end=1473
+  _globals['_DROPTABLEREQUEST']._serialized_start=1475
+  _globals['_DROPTABLEREQUEST']._serialized_end=1563
+  _globals['_DROPTABLERESPONSE']._serialized_start=1565
+  _globals['_DROPTABLERESPONSE']._serialized_end=1584
+  _globals['_RENAMETABLEREQUEST']._serialized_start=1586
+  _globals['_RENAMETABLEREQUEST']._serialized_end=1694
+  _globals['_RENAMETABLERESPONSE']._serialized_start=1696
+  _globals['_RENAMETABLERESPONSE']._serialized_end=1734
+  _globals['_ADDPLAINCOLUMNSREQUEST']._serialized_start=1737
+  _globals['_ADDPLAINCOLUMNSREQUEST']._serialized_end=1895
+  _globals['_ADDPLAINCOLUMNSRESPONSE']._serialized_start=1897
+  _globals['_ADDPLAINCOLUMNSRESPONSE']._serialized_end=1939
+  _globals['_DROPCOLUMNSREQUEST']._serialized_start=1941
+  _globals['_DROPCOLUMNSREQUEST']._serialized_end=2048
+  _globals['_DROPCOLUMNSRESPONSE']._serialized_start=2050
+  _globals['_DROPCOLUMNSRESPONSE']._serialized_end=2088
+  _globals['_ALTERPLAINCOLUMNSREQUEST']._serialized_start=2091
+  _globals['_ALTERPLAINCOLUMNSREQUEST']._serialized_end=2237
+  _globals['_PLAINCOLUMNALTERATION']._serialized_start=2240
+  _globals['_PLAINCOLUMNALTERATION']._serialized_end=2392
+  _globals['_ALTERPLAINCOLUMNSRESPONSE']._serialized_start=2394
+  _globals['_ALTERPLAINCOLUMNSRESPONSE']._serialized_end=2438
+  _globals['_READROWSREQUEST']._serialized_start=2441
+  _globals['_READROWSREQUEST']._serialized_end=2699
+  _globals['_READROWSRESPONSE']._serialized_start=2701
+  _globals['_READROWSRESPONSE']._serialized_end=2776
+  _globals['_TABLESERVICE']._serialized_start=2779
+  _globals['_TABLESERVICE']._serialized_end=3726
 # @@protoc_insertion_point(module_scope)

@@ -247,6 +247,218 @@ class DeleteRowsResponse(_message.Message):
 Global___DeleteRowsResponse: _TypeAlias = DeleteRowsResponse  # noqa: Y015
 
 @_typing.final
+class UpdateRowsRequest(_message.Message):
+    """See TableService.UpdateRows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class ExpressionsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    EXPRESSIONS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    where: _builtins.str
+    """Rows for which this SQL is true get the values; `true`: all rows."""
+    values: _builtins.bytes
+    """The same value for every row: an Arrow IPC stream of one row, whose columns get what it has. Beside `expressions`,
+    or without.
+    """
+    request_id: _builtins.str
+    """Chosen by the caller; remembered as that of AppendRowsHeader."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table."""
+
+    @_builtins.property
+    def expressions(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
+        `now()` and the like are read as of the call.
+        """
+
+    def __init__(
+        self,
+        *,
+        table: _catalog_pb2.TableRef | None = ...,
+        where: _builtins.str = ...,
+        expressions: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        values: _builtins.bytes = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expressions", b"expressions", "request_id", b"request_id", "table", b"table", "values", b"values", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateRowsRequest: _TypeAlias = UpdateRowsRequest  # noqa: Y015
+
+@_typing.final
+class UpdateRowsResponse(_message.Message):
+    """See TableService.UpdateRows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    ROWS_UPDATED_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version of the table in which the rows have the values; the latest, where there was none to update."""
+    rows_updated: _builtins.int
+    """How many were updated."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        rows_updated: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows_updated", b"rows_updated", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateRowsResponse: _TypeAlias = UpdateRowsResponse  # noqa: Y015
+
+@_typing.final
+class MergeRowsRequest(_message.Message):
+    """See TableService.MergeRows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    ARROW_IPC_FIELD_NUMBER: _builtins.int
+    arrow_ipc: _builtins.bytes
+    """Any other: the next bytes of an Arrow IPC stream, as many as a message may have."""
+    @_builtins.property
+    def header(self) -> Global___MergeRowsHeader:
+        """The first one."""
+
+    def __init__(
+        self,
+        *,
+        header: Global___MergeRowsHeader | None = ...,
+        arrow_ipc: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["arrow_ipc", b"arrow_ipc", "header", b"header", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrow_ipc", b"arrow_ipc", "header", b"header", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "arrow_ipc"]  # noqa: Y015
+    _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
+
+Global___MergeRowsRequest: _TypeAlias = MergeRowsRequest  # noqa: Y015
+
+@_typing.final
+class MergeRowsHeader(_message.Message):
+    """What is to become of rows that match, and of those that do not."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ON_FIELD_NUMBER: _builtins.int
+    UPDATE_MATCHED_FIELD_NUMBER: _builtins.int
+    UPDATE_WHERE_FIELD_NUMBER: _builtins.int
+    INSERT_NOT_MATCHED_FIELD_NUMBER: _builtins.int
+    DELETE_NOT_MATCHED_BY_SOURCE_FIELD_NUMBER: _builtins.int
+    DELETE_WHERE_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Chosen by the caller; remembered as that of AppendRowsHeader."""
+    update_matched: _builtins.bool
+    """Whether a row of the table that matches gets the values that are sent."""
+    update_where: _builtins.str
+    """Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
+    each that matches.
+    """
+    insert_not_matched: _builtins.bool
+    """Whether a row that is sent and matches none of the table is added."""
+    delete_not_matched_by_source: _builtins.bool
+    """Whether a row of the table that matches none that is sent is deleted."""
+    delete_where: _builtins.str
+    """Only where this SQL over the table's columns is true. Empty: each that matches none."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table."""
+
+    @_builtins.property
+    def on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The columns by whose values rows are matched."""
+
+    def __init__(
+        self,
+        *,
+        table: _catalog_pb2.TableRef | None = ...,
+        request_id: _builtins.str = ...,
+        on: _abc.Iterable[_builtins.str] | None = ...,
+        update_matched: _builtins.bool = ...,
+        update_where: _builtins.str = ...,
+        insert_not_matched: _builtins.bool = ...,
+        delete_not_matched_by_source: _builtins.bool = ...,
+        delete_where: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delete_not_matched_by_source", b"delete_not_matched_by_source", "delete_where", b"delete_where", "insert_not_matched", b"insert_not_matched", "on", b"on", "request_id", b"request_id", "table", b"table", "update_matched", b"update_matched", "update_where", b"update_where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MergeRowsHeader: _TypeAlias = MergeRowsHeader  # noqa: Y015
+
+@_typing.final
+class MergeRowsResponse(_message.Message):
+    """See TableService.MergeRows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    ROWS_INSERTED_FIELD_NUMBER: _builtins.int
+    ROWS_UPDATED_FIELD_NUMBER: _builtins.int
+    ROWS_DELETED_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version of the table in which it is done; the latest, where there was nothing to do."""
+    rows_inserted: _builtins.int
+    """How many rows were added."""
+    rows_updated: _builtins.int
+    """How many rows were updated."""
+    rows_deleted: _builtins.int
+    """How many rows were deleted."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        rows_inserted: _builtins.int = ...,
+        rows_updated: _builtins.int = ...,
+        rows_deleted: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows_deleted", b"rows_deleted", "rows_inserted", b"rows_inserted", "rows_updated", b"rows_updated", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MergeRowsResponse: _TypeAlias = MergeRowsResponse  # noqa: Y015
+
+@_typing.final
 class DropTableRequest(_message.Message):
     """See TableService.DropTable."""
 

@@ -78,6 +78,16 @@ class TableServiceStub(object):
                 request_serializer=leman_dot_v1_dot_tables__pb2.DeleteRowsRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_tables__pb2.DeleteRowsResponse.FromString,
                 _registered_method=True)
+        self.UpdateRows = channel.unary_unary(
+                '/leman.v1.TableService/UpdateRows',
+                request_serializer=leman_dot_v1_dot_tables__pb2.UpdateRowsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_tables__pb2.UpdateRowsResponse.FromString,
+                _registered_method=True)
+        self.MergeRows = channel.stream_unary(
+                '/leman.v1.TableService/MergeRows',
+                request_serializer=leman_dot_v1_dot_tables__pb2.MergeRowsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_tables__pb2.MergeRowsResponse.FromString,
+                _registered_method=True)
         self.DropTable = channel.unary_unary(
                 '/leman.v1.TableService/DropTable',
                 request_serializer=leman_dot_v1_dot_tables__pb2.DropTableRequest.SerializeToString,
@@ -232,6 +242,82 @@ class TableServiceServicer(object):
         that BadRequest names.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateRows(self, request, context):
+        """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+        the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+        or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+        commits of the table wait meanwhile.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+        filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+        row; mend the field that BadRequest names.
+        * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+        make it hold for all of them.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+        message says.
+        * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+        RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+        stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+        Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MergeRows(self, request_iterator, context):
+        """Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+        one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+        as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+        that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+        be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+        columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+        names.
+        * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+        several calls.
+        * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+        table; do what the message says.
+        * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+        * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+        * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+        early; send the rows again.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+        RetryInfo's delay.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
         send the call again.
@@ -407,6 +493,16 @@ def add_TableServiceServicer_to_server(servicer, server):
                     request_deserializer=leman_dot_v1_dot_tables__pb2.DeleteRowsRequest.FromString,
                     response_serializer=leman_dot_v1_dot_tables__pb2.DeleteRowsResponse.SerializeToString,
             ),
+            'UpdateRows': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateRows,
+                    request_deserializer=leman_dot_v1_dot_tables__pb2.UpdateRowsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_tables__pb2.UpdateRowsResponse.SerializeToString,
+            ),
+            'MergeRows': grpc.stream_unary_rpc_method_handler(
+                    servicer.MergeRows,
+                    request_deserializer=leman_dot_v1_dot_tables__pb2.MergeRowsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_tables__pb2.MergeRowsResponse.SerializeToString,
+            ),
             'DropTable': grpc.unary_unary_rpc_method_handler(
                     servicer.DropTable,
                     request_deserializer=leman_dot_v1_dot_tables__pb2.DropTableRequest.FromString,
@@ -565,6 +661,60 @@ class TableService(object):
             '/leman.v1.TableService/DeleteRows',
             leman_dot_v1_dot_tables__pb2.DeleteRowsRequest.SerializeToString,
             leman_dot_v1_dot_tables__pb2.DeleteRowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateRows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.TableService/UpdateRows',
+            leman_dot_v1_dot_tables__pb2.UpdateRowsRequest.SerializeToString,
+            leman_dot_v1_dot_tables__pb2.UpdateRowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MergeRows(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/leman.v1.TableService/MergeRows',
+            leman_dot_v1_dot_tables__pb2.MergeRowsRequest.SerializeToString,
+            leman_dot_v1_dot_tables__pb2.MergeRowsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -158,6 +158,74 @@ class TableServiceStub:
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
+    UpdateRows: _grpc.UnaryUnaryMultiCallable[_tables_pb2.UpdateRowsRequest, _tables_pb2.UpdateRowsResponse]
+    """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+    the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+    or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+    commits of the table wait meanwhile.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+      filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+      row; mend the field that BadRequest names.
+    * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+      make it hold for all of them.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+      message says.
+    * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+      send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
+    MergeRows: _grpc.StreamUnaryMultiCallable[_tables_pb2.MergeRowsRequest, _tables_pb2.MergeRowsResponse]
+    """Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+    one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+    as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+    that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+      be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+      columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+      names.
+    * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+      several calls.
+    * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+      table; do what the message says.
+    * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+    * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+    * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+      early; send the rows again.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+      RetryInfo's delay.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+      send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
     DropTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]
     """Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
     registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
@@ -391,6 +459,74 @@ class TableServiceAsyncStub(TableServiceStub):
       that BadRequest names.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+      send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
+    UpdateRows: _aio.UnaryUnaryMultiCallable[_tables_pb2.UpdateRowsRequest, _tables_pb2.UpdateRowsResponse]  # type: ignore[assignment]
+    """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+    the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+    or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+    commits of the table wait meanwhile.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+      filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+      row; mend the field that BadRequest names.
+    * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+      make it hold for all of them.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+      message says.
+    * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+      send the call again.
+    * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+    * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+      RetryInfo's delay.
+    * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+      stopping; send the same call again.
+    * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+    * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+      Leman.
+    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    """
+    MergeRows: _aio.StreamUnaryMultiCallable[_tables_pb2.MergeRowsRequest, _tables_pb2.MergeRowsResponse]  # type: ignore[assignment]
+    """Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+    one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+    as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+    that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+
+    Errors:
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+      be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+      columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+      names.
+    * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+      several calls.
+    * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+    * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+      table; do what the message says.
+    * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+    * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+    * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+    * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+      early; send the rows again.
+    * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+      RetryInfo's delay.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
       send the call again.
@@ -658,6 +794,86 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
           that BadRequest names.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+          send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+          RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+          stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateRows(
+        self,
+        request: _tables_pb2.UpdateRowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_tables_pb2.UpdateRowsResponse, _abc.Awaitable[_tables_pb2.UpdateRowsResponse]]:
+        """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+        the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+        or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+        commits of the table wait meanwhile.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+          filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+          row; mend the field that BadRequest names.
+        * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+          make it hold for all of them.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+          message says.
+        * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+          send the call again.
+        * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+        * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+          RetryInfo's delay.
+        * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+          stopping; send the same call again.
+        * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+        * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+          Leman.
+        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        """
+
+    @_abc_1.abstractmethod
+    def MergeRows(
+        self,
+        request_iterator: _MaybeAsyncIterator[_tables_pb2.MergeRowsRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_tables_pb2.MergeRowsResponse, _abc.Awaitable[_tables_pb2.MergeRowsResponse]]:
+        """Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+        one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+        as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+        that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+
+        Errors:
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+          be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+          columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+          names.
+        * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+          several calls.
+        * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+        * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+          table; do what the message says.
+        * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+        * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+        * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+          early; send the rows again.
+        * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+          RetryInfo's delay.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
           send the call again.

@@ -10,6 +10,7 @@ import dev.leman.FunctionDefinition;
 import dev.leman.JobQuery;
 import dev.leman.JobUpdate;
 import dev.leman.JobWatch;
+import dev.leman.MergeRules;
 import dev.leman.Pages;
 import dev.leman.ReadOptions;
 import dev.leman.Rows;
@@ -22,6 +23,7 @@ import dev.leman.v1.ExplainPlanResponse;
 import dev.leman.v1.Job;
 import dev.leman.v1.JobEvent;
 import dev.leman.v1.MaterializedViewSummary;
+import dev.leman.v1.MergeRowsResponse;
 import dev.leman.v1.RowError;
 import java.io.IOException;
 import java.time.Duration;
@@ -82,6 +84,8 @@ final class Operations {
       case "append" -> done(() -> table().append(ArrowText.rows(text("arrow"))));
       case "read" -> read();
       case "delete" -> value("rows", table().delete(text("where")));
+      case "update" -> value("rows", table().update(text("where"), set()));
+      case "merge" -> merged(table().merge(ArrowText.rows(text("arrow")), rules()));
       case "add_columns" -> value("version", table().addColumns(columns()));
       case "alter_columns" -> value("version", table().alterColumns(columns()));
       case "drop_columns" ->
@@ -116,6 +120,32 @@ final class Operations {
       case "errors" -> errors();
       default -> throw new IllegalArgumentException("there is no operation " + operation);
     };
+  }
+
+  private Map<String, String> set() {
+    Map<String, String> found = new LinkedHashMap<>();
+    given.get("set").properties().forEach(each -> found.put(each.getKey(), each.getValue().asText()));
+    return found;
+  }
+
+  private MergeRules rules() {
+    MergeRules rules = MergeRules.on(texts("keys").toArray(String[]::new));
+    if (given.path("update").asBoolean()) {
+      rules = rules.updateMatched(given.path("update_where").asText(""));
+    }
+    if (given.path("insert").asBoolean()) {
+      rules = rules.insertNotMatched();
+    }
+    if (given.path("delete").asBoolean()) {
+      rules = rules.deleteNotMatchedBySource(given.path("delete_where").asText(""));
+    }
+    return rules;
+  }
+
+  private static JsonNode merged(MergeRowsResponse done) {
+    return value("inserted", done.getRowsInserted())
+        .put("updated", done.getRowsUpdated())
+        .put("deleted", done.getRowsDeleted());
   }
 
   private static JsonNode describe(DescribeTableResponse found) {

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file leman/v1/tables.proto.
  */
 export const file_leman_v1_tables: GenFile = /*@__PURE__*/
-  fileDesc("ChVsZW1hbi92MS90YWJsZXMucHJvdG8SCGxlbWFuLnYxIsoBChJDcmVhdGVUYWJsZVJlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIQCgZzY2hlbWEYAiABKAxIABIwCgtqc29uX3NjaGVtYRgFIAEoCzIZLmxlbWFuLnYxLkpzb25BcnJvd1NjaGVtYUgAEhsKDnN0YWJsZV9yb3dfaWRzGAMgASgISAGIAQESEgoKcmVxdWVzdF9pZBgEIAEoCUIJCgdjb2x1bW5zQhEKD19zdGFibGVfcm93X2lkcyImChNDcmVhdGVUYWJsZVJlc3BvbnNlEg8KB3ZlcnNpb24YASABKAMiXgoRQXBwZW5kUm93c1JlcXVlc3QSLAoGaGVhZGVyGAEgASgLMhoubGVtYW4udjEuQXBwZW5kUm93c0hlYWRlckgAEhMKCWFycm93X2lwYxgCIAEoDEgAQgYKBHBhcnQiaAoQQXBwZW5kUm93c0hlYWRlchIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEhIKCnJlcXVlc3RfaWQYAiABKAkSHQoVbWF4X3Jvd3NfcGVyX2ZyYWdtZW50GAMgASgDIjkKEkFwcGVuZFJvd3NSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDEhIKCnJvd3NfYWRkZWQYAiABKAMiWQoRRGVsZXRlUm93c1JlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhINCgV3aGVyZRgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJIjsKEkRlbGV0ZVJvd3NSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDEhQKDHJvd3NfZGVsZXRlZBgCIAEoAyJYChBEcm9wVGFibGVSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDQoFZm9yY2UYAiABKAgSEgoKcmVxdWVzdF9pZBgDIAEoCSITChFEcm9wVGFibGVSZXNwb25zZSJsChJSZW5hbWVUYWJsZVJlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIQCghuZXdfbmFtZRgCIAEoCRINCgVmb3JjZRgDIAEoCBISCgpyZXF1ZXN0X2lkGAQgASgJIiYKE1JlbmFtZVRhYmxlUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoAyKeAQoWQWRkUGxhaW5Db2x1bW5zUmVxdWVzdBIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEhAKBnNjaGVtYRgCIAEoDEgAEjAKC2pzb25fc2NoZW1hGAMgASgLMhkubGVtYW4udjEuSnNvbkFycm93U2NoZW1hSAASEgoKcmVxdWVzdF9pZBgEIAEoCUIJCgdjb2x1bW5zIioKF0FkZFBsYWluQ29sdW1uc1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAMiawoSRHJvcENvbHVtbnNSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDwoHY29sdW1ucxgCIAMoCRINCgVmb3JjZRgDIAEoCBISCgpyZXF1ZXN0X2lkGAQgASgJIiYKE0Ryb3BDb2x1bW5zUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoAyKSAQoYQWx0ZXJQbGFpbkNvbHVtbnNSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSMAoHY29sdW1ucxgCIAMoCzIfLmxlbWFuLnYxLlBsYWluQ29sdW1uQWx0ZXJhdGlvbhINCgVmb3JjZRgDIAEoCBISCgpyZXF1ZXN0X2lkGAQgASgJIpgBChVQbGFpbkNvbHVtbkFsdGVyYXRpb24SDAoEbmFtZRgBIAEoCRIVCghuZXdfbmFtZRgCIAEoCUgAiAEBEikKBHR5cGUYAyABKAsyGy5sZW1hbi52MS5Kc29uQXJyb3dEYXRhVHlwZRIVCghudWxsYWJsZRgEIAEoCEgBiAEBQgsKCV9uZXdfbmFtZUILCglfbnVsbGFibGUiLAoZQWx0ZXJQbGFpbkNvbHVtbnNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDIoICCg9SZWFkUm93c1JlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIPCgdjb2x1bW5zGAIgAygJEg0KBXdoZXJlGAMgASgJEhIKBWxpbWl0GAQgASgDSAGIAQESDgoGb2Zmc2V0GAUgASgDEhEKB3ZlcnNpb24YBiABKANIABINCgN0YWcYByABKAlIABISCgpiYXRjaF9zaXplGAggASgFEhMKC3dpdGhfcm93X2lkGAkgASgIEhgKEHdpdGhfcm93X2FkZHJlc3MYCiABKAgSEwoLaW5jYXJuYXRpb24YCyABKAlCBAoCYXRCCAoGX2xpbWl0IksKEFJlYWRSb3dzUmVzcG9uc2USEQoJYXJyb3dfaXBjGAEgASgMEg8KB3ZlcnNpb24YAiABKAMSEwoLaW5jYXJuYXRpb24YAyABKAkykgYKDFRhYmxlU2VydmljZRJOCghSZWFkUm93cxIZLmxlbWFuLnYxLlJlYWRSb3dzUmVxdWVzdBoaLmxlbWFuLnYxLlJlYWRSb3dzUmVzcG9uc2UiCZACAbLeIgIIATABElIKC0NyZWF0ZVRhYmxlEhwubGVtYW4udjEuQ3JlYXRlVGFibGVSZXF1ZXN0Gh0ubGVtYW4udjEuQ3JlYXRlVGFibGVSZXNwb25zZSIGst4iAggDElEKCkFwcGVuZFJvd3MSGy5sZW1hbi52MS5BcHBlbmRSb3dzUmVxdWVzdBocLmxlbWFuLnYxLkFwcGVuZFJvd3NSZXNwb25zZSIGst4iAggDKAESTwoKRGVsZXRlUm93cxIbLmxlbWFuLnYxLkRlbGV0ZVJvd3NSZXF1ZXN0GhwubGVtYW4udjEuRGVsZXRlUm93c1Jlc3BvbnNlIgay3iICCAMSTAoJRHJvcFRhYmxlEhoubGVtYW4udjEuRHJvcFRhYmxlUmVxdWVzdBobLmxlbWFuLnYxLkRyb3BUYWJsZVJlc3BvbnNlIgay3iICCAMSUgoLUmVuYW1lVGFibGUSHC5sZW1hbi52MS5SZW5hbWVUYWJsZVJlcXVlc3QaHS5sZW1hbi52MS5SZW5hbWVUYWJsZVJlc3BvbnNlIgay3iICCAMSXgoPQWRkUGxhaW5Db2x1bW5zEiAubGVtYW4udjEuQWRkUGxhaW5Db2x1bW5zUmVxdWVzdBohLmxlbWFuLnYxLkFkZFBsYWluQ29sdW1uc1Jlc3BvbnNlIgay3iICCAMSUgoLRHJvcENvbHVtbnMSHC5sZW1hbi52MS5Ecm9wQ29sdW1uc1JlcXVlc3QaHS5sZW1hbi52MS5Ecm9wQ29sdW1uc1Jlc3BvbnNlIgay3iICCAMSZAoRQWx0ZXJQbGFpbkNvbHVtbnMSIi5sZW1hbi52MS5BbHRlclBsYWluQ29sdW1uc1JlcXVlc3QaIy5sZW1hbi52MS5BbHRlclBsYWluQ29sdW1uc1Jlc3BvbnNlIgay3iICCANCZAoMZGV2LmxlbWFuLnYxQgtUYWJsZXNQcm90b1ABWh1sZW1hbi5kZXYvZ28vbGVtYW4vdjE7bGVtYW52MaICA0xNTqoCCExlbWFuLlYxygIITGVtYW5cVjHqAglMZW1hbjo6VjFiBnByb3RvMw", [file_leman_v1_annotations, file_leman_v1_catalog, file_leman_v1_types]);
+  fileDesc("ChVsZW1hbi92MS90YWJsZXMucHJvdG8SCGxlbWFuLnYxIsoBChJDcmVhdGVUYWJsZVJlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIQCgZzY2hlbWEYAiABKAxIABIwCgtqc29uX3NjaGVtYRgFIAEoCzIZLmxlbWFuLnYxLkpzb25BcnJvd1NjaGVtYUgAEhsKDnN0YWJsZV9yb3dfaWRzGAMgASgISAGIAQESEgoKcmVxdWVzdF9pZBgEIAEoCUIJCgdjb2x1bW5zQhEKD19zdGFibGVfcm93X2lkcyImChNDcmVhdGVUYWJsZVJlc3BvbnNlEg8KB3ZlcnNpb24YASABKAMiXgoRQXBwZW5kUm93c1JlcXVlc3QSLAoGaGVhZGVyGAEgASgLMhoubGVtYW4udjEuQXBwZW5kUm93c0hlYWRlckgAEhMKCWFycm93X2lwYxgCIAEoDEgAQgYKBHBhcnQiaAoQQXBwZW5kUm93c0hlYWRlchIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEhIKCnJlcXVlc3RfaWQYAiABKAkSHQoVbWF4X3Jvd3NfcGVyX2ZyYWdtZW50GAMgASgDIjkKEkFwcGVuZFJvd3NSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDEhIKCnJvd3NfYWRkZWQYAiABKAMiWQoRRGVsZXRlUm93c1JlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhINCgV3aGVyZRgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJIjsKEkRlbGV0ZVJvd3NSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDEhQKDHJvd3NfZGVsZXRlZBgCIAEoAyLgAQoRVXBkYXRlUm93c1JlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhINCgV3aGVyZRgCIAEoCRJBCgtleHByZXNzaW9ucxgDIAMoCzIsLmxlbWFuLnYxLlVwZGF0ZVJvd3NSZXF1ZXN0LkV4cHJlc3Npb25zRW50cnkSDgoGdmFsdWVzGAQgASgMEhIKCnJlcXVlc3RfaWQYBSABKAkaMgoQRXhwcmVzc2lvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIjsKElVwZGF0ZVJvd3NSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDEhQKDHJvd3NfdXBkYXRlZBgCIAEoAyJcChBNZXJnZVJvd3NSZXF1ZXN0EisKBmhlYWRlchgBIAEoCzIZLmxlbWFuLnYxLk1lcmdlUm93c0hlYWRlckgAEhMKCWFycm93X2lwYxgCIAEoDEgAQgYKBHBhcnQi2gEKD01lcmdlUm93c0hlYWRlchIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEhIKCnJlcXVlc3RfaWQYAiABKAkSCgoCb24YAyADKAkSFgoOdXBkYXRlX21hdGNoZWQYBCABKAgSFAoMdXBkYXRlX3doZXJlGAUgASgJEhoKEmluc2VydF9ub3RfbWF0Y2hlZBgGIAEoCBIkChxkZWxldGVfbm90X21hdGNoZWRfYnlfc291cmNlGAcgASgIEhQKDGRlbGV0ZV93aGVyZRgIIAEoCSJnChFNZXJnZVJvd3NSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDEhUKDXJvd3NfaW5zZXJ0ZWQYAiABKAMSFAoMcm93c191cGRhdGVkGAMgASgDEhQKDHJvd3NfZGVsZXRlZBgEIAEoAyJYChBEcm9wVGFibGVSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDQoFZm9yY2UYAiABKAgSEgoKcmVxdWVzdF9pZBgDIAEoCSITChFEcm9wVGFibGVSZXNwb25zZSJsChJSZW5hbWVUYWJsZVJlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIQCghuZXdfbmFtZRgCIAEoCRINCgVmb3JjZRgDIAEoCBISCgpyZXF1ZXN0X2lkGAQgASgJIiYKE1JlbmFtZVRhYmxlUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoAyKeAQoWQWRkUGxhaW5Db2x1bW5zUmVxdWVzdBIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEhAKBnNjaGVtYRgCIAEoDEgAEjAKC2pzb25fc2NoZW1hGAMgASgLMhkubGVtYW4udjEuSnNvbkFycm93U2NoZW1hSAASEgoKcmVxdWVzdF9pZBgEIAEoCUIJCgdjb2x1bW5zIioKF0FkZFBsYWluQ29sdW1uc1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAMiawoSRHJvcENvbHVtbnNSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSDwoHY29sdW1ucxgCIAMoCRINCgVmb3JjZRgDIAEoCBISCgpyZXF1ZXN0X2lkGAQgASgJIiYKE0Ryb3BDb2x1bW5zUmVzcG9uc2USDwoHdmVyc2lvbhgBIAEoAyKSAQoYQWx0ZXJQbGFpbkNvbHVtbnNSZXF1ZXN0EiEKBXRhYmxlGAEgASgLMhIubGVtYW4udjEuVGFibGVSZWYSMAoHY29sdW1ucxgCIAMoCzIfLmxlbWFuLnYxLlBsYWluQ29sdW1uQWx0ZXJhdGlvbhINCgVmb3JjZRgDIAEoCBISCgpyZXF1ZXN0X2lkGAQgASgJIpgBChVQbGFpbkNvbHVtbkFsdGVyYXRpb24SDAoEbmFtZRgBIAEoCRIVCghuZXdfbmFtZRgCIAEoCUgAiAEBEikKBHR5cGUYAyABKAsyGy5sZW1hbi52MS5Kc29uQXJyb3dEYXRhVHlwZRIVCghudWxsYWJsZRgEIAEoCEgBiAEBQgsKCV9uZXdfbmFtZUILCglfbnVsbGFibGUiLAoZQWx0ZXJQbGFpbkNvbHVtbnNSZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgDIoICCg9SZWFkUm93c1JlcXVlc3QSIQoFdGFibGUYASABKAsyEi5sZW1hbi52MS5UYWJsZVJlZhIPCgdjb2x1bW5zGAIgAygJEg0KBXdoZXJlGAMgASgJEhIKBWxpbWl0GAQgASgDSAGIAQESDgoGb2Zmc2V0GAUgASgDEhEKB3ZlcnNpb24YBiABKANIABINCgN0YWcYByABKAlIABISCgpiYXRjaF9zaXplGAggASgFEhMKC3dpdGhfcm93X2lkGAkgASgIEhgKEHdpdGhfcm93X2FkZHJlc3MYCiABKAgSEwoLaW5jYXJuYXRpb24YCyABKAlCBAoCYXRCCAoGX2xpbWl0IksKEFJlYWRSb3dzUmVzcG9uc2USEQoJYXJyb3dfaXBjGAEgASgMEg8KB3ZlcnNpb24YAiABKAMSEwoLaW5jYXJuYXRpb24YAyABKAkyswcKDFRhYmxlU2VydmljZRJOCghSZWFkUm93cxIZLmxlbWFuLnYxLlJlYWRSb3dzUmVxdWVzdBoaLmxlbWFuLnYxLlJlYWRSb3dzUmVzcG9uc2UiCZACAbLeIgIIATABElIKC0NyZWF0ZVRhYmxlEhwubGVtYW4udjEuQ3JlYXRlVGFibGVSZXF1ZXN0Gh0ubGVtYW4udjEuQ3JlYXRlVGFibGVSZXNwb25zZSIGst4iAggDElEKCkFwcGVuZFJvd3MSGy5sZW1hbi52MS5BcHBlbmRSb3dzUmVxdWVzdBocLmxlbWFuLnYxLkFwcGVuZFJvd3NSZXNwb25zZSIGst4iAggDKAESTwoKRGVsZXRlUm93cxIbLmxlbWFuLnYxLkRlbGV0ZVJvd3NSZXF1ZXN0GhwubGVtYW4udjEuRGVsZXRlUm93c1Jlc3BvbnNlIgay3iICCAMSTwoKVXBkYXRlUm93cxIbLmxlbWFuLnYxLlVwZGF0ZVJvd3NSZXF1ZXN0GhwubGVtYW4udjEuVXBkYXRlUm93c1Jlc3BvbnNlIgay3iICCAMSTgoJTWVyZ2VSb3dzEhoubGVtYW4udjEuTWVyZ2VSb3dzUmVxdWVzdBobLmxlbWFuLnYxLk1lcmdlUm93c1Jlc3BvbnNlIgay3iICCAMoARJMCglEcm9wVGFibGUSGi5sZW1hbi52MS5Ecm9wVGFibGVSZXF1ZXN0GhsubGVtYW4udjEuRHJvcFRhYmxlUmVzcG9uc2UiBrLeIgIIAxJSCgtSZW5hbWVUYWJsZRIcLmxlbWFuLnYxLlJlbmFtZVRhYmxlUmVxdWVzdBodLmxlbWFuLnYxLlJlbmFtZVRhYmxlUmVzcG9uc2UiBrLeIgIIAxJeCg9BZGRQbGFpbkNvbHVtbnMSIC5sZW1hbi52MS5BZGRQbGFpbkNvbHVtbnNSZXF1ZXN0GiEubGVtYW4udjEuQWRkUGxhaW5Db2x1bW5zUmVzcG9uc2UiBrLeIgIIAxJSCgtEcm9wQ29sdW1ucxIcLmxlbWFuLnYxLkRyb3BDb2x1bW5zUmVxdWVzdBodLmxlbWFuLnYxLkRyb3BDb2x1bW5zUmVzcG9uc2UiBrLeIgIIAxJkChFBbHRlclBsYWluQ29sdW1ucxIiLmxlbWFuLnYxLkFsdGVyUGxhaW5Db2x1bW5zUmVxdWVzdBojLmxlbWFuLnYxLkFsdGVyUGxhaW5Db2x1bW5zUmVzcG9uc2UiBrLeIgIIA0JkCgxkZXYubGVtYW4udjFCC1RhYmxlc1Byb3RvUAFaHWxlbWFuLmRldi9nby9sZW1hbi92MTtsZW1hbnYxogIDTE1OqgIITGVtYW4uVjHKAghMZW1hblxWMeoCCUxlbWFuOjpWMWIGcHJvdG8z", [file_leman_v1_annotations, file_leman_v1_catalog, file_leman_v1_types]);
 
 /**
  * See TableService.CreateTable.
@@ -265,6 +265,235 @@ export const DeleteRowsResponseSchema: GenMessage<DeleteRowsResponse> = /*@__PUR
   messageDesc(file_leman_v1_tables, 6);
 
 /**
+ * See TableService.UpdateRows.
+ *
+ * @generated from message leman.v1.UpdateRowsRequest
+ */
+export type UpdateRowsRequest = Message<"leman.v1.UpdateRowsRequest"> & {
+  /**
+   * The table.
+   *
+   * @generated from field: leman.v1.TableRef table = 1;
+   */
+  table?: TableRef | undefined;
+
+  /**
+   * Rows for which this SQL is true get the values; `true`: all rows.
+   *
+   * @generated from field: string where = 2;
+   */
+  where: string;
+
+  /**
+   * Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
+   * `now()` and the like are read as of the call.
+   *
+   * @generated from field: map<string, string> expressions = 3;
+   */
+  expressions: { [key: string]: string };
+
+  /**
+   * The same value for every row: an Arrow IPC stream of one row, whose columns get what it has. Beside `expressions`,
+   * or without.
+   *
+   * @generated from field: bytes values = 4;
+   */
+  values: Uint8Array;
+
+  /**
+   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   *
+   * @generated from field: string request_id = 5;
+   */
+  requestId: string;
+};
+
+/**
+ * Describes the message leman.v1.UpdateRowsRequest.
+ * Use `create(UpdateRowsRequestSchema)` to create a new message.
+ */
+export const UpdateRowsRequestSchema: GenMessage<UpdateRowsRequest> = /*@__PURE__*/
+  messageDesc(file_leman_v1_tables, 7);
+
+/**
+ * See TableService.UpdateRows.
+ *
+ * @generated from message leman.v1.UpdateRowsResponse
+ */
+export type UpdateRowsResponse = Message<"leman.v1.UpdateRowsResponse"> & {
+  /**
+   * The version of the table in which the rows have the values; the latest, where there was none to update.
+   *
+   * @generated from field: int64 version = 1;
+   */
+  version: bigint;
+
+  /**
+   * How many were updated.
+   *
+   * @generated from field: int64 rows_updated = 2;
+   */
+  rowsUpdated: bigint;
+};
+
+/**
+ * Describes the message leman.v1.UpdateRowsResponse.
+ * Use `create(UpdateRowsResponseSchema)` to create a new message.
+ */
+export const UpdateRowsResponseSchema: GenMessage<UpdateRowsResponse> = /*@__PURE__*/
+  messageDesc(file_leman_v1_tables, 8);
+
+/**
+ * See TableService.MergeRows.
+ *
+ * @generated from message leman.v1.MergeRowsRequest
+ */
+export type MergeRowsRequest = Message<"leman.v1.MergeRowsRequest"> & {
+  /**
+   * What the message is.
+   *
+   * @generated from oneof leman.v1.MergeRowsRequest.part
+   */
+  part: {
+    /**
+     * The first one.
+     *
+     * @generated from field: leman.v1.MergeRowsHeader header = 1;
+     */
+    value: MergeRowsHeader;
+    case: "header";
+  } | {
+    /**
+     * Any other: the next bytes of an Arrow IPC stream, as many as a message may have.
+     *
+     * @generated from field: bytes arrow_ipc = 2;
+     */
+    value: Uint8Array;
+    case: "arrowIpc";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message leman.v1.MergeRowsRequest.
+ * Use `create(MergeRowsRequestSchema)` to create a new message.
+ */
+export const MergeRowsRequestSchema: GenMessage<MergeRowsRequest> = /*@__PURE__*/
+  messageDesc(file_leman_v1_tables, 9);
+
+/**
+ * What is to become of rows that match, and of those that do not.
+ *
+ * @generated from message leman.v1.MergeRowsHeader
+ */
+export type MergeRowsHeader = Message<"leman.v1.MergeRowsHeader"> & {
+  /**
+   * The table.
+   *
+   * @generated from field: leman.v1.TableRef table = 1;
+   */
+  table?: TableRef | undefined;
+
+  /**
+   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   *
+   * @generated from field: string request_id = 2;
+   */
+  requestId: string;
+
+  /**
+   * The columns by whose values rows are matched.
+   *
+   * @generated from field: repeated string on = 3;
+   */
+  on: string[];
+
+  /**
+   * Whether a row of the table that matches gets the values that are sent.
+   *
+   * @generated from field: bool update_matched = 4;
+   */
+  updateMatched: boolean;
+
+  /**
+   * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
+   * each that matches.
+   *
+   * @generated from field: string update_where = 5;
+   */
+  updateWhere: string;
+
+  /**
+   * Whether a row that is sent and matches none of the table is added.
+   *
+   * @generated from field: bool insert_not_matched = 6;
+   */
+  insertNotMatched: boolean;
+
+  /**
+   * Whether a row of the table that matches none that is sent is deleted.
+   *
+   * @generated from field: bool delete_not_matched_by_source = 7;
+   */
+  deleteNotMatchedBySource: boolean;
+
+  /**
+   * Only where this SQL over the table's columns is true. Empty: each that matches none.
+   *
+   * @generated from field: string delete_where = 8;
+   */
+  deleteWhere: string;
+};
+
+/**
+ * Describes the message leman.v1.MergeRowsHeader.
+ * Use `create(MergeRowsHeaderSchema)` to create a new message.
+ */
+export const MergeRowsHeaderSchema: GenMessage<MergeRowsHeader> = /*@__PURE__*/
+  messageDesc(file_leman_v1_tables, 10);
+
+/**
+ * See TableService.MergeRows.
+ *
+ * @generated from message leman.v1.MergeRowsResponse
+ */
+export type MergeRowsResponse = Message<"leman.v1.MergeRowsResponse"> & {
+  /**
+   * The version of the table in which it is done; the latest, where there was nothing to do.
+   *
+   * @generated from field: int64 version = 1;
+   */
+  version: bigint;
+
+  /**
+   * How many rows were added.
+   *
+   * @generated from field: int64 rows_inserted = 2;
+   */
+  rowsInserted: bigint;
+
+  /**
+   * How many rows were updated.
+   *
+   * @generated from field: int64 rows_updated = 3;
+   */
+  rowsUpdated: bigint;
+
+  /**
+   * How many rows were deleted.
+   *
+   * @generated from field: int64 rows_deleted = 4;
+   */
+  rowsDeleted: bigint;
+};
+
+/**
+ * Describes the message leman.v1.MergeRowsResponse.
+ * Use `create(MergeRowsResponseSchema)` to create a new message.
+ */
+export const MergeRowsResponseSchema: GenMessage<MergeRowsResponse> = /*@__PURE__*/
+  messageDesc(file_leman_v1_tables, 11);
+
+/**
  * See TableService.DropTable.
  *
  * @generated from message leman.v1.DropTableRequest
@@ -298,7 +527,7 @@ export type DropTableRequest = Message<"leman.v1.DropTableRequest"> & {
  * Use `create(DropTableRequestSchema)` to create a new message.
  */
 export const DropTableRequestSchema: GenMessage<DropTableRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 7);
+  messageDesc(file_leman_v1_tables, 12);
 
 /**
  * See TableService.DropTable.
@@ -313,7 +542,7 @@ export type DropTableResponse = Message<"leman.v1.DropTableResponse"> & {
  * Use `create(DropTableResponseSchema)` to create a new message.
  */
 export const DropTableResponseSchema: GenMessage<DropTableResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 8);
+  messageDesc(file_leman_v1_tables, 13);
 
 /**
  * See TableService.RenameTable.
@@ -356,7 +585,7 @@ export type RenameTableRequest = Message<"leman.v1.RenameTableRequest"> & {
  * Use `create(RenameTableRequestSchema)` to create a new message.
  */
 export const RenameTableRequestSchema: GenMessage<RenameTableRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 9);
+  messageDesc(file_leman_v1_tables, 14);
 
 /**
  * See TableService.RenameTable.
@@ -377,7 +606,7 @@ export type RenameTableResponse = Message<"leman.v1.RenameTableResponse"> & {
  * Use `create(RenameTableResponseSchema)` to create a new message.
  */
 export const RenameTableResponseSchema: GenMessage<RenameTableResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 10);
+  messageDesc(file_leman_v1_tables, 15);
 
 /**
  * See TableService.AddPlainColumns.
@@ -430,7 +659,7 @@ export type AddPlainColumnsRequest = Message<"leman.v1.AddPlainColumnsRequest"> 
  * Use `create(AddPlainColumnsRequestSchema)` to create a new message.
  */
 export const AddPlainColumnsRequestSchema: GenMessage<AddPlainColumnsRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 11);
+  messageDesc(file_leman_v1_tables, 16);
 
 /**
  * See TableService.AddPlainColumns.
@@ -451,7 +680,7 @@ export type AddPlainColumnsResponse = Message<"leman.v1.AddPlainColumnsResponse"
  * Use `create(AddPlainColumnsResponseSchema)` to create a new message.
  */
 export const AddPlainColumnsResponseSchema: GenMessage<AddPlainColumnsResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 12);
+  messageDesc(file_leman_v1_tables, 17);
 
 /**
  * See TableService.DropColumns.
@@ -493,7 +722,7 @@ export type DropColumnsRequest = Message<"leman.v1.DropColumnsRequest"> & {
  * Use `create(DropColumnsRequestSchema)` to create a new message.
  */
 export const DropColumnsRequestSchema: GenMessage<DropColumnsRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 13);
+  messageDesc(file_leman_v1_tables, 18);
 
 /**
  * See TableService.DropColumns.
@@ -514,7 +743,7 @@ export type DropColumnsResponse = Message<"leman.v1.DropColumnsResponse"> & {
  * Use `create(DropColumnsResponseSchema)` to create a new message.
  */
 export const DropColumnsResponseSchema: GenMessage<DropColumnsResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 14);
+  messageDesc(file_leman_v1_tables, 19);
 
 /**
  * See TableService.AlterPlainColumns.
@@ -556,7 +785,7 @@ export type AlterPlainColumnsRequest = Message<"leman.v1.AlterPlainColumnsReques
  * Use `create(AlterPlainColumnsRequestSchema)` to create a new message.
  */
 export const AlterPlainColumnsRequestSchema: GenMessage<AlterPlainColumnsRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 15);
+  messageDesc(file_leman_v1_tables, 20);
 
 /**
  * What is to become of a column.
@@ -599,7 +828,7 @@ export type PlainColumnAlteration = Message<"leman.v1.PlainColumnAlteration"> & 
  * Use `create(PlainColumnAlterationSchema)` to create a new message.
  */
 export const PlainColumnAlterationSchema: GenMessage<PlainColumnAlteration> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 16);
+  messageDesc(file_leman_v1_tables, 21);
 
 /**
  * See TableService.AlterPlainColumns.
@@ -620,7 +849,7 @@ export type AlterPlainColumnsResponse = Message<"leman.v1.AlterPlainColumnsRespo
  * Use `create(AlterPlainColumnsResponseSchema)` to create a new message.
  */
 export const AlterPlainColumnsResponseSchema: GenMessage<AlterPlainColumnsResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 17);
+  messageDesc(file_leman_v1_tables, 22);
 
 /**
  * See TableService.ReadRows.
@@ -723,7 +952,7 @@ export type ReadRowsRequest = Message<"leman.v1.ReadRowsRequest"> & {
  * Use `create(ReadRowsRequestSchema)` to create a new message.
  */
 export const ReadRowsRequestSchema: GenMessage<ReadRowsRequest> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 18);
+  messageDesc(file_leman_v1_tables, 23);
 
 /**
  * See TableService.ReadRows.
@@ -759,7 +988,7 @@ export type ReadRowsResponse = Message<"leman.v1.ReadRowsResponse"> & {
  * Use `create(ReadRowsResponseSchema)` to create a new message.
  */
 export const ReadRowsResponseSchema: GenMessage<ReadRowsResponse> = /*@__PURE__*/
-  messageDesc(file_leman_v1_tables, 19);
+  messageDesc(file_leman_v1_tables, 24);
 
 /**
  * Tables and their rows, for callers that have no Lance at hand. Served by the commit coordinator.
@@ -918,6 +1147,88 @@ export const TableService: GenService<{
     methodKind: "unary";
     input: typeof DeleteRowsRequestSchema;
     output: typeof DeleteRowsResponseSchema;
+  },
+  /**
+   * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+   * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+   * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+   * commits of the table wait meanwhile.
+   *
+   * Errors:
+   * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+   *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+   *   row; mend the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+   *   make it hold for all of them.
+   * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+   *   message says.
+   * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+   *   send the call again.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+   *   RetryInfo's delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+   *   stopping; send the same call again.
+   * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+   * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+   *   Leman.
+   * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+   *
+   * @generated from rpc leman.v1.TableService.UpdateRows
+   */
+  updateRows: {
+    methodKind: "unary";
+    input: typeof UpdateRowsRequestSchema;
+    output: typeof UpdateRowsResponseSchema;
+  },
+  /**
+   * Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+   * one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+   * as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+   * that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+   *
+   * Errors:
+   * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+   *   be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+   *   columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+   *   names.
+   * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+   *   several calls.
+   * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+   * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+   *   table; do what the message says.
+   * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+   * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+   * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+   * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+   * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+   * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+   *   early; send the rows again.
+   * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+   *   RetryInfo's delay.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+   * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+   *   send the call again.
+   * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+   * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+   *   RetryInfo's delay.
+   * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+   *   stopping; send the same call again.
+   * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+   * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+   *   Leman.
+   * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+   *
+   * @generated from rpc leman.v1.TableService.MergeRows
+   */
+  mergeRows: {
+    methodKind: "client_streaming";
+    input: typeof MergeRowsRequestSchema;
+    output: typeof MergeRowsResponseSchema;
   },
   /**
    * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do

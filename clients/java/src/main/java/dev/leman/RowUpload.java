@@ -5,11 +5,17 @@ import com.google.protobuf.UnsafeByteOperations;
 import dev.leman.v1.AppendRowsHeader;
 import dev.leman.v1.AppendRowsRequest;
 import dev.leman.v1.AppendRowsResponse;
+import dev.leman.v1.MergeRowsHeader;
+import dev.leman.v1.MergeRowsRequest;
+import dev.leman.v1.MergeRowsResponse;
 import dev.leman.v1.TableServiceGrpc;
+import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.WritableByteChannel;
+import java.util.function.Consumer;
+import java.util.function.Function;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.VectorUnloader;
@@ -30,13 +36,39 @@ final class RowUpload {
    */
   static AppendRowsResponse append(
       Connections connections, AppendRowsHeader header, RowSource rows) {
+    return send(
+        connections,
+        TableServiceGrpc.getAppendRowsMethod(),
+        AppendRowsRequest.newBuilder().setHeader(header).build(),
+        piece -> AppendRowsRequest.newBuilder().setArrowIpc(piece).build(),
+        rows);
+  }
+
+  /** Bring rows together with those of a table; sent again as {@link #append}. */
+  static MergeRowsResponse merge(Connections connections, MergeRowsHeader header, RowSource rows) {
+    return send(
+        connections,
+        TableServiceGrpc.getMergeRowsMethod(),
+        MergeRowsRequest.newBuilder().setHeader(header).build(),
+        piece -> MergeRowsRequest.newBuilder().setArrowIpc(piece).build(),
+        rows);
+  }
+
+  private static <Q, A> A send(
+      Connections connections,
+      MethodDescriptor<Q, A> method,
+      Q first,
+      Function<ByteString, Q> message,
+      RowSource rows) {
     Upload.Tokenized tokens = new Upload.Tokenized();
     return Upload.repeated(
         connections,
         tokens,
         () -> {
           try (ArrowReader reader = rows.open()) {
-            return reader == null ? null : send(connections, header, reader, tokens);
+            return reader == null
+                ? null
+                : attempt(new Upload<>(connections, method), first, message, reader, tokens);
           } catch (IOException unreadable) {
             throw unreadable(unreadable);
           }
@@ -49,14 +81,17 @@ final class RowUpload {
         Status.Code.INVALID_ARGUMENT, "", "the rows cannot be read: " + cause.getMessage(), cause);
   }
 
-  private static AppendRowsResponse send(
-      Connections connections, AppendRowsHeader header, ArrowReader reader, Upload.Tokenized tokens)
+  private static <Q, A> A attempt(
+      Upload<Q, A> begun,
+      Q first,
+      Function<ByteString, Q> message,
+      ArrowReader reader,
+      Upload.Tokenized tokens)
       throws IOException {
-    try (Upload<AppendRowsRequest, AppendRowsResponse> call =
-        new Upload<>(connections, TableServiceGrpc.getAppendRowsMethod())) {
+    try (Upload<Q, A> call = begun) {
       try {
-        call.send(AppendRowsRequest.newBuilder().setHeader(header).build());
-        write(new Pieces(call), reader);
+        call.send(first);
+        write(new Pieces(piece -> call.send(message.apply(piece))), reader);
         call.end();
       } catch (Upload.Ended ended) {
         return call.finish(tokens);
@@ -104,11 +139,11 @@ final class RowUpload {
 
   /** Collects what is written into messages. */
   private static final class Pieces implements WritableByteChannel {
-    private final Upload<AppendRowsRequest, AppendRowsResponse> call;
+    private final Consumer<ByteString> call;
     private ByteBuffer held = ByteBuffer.allocate(PIECE);
     private boolean open = true;
 
-    Pieces(Upload<AppendRowsRequest, AppendRowsResponse> call) {
+    Pieces(Consumer<ByteString> call) {
       this.call = call;
     }
 
@@ -132,7 +167,7 @@ final class RowUpload {
       }
       ByteString piece = UnsafeByteOperations.unsafeWrap(held.flip());
       held = ByteBuffer.allocate(PIECE);
-      call.send(AppendRowsRequest.newBuilder().setArrowIpc(piece).build());
+      call.accept(piece);
     }
 
     @Override

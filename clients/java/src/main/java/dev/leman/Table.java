@@ -26,10 +26,13 @@ import dev.leman.v1.ExplainPlanResponse;
 import dev.leman.v1.GetRowStatesRequest;
 import dev.leman.v1.GetRowStatesResponse;
 import dev.leman.v1.ListCommitsRequest;
+import dev.leman.v1.MergeRowsResponse;
 import dev.leman.v1.PlainColumnAlteration;
 import dev.leman.v1.PlannerServiceGrpc;
 import dev.leman.v1.RowState;
 import dev.leman.v1.TableServiceGrpc;
+import dev.leman.v1.UpdateRowsRequest;
+import dev.leman.v1.UpdateRowsResponse;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -89,6 +92,43 @@ public final class Table extends Relation {
             .build();
     return connections.unary(
         TableServiceGrpc.getDeleteRowsMethod(), request, DeleteRowsResponse::getRowsDeleted);
+  }
+
+  /**
+   * Give columns of the rows for which a SQL condition is true ({@code true}: all of them) other
+   * values, and tell how many rows that were. Computed columns that rest on one of them become NULL
+   * in these rows.
+   *
+   * @param set SQL over the row as it was, such as {@code n + 1}, by column
+   */
+  public long update(String where, Map<String, String> set) {
+    return Futures.get(updateAsync(where, set));
+  }
+
+  /** As {@link #update}. */
+  public CompletableFuture<Long> updateAsync(String where, Map<String, String> set) {
+    UpdateRowsRequest request =
+        UpdateRowsRequest.newBuilder()
+            .setTable(ref())
+            .setWhere(where)
+            .putAllExpressions(set)
+            .setRequestId(newId())
+            .build();
+    return connections.unary(
+        TableServiceGrpc.getUpdateRowsMethod(), request, UpdateRowsResponse::getRowsUpdated);
+  }
+
+  /**
+   * Bring rows together with those of the table that have the same values in some columns, all of
+   * it or nothing, in one version of the table.
+   */
+  public MergeRowsResponse merge(RowSource rows, MergeRules rules) {
+    return RowUpload.merge(connections, rules.header(ref(), newId()), rows);
+  }
+
+  /** As {@link #merge}; the rows are taken in a thread of the client. */
+  public CompletableFuture<MergeRowsResponse> mergeAsync(RowSource rows, MergeRules rules) {
+    return Futures.run(connections, () -> merge(rows, rules));
   }
 
   /**

@@ -265,6 +265,14 @@ public enum ErrorReason
   INVALID_FILTER(27),
   /**
    * <pre>
+   * The rows of a merge have more bytes than the service takes; send them in several calls.
+   * </pre>
+   *
+   * <code>MERGE_TOO_LARGE = 188;</code>
+   */
+  MERGE_TOO_LARGE(188),
+  /**
+   * <pre>
    * A field that is needed is not set; set the one that BadRequest names.
    * </pre>
    *
@@ -588,6 +596,14 @@ public enum ErrorReason
    * <code>DATABASE_IN_USE = 170;</code>
    */
   DATABASE_IN_USE(170),
+  /**
+   * <pre>
+   * Several rows of a merge match one row of the table; send one of them.
+   * </pre>
+   *
+   * <code>DUPLICATE_KEY = 189;</code>
+   */
+  DUPLICATE_KEY(189),
   /**
    * <pre>
    * SQL that is right fails on a value; correct it, or exclude such rows.
@@ -1780,6 +1796,14 @@ public enum ErrorReason
   public static final int INVALID_FILTER_VALUE = 27;
   /**
    * <pre>
+   * The rows of a merge have more bytes than the service takes; send them in several calls.
+   * </pre>
+   *
+   * <code>MERGE_TOO_LARGE = 188;</code>
+   */
+  public static final int MERGE_TOO_LARGE_VALUE = 188;
+  /**
+   * <pre>
    * A field that is needed is not set; set the one that BadRequest names.
    * </pre>
    *
@@ -2103,6 +2127,14 @@ public enum ErrorReason
    * <code>DATABASE_IN_USE = 170;</code>
    */
   public static final int DATABASE_IN_USE_VALUE = 170;
+  /**
+   * <pre>
+   * Several rows of a merge match one row of the table; send one of them.
+   * </pre>
+   *
+   * <code>DUPLICATE_KEY = 189;</code>
+   */
+  public static final int DUPLICATE_KEY_VALUE = 189;
   /**
    * <pre>
    * SQL that is right fails on a value; correct it, or exclude such rows.
@@ -3099,6 +3131,7 @@ public enum ErrorReason
       case 25: return HTTP_METHOD;
       case 26: return INVALID_EXPRESSION;
       case 27: return INVALID_FILTER;
+      case 188: return MERGE_TOO_LARGE;
       case 28: return MISSING_FIELD;
       case 29: return NAME_CLASH;
       case 30: return RESERVED_DATABASE;
@@ -3139,6 +3172,7 @@ public enum ErrorReason
       case 55: return COLUMN_REQUIRED;
       case 56: return COMMIT_REFUSED;
       case 170: return DATABASE_IN_USE;
+      case 189: return DUPLICATE_KEY;
       case 57: return EXPRESSION_FAILED;
       case 58: return EXTERNAL_WRITES;
       case 59: return FILE_FORMAT_NOT_SUPPORTED;

@@ -161,6 +161,68 @@ public final class TableServiceGrpc {
     return getDeleteRowsMethod;
   }
 
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.UpdateRowsRequest,
+      dev.leman.v1.UpdateRowsResponse> getUpdateRowsMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "UpdateRows",
+      requestType = dev.leman.v1.UpdateRowsRequest.class,
+      responseType = dev.leman.v1.UpdateRowsResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.UpdateRowsRequest,
+      dev.leman.v1.UpdateRowsResponse> getUpdateRowsMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.UpdateRowsRequest, dev.leman.v1.UpdateRowsResponse> getUpdateRowsMethod;
+    if ((getUpdateRowsMethod = TableServiceGrpc.getUpdateRowsMethod) == null) {
+      synchronized (TableServiceGrpc.class) {
+        if ((getUpdateRowsMethod = TableServiceGrpc.getUpdateRowsMethod) == null) {
+          TableServiceGrpc.getUpdateRowsMethod = getUpdateRowsMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.UpdateRowsRequest, dev.leman.v1.UpdateRowsResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "UpdateRows"))
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.UpdateRowsRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.UpdateRowsResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new TableServiceMethodDescriptorSupplier("UpdateRows"))
+              .build();
+        }
+      }
+    }
+    return getUpdateRowsMethod;
+  }
+
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.MergeRowsRequest,
+      dev.leman.v1.MergeRowsResponse> getMergeRowsMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "MergeRows",
+      requestType = dev.leman.v1.MergeRowsRequest.class,
+      responseType = dev.leman.v1.MergeRowsResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.CLIENT_STREAMING)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.MergeRowsRequest,
+      dev.leman.v1.MergeRowsResponse> getMergeRowsMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.MergeRowsRequest, dev.leman.v1.MergeRowsResponse> getMergeRowsMethod;
+    if ((getMergeRowsMethod = TableServiceGrpc.getMergeRowsMethod) == null) {
+      synchronized (TableServiceGrpc.class) {
+        if ((getMergeRowsMethod = TableServiceGrpc.getMergeRowsMethod) == null) {
+          TableServiceGrpc.getMergeRowsMethod = getMergeRowsMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.MergeRowsRequest, dev.leman.v1.MergeRowsResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.CLIENT_STREAMING)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "MergeRows"))
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.MergeRowsRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.MergeRowsResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new TableServiceMethodDescriptorSupplier("MergeRows"))
+              .build();
+        }
+      }
+    }
+    return getMergeRowsMethod;
+  }
+
   private static volatile io.grpc.MethodDescriptor<dev.leman.v1.DropTableRequest,
       dev.leman.v1.DropTableResponse> getDropTableMethod;
 
@@ -529,6 +591,86 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
+     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * commits of the table wait meanwhile.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+     *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+     *   row; mend the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+     *   message says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     *   send the call again.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+     *   RetryInfo's delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+     *   stopping; send the same call again.
+     * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+     * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+     *   Leman.
+     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * </pre>
+     */
+    default void updateRows(dev.leman.v1.UpdateRowsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.UpdateRowsResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getUpdateRowsMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+     * one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+     * as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+     * that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+     *   be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+     *   columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+     *   names.
+     * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+     *   several calls.
+     * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+     *   table; do what the message says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+     *   early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+     *   RetryInfo's delay.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     *   send the call again.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+     *   RetryInfo's delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+     *   stopping; send the same call again.
+     * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+     * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+     *   Leman.
+     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * </pre>
+     */
+    default io.grpc.stub.StreamObserver<dev.leman.v1.MergeRowsRequest> mergeRows(
+        io.grpc.stub.StreamObserver<dev.leman.v1.MergeRowsResponse> responseObserver) {
+      return io.grpc.stub.ServerCalls.asyncUnimplementedStreamingCall(getMergeRowsMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
      * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
      * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
      * refreshed any more.
@@ -878,6 +1020,88 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
+     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * commits of the table wait meanwhile.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+     *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+     *   row; mend the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+     *   message says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     *   send the call again.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+     *   RetryInfo's delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+     *   stopping; send the same call again.
+     * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+     * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+     *   Leman.
+     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * </pre>
+     */
+    public void updateRows(dev.leman.v1.UpdateRowsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.UpdateRowsResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getUpdateRowsMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+     * one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+     * as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+     * that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+     *   be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+     *   columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+     *   names.
+     * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+     *   several calls.
+     * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+     *   table; do what the message says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+     *   early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+     *   RetryInfo's delay.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     *   send the call again.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+     *   RetryInfo's delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+     *   stopping; send the same call again.
+     * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+     * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+     *   Leman.
+     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * </pre>
+     */
+    public io.grpc.stub.StreamObserver<dev.leman.v1.MergeRowsRequest> mergeRows(
+        io.grpc.stub.StreamObserver<dev.leman.v1.MergeRowsResponse> responseObserver) {
+      return io.grpc.stub.ClientCalls.asyncClientStreamingCall(
+          getChannel().newCall(getMergeRowsMethod(), getCallOptions()), responseObserver);
+    }
+
+    /**
+     * <pre>
      * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
      * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
      * refreshed any more.
@@ -1197,6 +1421,88 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
+     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * commits of the table wait meanwhile.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+     *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+     *   row; mend the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+     *   message says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     *   send the call again.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+     *   RetryInfo's delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+     *   stopping; send the same call again.
+     * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+     * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+     *   Leman.
+     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * </pre>
+     */
+    public dev.leman.v1.UpdateRowsResponse updateRows(dev.leman.v1.UpdateRowsRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getUpdateRowsMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
+     * one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
+     * as UpdateRows has it, and keeps the values of columns that are not sent; of a row that is inserted they are NULL. A key
+     * that is NULL is the same as no other. Other commits of the table wait while rows are brought together.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN, INVALID_FILTER): no header, nothing is to
+     *   be done, the bytes are no whole Arrow IPC stream, a record batch has more than 256 MiB, a key is not among the
+     *   columns that are sent, a column stands there twice, or a condition cannot be used; correct the field that BadRequest
+     *   names.
+     * * `INVALID_ARGUMENT` (MERGE_TOO_LARGE): the rows have more bytes than LEMAN_COMMIT__MAX_MERGE_BYTES; send them in
+     *   several calls.
+     * * `FAILED_PRECONDITION` (DUPLICATE_KEY): several of the rows match one row of the table; send one of them.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
+     *   table; do what the message says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
+     * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
+     *   early; send the rows again.
+     * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
+     *   RetryInfo's delay.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     *   send the call again.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+     *   RetryInfo's delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+     *   stopping; send the same call again.
+     * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+     * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+     *   Leman.
+     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * </pre>
+     */
+    @io.grpc.ExperimentalApi("https://github.com/grpc/grpc-java/issues/10918")
+    public io.grpc.stub.BlockingClientCall<dev.leman.v1.MergeRowsRequest, dev.leman.v1.MergeRowsResponse>
+        mergeRows() {
+      return io.grpc.stub.ClientCalls.blockingClientStreamingCall(
+          getChannel(), getMergeRowsMethod(), getCallOptions());
+    }
+
+    /**
+     * <pre>
      * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
      * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
      * refreshed any more.
@@ -1469,6 +1775,42 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
+     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * commits of the table wait meanwhile.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+     *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+     *   row; mend the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+     *   message says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     *   send the call again.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+     *   RetryInfo's delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+     *   stopping; send the same call again.
+     * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+     * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+     *   Leman.
+     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * </pre>
+     */
+    public dev.leman.v1.UpdateRowsResponse updateRows(dev.leman.v1.UpdateRowsRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getUpdateRowsMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
      * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
      * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
      * refreshed any more.
@@ -1709,6 +2051,43 @@ public final class TableServiceGrpc {
 
     /**
      * <pre>
+     * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
+     * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * commits of the table wait meanwhile.
+     * Errors:
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
+     *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
+     *   row; mend the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
+     *   make it hold for all of them.
+     * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
+     *   message says.
+     * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
+     * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     *   send the call again.
+     * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
+     * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
+     *   RetryInfo's delay.
+     * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
+     *   stopping; send the same call again.
+     * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
+     * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
+     *   Leman.
+     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.UpdateRowsResponse> updateRows(
+        dev.leman.v1.UpdateRowsRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getUpdateRowsMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
      * Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
      * registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
      * refreshed any more.
@@ -1861,12 +2240,14 @@ public final class TableServiceGrpc {
   private static final int METHODID_READ_ROWS = 0;
   private static final int METHODID_CREATE_TABLE = 1;
   private static final int METHODID_DELETE_ROWS = 2;
-  private static final int METHODID_DROP_TABLE = 3;
-  private static final int METHODID_RENAME_TABLE = 4;
-  private static final int METHODID_ADD_PLAIN_COLUMNS = 5;
-  private static final int METHODID_DROP_COLUMNS = 6;
-  private static final int METHODID_ALTER_PLAIN_COLUMNS = 7;
-  private static final int METHODID_APPEND_ROWS = 8;
+  private static final int METHODID_UPDATE_ROWS = 3;
+  private static final int METHODID_DROP_TABLE = 4;
+  private static final int METHODID_RENAME_TABLE = 5;
+  private static final int METHODID_ADD_PLAIN_COLUMNS = 6;
+  private static final int METHODID_DROP_COLUMNS = 7;
+  private static final int METHODID_ALTER_PLAIN_COLUMNS = 8;
+  private static final int METHODID_APPEND_ROWS = 9;
+  private static final int METHODID_MERGE_ROWS = 10;
 
   private static final class MethodHandlers<Req, Resp> implements
       io.grpc.stub.ServerCalls.UnaryMethod<Req, Resp>,
@@ -1896,6 +2277,10 @@ public final class TableServiceGrpc {
         case METHODID_DELETE_ROWS:
           serviceImpl.deleteRows((dev.leman.v1.DeleteRowsRequest) request,
               (io.grpc.stub.StreamObserver<dev.leman.v1.DeleteRowsResponse>) responseObserver);
+          break;
+        case METHODID_UPDATE_ROWS:
+          serviceImpl.updateRows((dev.leman.v1.UpdateRowsRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.UpdateRowsResponse>) responseObserver);
           break;
         case METHODID_DROP_TABLE:
           serviceImpl.dropTable((dev.leman.v1.DropTableRequest) request,
@@ -1930,6 +2315,9 @@ public final class TableServiceGrpc {
         case METHODID_APPEND_ROWS:
           return (io.grpc.stub.StreamObserver<Req>) serviceImpl.appendRows(
               (io.grpc.stub.StreamObserver<dev.leman.v1.AppendRowsResponse>) responseObserver);
+        case METHODID_MERGE_ROWS:
+          return (io.grpc.stub.StreamObserver<Req>) serviceImpl.mergeRows(
+              (io.grpc.stub.StreamObserver<dev.leman.v1.MergeRowsResponse>) responseObserver);
         default:
           throw new AssertionError();
       }
@@ -1966,6 +2354,20 @@ public final class TableServiceGrpc {
               dev.leman.v1.DeleteRowsRequest,
               dev.leman.v1.DeleteRowsResponse>(
                 service, METHODID_DELETE_ROWS)))
+        .addMethod(
+          getUpdateRowsMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.UpdateRowsRequest,
+              dev.leman.v1.UpdateRowsResponse>(
+                service, METHODID_UPDATE_ROWS)))
+        .addMethod(
+          getMergeRowsMethod(),
+          io.grpc.stub.ServerCalls.asyncClientStreamingCall(
+            new MethodHandlers<
+              dev.leman.v1.MergeRowsRequest,
+              dev.leman.v1.MergeRowsResponse>(
+                service, METHODID_MERGE_ROWS)))
         .addMethod(
           getDropTableMethod(),
           io.grpc.stub.ServerCalls.asyncUnaryCall(
@@ -2053,6 +2455,8 @@ public final class TableServiceGrpc {
               .addMethod(getCreateTableMethod())
               .addMethod(getAppendRowsMethod())
               .addMethod(getDeleteRowsMethod())
+              .addMethod(getUpdateRowsMethod())
+              .addMethod(getMergeRowsMethod())
               .addMethod(getDropTableMethod())
               .addMethod(getRenameTableMethod())
               .addMethod(getAddPlainColumnsMethod())

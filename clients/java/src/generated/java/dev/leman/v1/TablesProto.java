@@ -51,6 +51,36 @@ public final class TablesProto {
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
       internal_static_leman_v1_DeleteRowsResponse_fieldAccessorTable;
   static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_UpdateRowsRequest_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_UpdateRowsRequest_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_UpdateRowsRequest_ExpressionsEntry_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_UpdateRowsRequest_ExpressionsEntry_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_UpdateRowsResponse_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_UpdateRowsResponse_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_MergeRowsRequest_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_MergeRowsRequest_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_MergeRowsHeader_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_MergeRowsHeader_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_MergeRowsResponse_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_MergeRowsResponse_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
     internal_static_leman_v1_DropTableRequest_descriptor;
   static final 
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
@@ -143,62 +173,83 @@ public final class TablesProto {
       "ble\030\001 \001(\0132\022.leman.v1.TableRef\022\r\n\005where\030\002" +
       " \001(\t\022\022\n\nrequest_id\030\003 \001(\t\";\n\022DeleteRowsRe" +
       "sponse\022\017\n\007version\030\001 \001(\003\022\024\n\014rows_deleted\030" +
-      "\002 \001(\003\"X\n\020DropTableRequest\022!\n\005table\030\001 \001(\013" +
-      "2\022.leman.v1.TableRef\022\r\n\005force\030\002 \001(\010\022\022\n\nr" +
-      "equest_id\030\003 \001(\t\"\023\n\021DropTableResponse\"l\n\022" +
-      "RenameTableRequest\022!\n\005table\030\001 \001(\0132\022.lema" +
-      "n.v1.TableRef\022\020\n\010new_name\030\002 \001(\t\022\r\n\005force" +
-      "\030\003 \001(\010\022\022\n\nrequest_id\030\004 \001(\t\"&\n\023RenameTabl" +
-      "eResponse\022\017\n\007version\030\001 \001(\003\"\236\001\n\026AddPlainC" +
-      "olumnsRequest\022!\n\005table\030\001 \001(\0132\022.leman.v1." +
-      "TableRef\022\020\n\006schema\030\002 \001(\014H\000\0220\n\013json_schem" +
-      "a\030\003 \001(\0132\031.leman.v1.JsonArrowSchemaH\000\022\022\n\n" +
-      "request_id\030\004 \001(\tB\t\n\007columns\"*\n\027AddPlainC" +
-      "olumnsResponse\022\017\n\007version\030\001 \001(\003\"k\n\022DropC" +
-      "olumnsRequest\022!\n\005table\030\001 \001(\0132\022.leman.v1." +
-      "TableRef\022\017\n\007columns\030\002 \003(\t\022\r\n\005force\030\003 \001(\010" +
-      "\022\022\n\nrequest_id\030\004 \001(\t\"&\n\023DropColumnsRespo" +
-      "nse\022\017\n\007version\030\001 \001(\003\"\222\001\n\030AlterPlainColum" +
-      "nsRequest\022!\n\005table\030\001 \001(\0132\022.leman.v1.Tabl" +
-      "eRef\0220\n\007columns\030\002 \003(\0132\037.leman.v1.PlainCo" +
-      "lumnAlteration\022\r\n\005force\030\003 \001(\010\022\022\n\nrequest" +
-      "_id\030\004 \001(\t\"\230\001\n\025PlainColumnAlteration\022\014\n\004n" +
-      "ame\030\001 \001(\t\022\025\n\010new_name\030\002 \001(\tH\000\210\001\001\022)\n\004type" +
-      "\030\003 \001(\0132\033.leman.v1.JsonArrowDataType\022\025\n\010n" +
-      "ullable\030\004 \001(\010H\001\210\001\001B\013\n\t_new_nameB\013\n\t_null" +
-      "able\",\n\031AlterPlainColumnsResponse\022\017\n\007ver" +
-      "sion\030\001 \001(\003\"\202\002\n\017ReadRowsRequest\022!\n\005table\030" +
-      "\001 \001(\0132\022.leman.v1.TableRef\022\017\n\007columns\030\002 \003" +
-      "(\t\022\r\n\005where\030\003 \001(\t\022\022\n\005limit\030\004 \001(\003H\001\210\001\001\022\016\n" +
-      "\006offset\030\005 \001(\003\022\021\n\007version\030\006 \001(\003H\000\022\r\n\003tag\030" +
-      "\007 \001(\tH\000\022\022\n\nbatch_size\030\010 \001(\005\022\023\n\013with_row_" +
-      "id\030\t \001(\010\022\030\n\020with_row_address\030\n \001(\010\022\023\n\013in" +
-      "carnation\030\013 \001(\tB\004\n\002atB\010\n\006_limit\"K\n\020ReadR" +
-      "owsResponse\022\021\n\tarrow_ipc\030\001 \001(\014\022\017\n\007versio" +
-      "n\030\002 \001(\003\022\023\n\013incarnation\030\003 \001(\t2\222\006\n\014TableSe" +
-      "rvice\022N\n\010ReadRows\022\031.leman.v1.ReadRowsReq" +
-      "uest\032\032.leman.v1.ReadRowsResponse\"\t\220\002\001\262\336\"" +
-      "\002\010\0010\001\022R\n\013CreateTable\022\034.leman.v1.CreateTa" +
-      "bleRequest\032\035.leman.v1.CreateTableRespons" +
-      "e\"\006\262\336\"\002\010\003\022Q\n\nAppendRows\022\033.leman.v1.Appen" +
-      "dRowsRequest\032\034.leman.v1.AppendRowsRespon" +
-      "se\"\006\262\336\"\002\010\003(\001\022O\n\nDeleteRows\022\033.leman.v1.De" +
-      "leteRowsRequest\032\034.leman.v1.DeleteRowsRes" +
-      "ponse\"\006\262\336\"\002\010\003\022L\n\tDropTable\022\032.leman.v1.Dr" +
-      "opTableRequest\032\033.leman.v1.DropTableRespo" +
-      "nse\"\006\262\336\"\002\010\003\022R\n\013RenameTable\022\034.leman.v1.Re" +
-      "nameTableRequest\032\035.leman.v1.RenameTableR" +
-      "esponse\"\006\262\336\"\002\010\003\022^\n\017AddPlainColumns\022 .lem" +
-      "an.v1.AddPlainColumnsRequest\032!.leman.v1." +
-      "AddPlainColumnsResponse\"\006\262\336\"\002\010\003\022R\n\013DropC" +
-      "olumns\022\034.leman.v1.DropColumnsRequest\032\035.l" +
-      "eman.v1.DropColumnsResponse\"\006\262\336\"\002\010\003\022d\n\021A" +
-      "lterPlainColumns\022\".leman.v1.AlterPlainCo" +
-      "lumnsRequest\032#.leman.v1.AlterPlainColumn" +
-      "sResponse\"\006\262\336\"\002\010\003Bd\n\014dev.leman.v1B\013Table" +
-      "sProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242" +
-      "\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b" +
-      "\006proto3"
+      "\002 \001(\003\"\340\001\n\021UpdateRowsRequest\022!\n\005table\030\001 \001" +
+      "(\0132\022.leman.v1.TableRef\022\r\n\005where\030\002 \001(\t\022A\n" +
+      "\013expressions\030\003 \003(\0132,.leman.v1.UpdateRows" +
+      "Request.ExpressionsEntry\022\016\n\006values\030\004 \001(\014" +
+      "\022\022\n\nrequest_id\030\005 \001(\t\0322\n\020ExpressionsEntry" +
+      "\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\";\n\022Upda" +
+      "teRowsResponse\022\017\n\007version\030\001 \001(\003\022\024\n\014rows_" +
+      "updated\030\002 \001(\003\"\\\n\020MergeRowsRequest\022+\n\006hea" +
+      "der\030\001 \001(\0132\031.leman.v1.MergeRowsHeaderH\000\022\023" +
+      "\n\tarrow_ipc\030\002 \001(\014H\000B\006\n\004part\"\332\001\n\017MergeRow" +
+      "sHeader\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableR" +
+      "ef\022\022\n\nrequest_id\030\002 \001(\t\022\n\n\002on\030\003 \003(\t\022\026\n\016up" +
+      "date_matched\030\004 \001(\010\022\024\n\014update_where\030\005 \001(\t" +
+      "\022\032\n\022insert_not_matched\030\006 \001(\010\022$\n\034delete_n" +
+      "ot_matched_by_source\030\007 \001(\010\022\024\n\014delete_whe" +
+      "re\030\010 \001(\t\"g\n\021MergeRowsResponse\022\017\n\007version" +
+      "\030\001 \001(\003\022\025\n\rrows_inserted\030\002 \001(\003\022\024\n\014rows_up" +
+      "dated\030\003 \001(\003\022\024\n\014rows_deleted\030\004 \001(\003\"X\n\020Dro" +
+      "pTableRequest\022!\n\005table\030\001 \001(\0132\022.leman.v1." +
+      "TableRef\022\r\n\005force\030\002 \001(\010\022\022\n\nrequest_id\030\003 " +
+      "\001(\t\"\023\n\021DropTableResponse\"l\n\022RenameTableR" +
+      "equest\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRe" +
+      "f\022\020\n\010new_name\030\002 \001(\t\022\r\n\005force\030\003 \001(\010\022\022\n\nre" +
+      "quest_id\030\004 \001(\t\"&\n\023RenameTableResponse\022\017\n" +
+      "\007version\030\001 \001(\003\"\236\001\n\026AddPlainColumnsReques" +
+      "t\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022\020\n\006" +
+      "schema\030\002 \001(\014H\000\0220\n\013json_schema\030\003 \001(\0132\031.le" +
+      "man.v1.JsonArrowSchemaH\000\022\022\n\nrequest_id\030\004" +
+      " \001(\tB\t\n\007columns\"*\n\027AddPlainColumnsRespon" +
+      "se\022\017\n\007version\030\001 \001(\003\"k\n\022DropColumnsReques" +
+      "t\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022\017\n\007" +
+      "columns\030\002 \003(\t\022\r\n\005force\030\003 \001(\010\022\022\n\nrequest_" +
+      "id\030\004 \001(\t\"&\n\023DropColumnsResponse\022\017\n\007versi" +
+      "on\030\001 \001(\003\"\222\001\n\030AlterPlainColumnsRequest\022!\n" +
+      "\005table\030\001 \001(\0132\022.leman.v1.TableRef\0220\n\007colu" +
+      "mns\030\002 \003(\0132\037.leman.v1.PlainColumnAlterati" +
+      "on\022\r\n\005force\030\003 \001(\010\022\022\n\nrequest_id\030\004 \001(\t\"\230\001" +
+      "\n\025PlainColumnAlteration\022\014\n\004name\030\001 \001(\t\022\025\n" +
+      "\010new_name\030\002 \001(\tH\000\210\001\001\022)\n\004type\030\003 \001(\0132\033.lem" +
+      "an.v1.JsonArrowDataType\022\025\n\010nullable\030\004 \001(" +
+      "\010H\001\210\001\001B\013\n\t_new_nameB\013\n\t_nullable\",\n\031Alte" +
+      "rPlainColumnsResponse\022\017\n\007version\030\001 \001(\003\"\202" +
+      "\002\n\017ReadRowsRequest\022!\n\005table\030\001 \001(\0132\022.lema" +
+      "n.v1.TableRef\022\017\n\007columns\030\002 \003(\t\022\r\n\005where\030" +
+      "\003 \001(\t\022\022\n\005limit\030\004 \001(\003H\001\210\001\001\022\016\n\006offset\030\005 \001(" +
+      "\003\022\021\n\007version\030\006 \001(\003H\000\022\r\n\003tag\030\007 \001(\tH\000\022\022\n\nb" +
+      "atch_size\030\010 \001(\005\022\023\n\013with_row_id\030\t \001(\010\022\030\n\020" +
+      "with_row_address\030\n \001(\010\022\023\n\013incarnation\030\013 " +
+      "\001(\tB\004\n\002atB\010\n\006_limit\"K\n\020ReadRowsResponse\022" +
+      "\021\n\tarrow_ipc\030\001 \001(\014\022\017\n\007version\030\002 \001(\003\022\023\n\013i" +
+      "ncarnation\030\003 \001(\t2\263\007\n\014TableService\022N\n\010Rea" +
+      "dRows\022\031.leman.v1.ReadRowsRequest\032\032.leman" +
+      ".v1.ReadRowsResponse\"\t\220\002\001\262\336\"\002\010\0010\001\022R\n\013Cre" +
+      "ateTable\022\034.leman.v1.CreateTableRequest\032\035" +
+      ".leman.v1.CreateTableResponse\"\006\262\336\"\002\010\003\022Q\n" +
+      "\nAppendRows\022\033.leman.v1.AppendRowsRequest" +
+      "\032\034.leman.v1.AppendRowsResponse\"\006\262\336\"\002\010\003(\001" +
+      "\022O\n\nDeleteRows\022\033.leman.v1.DeleteRowsRequ" +
+      "est\032\034.leman.v1.DeleteRowsResponse\"\006\262\336\"\002\010" +
+      "\003\022O\n\nUpdateRows\022\033.leman.v1.UpdateRowsReq" +
+      "uest\032\034.leman.v1.UpdateRowsResponse\"\006\262\336\"\002" +
+      "\010\003\022N\n\tMergeRows\022\032.leman.v1.MergeRowsRequ" +
+      "est\032\033.leman.v1.MergeRowsResponse\"\006\262\336\"\002\010\003" +
+      "(\001\022L\n\tDropTable\022\032.leman.v1.DropTableRequ" +
+      "est\032\033.leman.v1.DropTableResponse\"\006\262\336\"\002\010\003" +
+      "\022R\n\013RenameTable\022\034.leman.v1.RenameTableRe" +
+      "quest\032\035.leman.v1.RenameTableResponse\"\006\262\336" +
+      "\"\002\010\003\022^\n\017AddPlainColumns\022 .leman.v1.AddPl" +
+      "ainColumnsRequest\032!.leman.v1.AddPlainCol" +
+      "umnsResponse\"\006\262\336\"\002\010\003\022R\n\013DropColumns\022\034.le" +
+      "man.v1.DropColumnsRequest\032\035.leman.v1.Dro" +
+      "pColumnsResponse\"\006\262\336\"\002\010\003\022d\n\021AlterPlainCo" +
+      "lumns\022\".leman.v1.AlterPlainColumnsReques" +
+      "t\032#.leman.v1.AlterPlainColumnsResponse\"\006" +
+      "\262\336\"\002\010\003Bd\n\014dev.leman.v1B\013TablesProtoP\001Z\035l" +
+      "eman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Lem" +
+      "an.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -249,80 +300,116 @@ public final class TablesProto {
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_DeleteRowsResponse_descriptor,
         new java.lang.String[] { "Version", "RowsDeleted", });
-    internal_static_leman_v1_DropTableRequest_descriptor =
+    internal_static_leman_v1_UpdateRowsRequest_descriptor =
       getDescriptor().getMessageTypes().get(7);
+    internal_static_leman_v1_UpdateRowsRequest_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_UpdateRowsRequest_descriptor,
+        new java.lang.String[] { "Table", "Where", "Expressions", "Values", "RequestId", });
+    internal_static_leman_v1_UpdateRowsRequest_ExpressionsEntry_descriptor =
+      internal_static_leman_v1_UpdateRowsRequest_descriptor.getNestedTypes().get(0);
+    internal_static_leman_v1_UpdateRowsRequest_ExpressionsEntry_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_UpdateRowsRequest_ExpressionsEntry_descriptor,
+        new java.lang.String[] { "Key", "Value", });
+    internal_static_leman_v1_UpdateRowsResponse_descriptor =
+      getDescriptor().getMessageTypes().get(8);
+    internal_static_leman_v1_UpdateRowsResponse_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_UpdateRowsResponse_descriptor,
+        new java.lang.String[] { "Version", "RowsUpdated", });
+    internal_static_leman_v1_MergeRowsRequest_descriptor =
+      getDescriptor().getMessageTypes().get(9);
+    internal_static_leman_v1_MergeRowsRequest_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_MergeRowsRequest_descriptor,
+        new java.lang.String[] { "Header", "ArrowIpc", "Part", });
+    internal_static_leman_v1_MergeRowsHeader_descriptor =
+      getDescriptor().getMessageTypes().get(10);
+    internal_static_leman_v1_MergeRowsHeader_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_MergeRowsHeader_descriptor,
+        new java.lang.String[] { "Table", "RequestId", "On", "UpdateMatched", "UpdateWhere", "InsertNotMatched", "DeleteNotMatchedBySource", "DeleteWhere", });
+    internal_static_leman_v1_MergeRowsResponse_descriptor =
+      getDescriptor().getMessageTypes().get(11);
+    internal_static_leman_v1_MergeRowsResponse_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_MergeRowsResponse_descriptor,
+        new java.lang.String[] { "Version", "RowsInserted", "RowsUpdated", "RowsDeleted", });
+    internal_static_leman_v1_DropTableRequest_descriptor =
+      getDescriptor().getMessageTypes().get(12);
     internal_static_leman_v1_DropTableRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_DropTableRequest_descriptor,
         new java.lang.String[] { "Table", "Force", "RequestId", });
     internal_static_leman_v1_DropTableResponse_descriptor =
-      getDescriptor().getMessageTypes().get(8);
+      getDescriptor().getMessageTypes().get(13);
     internal_static_leman_v1_DropTableResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_DropTableResponse_descriptor,
         new java.lang.String[] { });
     internal_static_leman_v1_RenameTableRequest_descriptor =
-      getDescriptor().getMessageTypes().get(9);
+      getDescriptor().getMessageTypes().get(14);
     internal_static_leman_v1_RenameTableRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_RenameTableRequest_descriptor,
         new java.lang.String[] { "Table", "NewName", "Force", "RequestId", });
     internal_static_leman_v1_RenameTableResponse_descriptor =
-      getDescriptor().getMessageTypes().get(10);
+      getDescriptor().getMessageTypes().get(15);
     internal_static_leman_v1_RenameTableResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_RenameTableResponse_descriptor,
         new java.lang.String[] { "Version", });
     internal_static_leman_v1_AddPlainColumnsRequest_descriptor =
-      getDescriptor().getMessageTypes().get(11);
+      getDescriptor().getMessageTypes().get(16);
     internal_static_leman_v1_AddPlainColumnsRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AddPlainColumnsRequest_descriptor,
         new java.lang.String[] { "Table", "Schema", "JsonSchema", "RequestId", "Columns", });
     internal_static_leman_v1_AddPlainColumnsResponse_descriptor =
-      getDescriptor().getMessageTypes().get(12);
+      getDescriptor().getMessageTypes().get(17);
     internal_static_leman_v1_AddPlainColumnsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AddPlainColumnsResponse_descriptor,
         new java.lang.String[] { "Version", });
     internal_static_leman_v1_DropColumnsRequest_descriptor =
-      getDescriptor().getMessageTypes().get(13);
+      getDescriptor().getMessageTypes().get(18);
     internal_static_leman_v1_DropColumnsRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_DropColumnsRequest_descriptor,
         new java.lang.String[] { "Table", "Columns", "Force", "RequestId", });
     internal_static_leman_v1_DropColumnsResponse_descriptor =
-      getDescriptor().getMessageTypes().get(14);
+      getDescriptor().getMessageTypes().get(19);
     internal_static_leman_v1_DropColumnsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_DropColumnsResponse_descriptor,
         new java.lang.String[] { "Version", });
     internal_static_leman_v1_AlterPlainColumnsRequest_descriptor =
-      getDescriptor().getMessageTypes().get(15);
+      getDescriptor().getMessageTypes().get(20);
     internal_static_leman_v1_AlterPlainColumnsRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AlterPlainColumnsRequest_descriptor,
         new java.lang.String[] { "Table", "Columns", "Force", "RequestId", });
     internal_static_leman_v1_PlainColumnAlteration_descriptor =
-      getDescriptor().getMessageTypes().get(16);
+      getDescriptor().getMessageTypes().get(21);
     internal_static_leman_v1_PlainColumnAlteration_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_PlainColumnAlteration_descriptor,
         new java.lang.String[] { "Name", "NewName", "Type", "Nullable", });
     internal_static_leman_v1_AlterPlainColumnsResponse_descriptor =
-      getDescriptor().getMessageTypes().get(17);
+      getDescriptor().getMessageTypes().get(22);
     internal_static_leman_v1_AlterPlainColumnsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AlterPlainColumnsResponse_descriptor,
         new java.lang.String[] { "Version", });
     internal_static_leman_v1_ReadRowsRequest_descriptor =
-      getDescriptor().getMessageTypes().get(18);
+      getDescriptor().getMessageTypes().get(23);
     internal_static_leman_v1_ReadRowsRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ReadRowsRequest_descriptor,
         new java.lang.String[] { "Table", "Columns", "Where", "Limit", "Offset", "Version", "Tag", "BatchSize", "WithRowId", "WithRowAddress", "Incarnation", "At", });
     internal_static_leman_v1_ReadRowsResponse_descriptor =
-      getDescriptor().getMessageTypes().get(19);
+      getDescriptor().getMessageTypes().get(24);
     internal_static_leman_v1_ReadRowsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ReadRowsResponse_descriptor,

@@ -1,0 +1,261 @@
+"""MergeRows: what is updated, inserted and deleted, what becomes of computed columns and row ids, and how often."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import grpc
+import lance
+import pyarrow as pa
+import pytest
+
+from leman.v1 import tables_pb2
+from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
+from tests.integration.commits.test_commit_service import refusal, run
+from tests.integration.tables.table_helpers import coordinator, data_files, referenced, stream_of
+from tests.integration.tables.test_update_rows import MEANWHILE, by_id
+from tests.integration.types.type_cases import CASES
+
+
+@pytest.fixture(autouse=True)
+def set_aside(tmp_path, monkeypatch):
+    """Where rows are set aside: nothing is left there."""
+    folder = tmp_path / "set-aside"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Two fragments of ten rows; of the computed columns `c` has values, `far` rests on it, `other` on `id`."""
+    table = make_table(str(tmp_path / "t.lance"), 2)
+    add_columns(table.uri, ["far"], inputs="c")
+    add_columns(table.uri, ["other"], inputs="id")
+    for column in ("c", "far", "other"):
+        submit(Planner(table, column).request(0, 1))
+    return table
+
+
+def merge(table, rows, **header):
+    async def scenario():
+        async with coordinator(table.uri.rpartition("/")[0]) as up:
+            return await up.merge(rows, **header)
+
+    return run(scenario)
+
+
+def given(*ids, x=1000):
+    return pa.table({"id": pa.array(ids, pa.int64()), "x": pa.array([x + i for i in ids], pa.int64())})
+
+
+UPDATE = {"update_matched": True, "insert_not_matched": False}
+INSERT = {"update_matched": False, "insert_not_matched": True}
+DELETE = {"update_matched": False, "insert_not_matched": False, "delete_not_matched_by_source": True}
+
+
+@pytest.mark.parametrize(
+    ("rules", "updated", "inserted", "deleted"),
+    [
+        ({}, [3, 15], [100], []),
+        (UPDATE, [3, 15], [], []),
+        (INSERT, [], [100], []),
+        (DELETE, [], [], [i for i in range(20) if i not in (3, 15)]),
+        ({**DELETE, "update_matched": True, "delete_where": "id < 5"}, [3, 15], [], [0, 1, 2, 4]),
+        ({"update_where": "source.x > target.x + 1000 AND target.id < 10"}, [], [100], []),
+        ({"update_where": "target.id < 10"}, [3], [100], []),
+    ],
+)
+def test_rows_are_brought_together(table, rules, updated, inserted, deleted):
+    before, ids = by_id(table, "x", "c", "far", "other"), by_id(table, "_rowid")
+    version = table.open().version
+
+    answer = merge(table, given(3, 15, 100), **rules)
+
+    counts = answer.rows_updated, answer.rows_inserted, answer.rows_deleted
+    assert (answer.version, counts) == (version + 1, (len(updated), len(inserted), len(deleted)))
+    new = {"c": None, "far": None}  # what rests on `x` has no value until it is computed
+    expected = {i: {**row, **({"x": 1000 + i, **new} if i in updated else {})} for i, row in before.items()}
+    expected |= {i: {"x": 1000 + i, **new, "other": None} for i in inserted}
+    assert by_id(table, "x", "c", "far", "other") == {i: row for i, row in expected.items() if i not in deleted}
+    assert {i: row for i, row in by_id(table, "_rowid").items() if i in ids}.items() <= ids.items()
+    assert data_files(table.uri) >= referenced(table.uri)
+    table.open().validate()
+
+
+def test_of_an_updated_row_columns_that_are_not_sent_stay(tmp_path):
+    made = pa.table({"a": [1, 2], "b": ["x", "y"], "s": ["one", "two"], "n": [1.5, None]})
+    lance.write_dataset(made, tmp_path / "t.lance", enable_stable_row_ids=True)
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            sent = pa.table({"n": pa.array([9], pa.int8()), "b": ["y"], "a": pa.array([2], pa.int8())})
+            await up.merge(sent, on=["a", "b"])
+            await up.merge(pa.table({"a": [1], "b": ["z"]}), on=["a", "b"])
+            return (await up.read()).to_pylist()
+
+    assert run(scenario) == [
+        {"a": 1, "b": "x", "s": "one", "n": 1.5},
+        {"a": 2, "b": "y", "s": "two", "n": 9.0},
+        {"a": 1, "b": "z", "s": None, "n": None},
+    ]
+
+
+def test_a_key_that_is_null_is_the_same_as_no_other(table):
+    answer = merge(table, pa.table({"id": pa.array([None, 3], pa.int64()), "x": [1, 2]}))
+    assert (answer.rows_inserted, answer.rows_updated) == (1, 1)
+
+
+def test_nothing_to_do_makes_no_version_and_leaves_no_file(table):
+    version, files = table.open().version, data_files(table.uri)
+    for rows, rules in ((given(100), UPDATE), (given(3), INSERT), (given(), {}), (given(*range(20)), DELETE)):
+        answer = merge(table, rows, **rules)
+        assert (answer.version, table.open().version, data_files(table.uri)) == (version, version, files)
+
+
+@pytest.mark.parametrize(
+    ("rows", "header", "code", "reason", "field"),
+    [
+        (given(3), {"on": []}, "INVALID_ARGUMENT", "MISSING_FIELD", "header.on"),
+        (given(3), {"on": ["id", "id"]}, "INVALID_ARGUMENT", "BAD_COLUMN", "header.on"),
+        (given(3), {"on": ["c"]}, "INVALID_ARGUMENT", "BAD_COLUMN", "header.on"),
+        (given(3), {"request_id": ""}, "INVALID_ARGUMENT", "MISSING_FIELD", "header.request_id"),
+        (given(3), {**UPDATE, "update_matched": False}, "INVALID_ARGUMENT", "MISSING_FIELD", "header.update_matched"),
+        (given(3), {"update_where": "x >"}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.update_where"),
+        (given(3), {"update_where": "true; drop"}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.update_where"),
+        (
+            given(3),
+            {"update_where": "source.x > 1 LIMIT 1"},
+            "INVALID_ARGUMENT",
+            "INVALID_FILTER",
+            "header.update_where",
+        ),
+        (given(3), {"update_where": "source.nope > 1"}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.update_where"),
+        (given(3), {**DELETE, "delete_where": "nope > 1"}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.delete_where"),
+        (given(5), {"update_where": "1 / (source.id - 5) > 0"}, "FAILED_PRECONDITION", "FILTER_FAILED", ""),
+        (given(3, 3), {}, "FAILED_PRECONDITION", "DUPLICATE_KEY", ""),
+        (pa.table({"id": [3], "c": [1]}), {}, "FAILED_PRECONDITION", "COLUMN_IS_COMPUTED", ""),
+        (pa.table({"id": [3], "no": [1]}), {}, "FAILED_PRECONDITION", "COLUMN_NOT_FOUND", ""),
+        (pa.table({"id": ["3"]}), {}, "FAILED_PRECONDITION", "TYPE_MISMATCH", ""),
+        (given(*range(200)), {}, "INVALID_ARGUMENT", "MERGE_TOO_LARGE", "arrow_ipc"),
+        (given(3), {"table": "nope"}, "NOT_FOUND", "TABLE_NOT_FOUND", ""),
+    ],
+)
+def test_what_cannot_be_merged_is_refused_with_a_reason(table, rows, header, code, reason, field):
+    before, version, files = by_id(table, "x", "c"), table.open().version, data_files(table.uri)
+
+    async def scenario():
+        async with coordinator(table.uri.rpartition("/")[0], max_merge_bytes=2000) as up:
+            name = header.pop("table", "t") if "table" in header else "t"
+            return await refusal(up.merge(rows, name, **header))
+
+    assert run(scenario) == (grpc.StatusCode[code], reason, field)
+    assert (by_id(table, "x", "c"), table.open().version, data_files(table.uri)) == (before, version, files)
+
+
+def test_a_stream_that_is_cut_off_changes_nothing(table):
+    async def scenario():
+        async with coordinator(table.uri.rpartition("/")[0]) as up:
+            header = tables_pb2.MergeRowsHeader(table=up.ref("t"), on=["id"], update_matched=True, request_id="cut")
+            pieces = stream_of(given(*range(20)), 64)
+            messages = [tables_pb2.MergeRowsRequest(header=header)]
+            messages += [tables_pb2.MergeRowsRequest(arrow_ipc=piece) for piece in pieces[:-1]]
+            return await refusal(up.MergeRows(iter(messages)))
+
+    assert run(scenario)[1] == "BAD_STREAM"
+    assert [row["x"] for row in by_id(table, "x").values()] == [*range(20)]
+
+
+def test_a_repeated_request_merges_nothing_more_also_after_a_restart(table):
+    async def scenario():
+        database = table.uri.rpartition("/")[0]
+        async with coordinator(database) as up:
+            answers = [await up.merge(given(3, 100), request_id="mine") for _ in range(2)]
+            await up.delete("id = 100")
+        async with coordinator(database) as up:
+            answers.append(await up.merge(given(3, 100), request_id="mine"))
+            other = await refusal(up.merge(given(3), request_id="mine", on=["x"]))
+        return answers, other[1]
+
+    answers, other = run(scenario)
+    assert answers[0] == answers[1] == answers[2]
+    assert (answers[0].rows_inserted, answers[0].rows_updated, other) == (1, 1, "REQUEST_ID_REUSED")
+    assert 100 not in by_id(table, "x")
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE)
+def test_what_others_commit_between_look_and_commit_is_not_lost(table, monkeypatch, meanwhile):
+    expected = {}
+
+    def action():
+        meanwhile(table)
+        expected.update(by_id(table, "x"))
+
+    between(monkeypatch, action)
+    merge(table, given(0, 1, 2, 13))
+
+    assert by_id(table, "x") == {**expected, **{i: {"x": 1000 + i} for i in (0, 1, 2, 13)}}
+    table.open().validate()
+
+
+def test_all_types_of_columns_are_merged(tmp_path):
+    """Each type once beside what is merged, and once merged."""
+    columns = {f"f{i}": case.make() for i, case in enumerate(CASES) if case.array is None}
+    made = pa.table({"id": pa.array(range(5), pa.int64()), **columns})
+    sent = made.set_column(0, "id", pa.array([5, 6, 7, 1, 0], pa.int64()))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.create(made.schema)
+            await up.append(made)
+            await up.merge(made.select(["id"]), insert_not_matched=False)  # nothing but keys: all rows move
+            moved = (await up.read()).sort_by("id")
+            await up.merge(sent)
+            return moved, (await up.read()).sort_by("id")
+
+    moved, merged = run(scenario)
+    assert moved.to_pylist() == made.to_pylist()
+    expected = {row["id"]: row for row in [*made.to_pylist(), *sent.to_pylist()]}
+    assert merged.to_pylist() == [expected[i] for i in range(8)]
+
+
+@pytest.mark.parametrize("file_format", ["2.1", "2.2"])
+def test_blobs_are_updated_and_merged_of_either_kind(tmp_path, file_format):
+    field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    field = field if file_format == "2.1" else lance.blob_field("b")
+    values = [b"zero", None, b"two", b"three"]
+    blobs = pa.array(values, pa.large_binary()) if file_format == "2.1" else lance.blob_array(values)
+    made = pa.table(
+        [pa.array(range(4)), pa.array([0] * 4), blobs], schema=pa.schema([("id", pa.int64()), ("n", pa.int64()), field])
+    )
+    lance.write_dataset(made, tmp_path / "t.lance", enable_stable_row_ids=True, data_storage_version=file_format)
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.update("id < 2", expressions={"n": "n + 1"})
+            await up.update("id = 3", values=b"".join(stream_of(pa.table({"b": [b"new"]}))))
+            await up.merge(pa.table({"id": [2, 9], "b": [b"merged", b"added"]}))
+            await up.merge(pa.table({"id": [0], "n": [7]}))
+            return (await up.read()).sort_by("id").to_pydict()
+
+    found = run(scenario)
+    assert found["id"] == [0, 1, 2, 3, 9]
+    assert found["n"] == [7, 1, 0, 0, None]
+    assert found["b"] == [b"zero", None, b"merged", b"new", b"added"]
+
+
+def test_what_is_set_aside_is_removed_where_the_caller_goes(table, set_aside):
+    """The call is cancelled while its rows are sent."""
+
+    async def scenario():
+        async with coordinator(table.uri.rpartition("/")[0]) as up:
+            call = up.MergeRows()
+            header = tables_pb2.MergeRowsHeader(table=up.ref("t"), on=["id"], update_matched=True, request_id="gone")
+            await call.write(tables_pb2.MergeRowsRequest(header=header))
+            await call.write(tables_pb2.MergeRowsRequest(arrow_ipc=b"".join(stream_of(given(1))[:1])))
+            call.cancel()
+
+    run(scenario)
+    assert [Path(found) for found in set_aside.iterdir()] == []

@@ -1,0 +1,207 @@
+"""UpdateRows: which rows get which values, what becomes of computed columns and row ids, how often, and beside whom."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import grpc
+import lance
+import pyarrow as pa
+import pytest
+
+from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
+from tests.integration.commits.test_commit_service import refusal, run
+from tests.integration.tables.table_helpers import coordinator, data_files, referenced, stream_of
+from tests.integration.types.type_cases import CASES
+
+MEANWHILE = {
+    "column files": lambda table: submit(Planner(table).request(0, 1)),
+    "delete": lambda table: table.open().delete("id = 1"),
+    "update": lambda table: table.open().update({"x": "99"}, where="id = 2"),
+    "compaction": lambda table: table.open().optimize.compact_files(target_rows_per_fragment=100),
+    "column": lambda table: add_columns(table.uri, ["late"]),
+}
+
+
+@pytest.fixture
+def table(tmp_path):
+    """Four fragments of ten rows; of the computed columns `c` has values, `far` rests on it, `other` on `id`."""
+    table = make_table(str(tmp_path / "t.lance"))
+    add_columns(table.uri, ["far"], inputs="c")
+    add_columns(table.uri, ["other"], inputs="id")
+    for column in ("c", "far", "other"):
+        submit(Planner(table, column).request(0, 1, 2, 3))
+    return table
+
+
+def update(table, where, **fields):
+    async def scenario():
+        async with coordinator(table.uri.rpartition("/")[0]) as up:
+            return await up.update(where, **fields)
+
+    return run(scenario)
+
+
+def one_row(**values):
+    return b"".join(stream_of(pa.table({name: [value] for name, value in values.items()})))
+
+
+def by_id(table, *columns):
+    return {row.pop("id"): row for row in table.open().to_table(columns=["id", *columns]).to_pylist()}
+
+
+@pytest.mark.parametrize(
+    ("where", "fields", "changed"),
+    [
+        ("id IN (3, 15)", {"expressions": {"x": "x + 1000"}}, {3: 1003, 15: 1015}),
+        ("id < 10", {"values": one_row(x=7)}, dict.fromkeys(range(10), 7)),
+        ("true", {"expressions": {"x": "CASE WHEN x > 20 THEN 1 ELSE 0 END"}}, {i: int(i > 20) for i in range(40)}),
+        ("id = 39", {"expressions": {"x": "cast(NULL as bigint)"}}, {39: None}),
+    ],
+)
+def test_rows_get_values_keep_their_ids_and_leave_stale_ones_behind(table, where, fields, changed):
+    before, ids = by_id(table, "x", "c", "far", "other"), by_id(table, "_rowid")
+    version = table.open().version
+
+    answer = update(table, where, **fields)
+
+    assert (answer.version, answer.rows_updated) == (version + 1, len(changed))
+    none = {"c": None, "far": None}  # what rests on `x` has no value until it is computed
+    expected = {i: {**row, **({"x": changed[i], **none} if i in changed else {})} for i, row in before.items()}
+    assert by_id(table, "x", "c", "far", "other") == expected
+    assert by_id(table, "_rowid") == ids
+    assert data_files(table.uri) >= referenced(table.uri)
+    table.open().validate()
+
+
+def test_nothing_to_update_makes_no_version_and_leaves_no_file(table):
+    version, files = table.open().version, data_files(table.uri)
+    answer = update(table, "id > 1000", expressions={"x": "1"})
+    assert (answer.version, answer.rows_updated) == (version, 0)
+    assert (table.open().version, data_files(table.uri)) == (version, files)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "reason", "field"),
+    [
+        ({"where": ""}, "INVALID_ARGUMENT", "MISSING_FIELD", "where"),
+        ({"where": "id ="}, "INVALID_ARGUMENT", "INVALID_FILTER", "where"),
+        ({"expressions": {}}, "INVALID_ARGUMENT", "MISSING_FIELD", "expressions"),
+        ({"expressions": {"x": ""}}, "INVALID_ARGUMENT", "MISSING_FIELD", "expressions"),
+        ({"expressions": {"x": "x +"}}, "INVALID_ARGUMENT", "INVALID_EXPRESSION", "expressions"),
+        ({"expressions": {"x": "random()"}}, "INVALID_ARGUMENT", "INVALID_EXPRESSION", "expressions"),
+        ({"expressions": {"x": "nope + 1"}}, "FAILED_PRECONDITION", "INPUT_COLUMN_MISSING", ""),
+        ({"values": b"nonsense", "expressions": {}}, "INVALID_ARGUMENT", "BAD_STREAM", "values"),
+        ({"values": one_row(x=1)}, "INVALID_ARGUMENT", "BAD_COLUMN", "expressions"),
+        ({"expressions": {"nope": "1"}}, "FAILED_PRECONDITION", "COLUMN_NOT_FOUND", ""),
+        ({"expressions": {"c": "1"}}, "FAILED_PRECONDITION", "COLUMN_IS_COMPUTED", ""),
+        ({"expressions": {"x": "'text'"}}, "FAILED_PRECONDITION", "TYPE_MISMATCH", ""),
+        ({"expressions": {"x": "10 / (id - 5)"}}, "FAILED_PRECONDITION", "EXPRESSION_FAILED", ""),
+        ({"where": "1 / (id - 5) > 0"}, "FAILED_PRECONDITION", "FILTER_FAILED", ""),
+        ({"table": "nope"}, "NOT_FOUND", "TABLE_NOT_FOUND", ""),
+    ],
+)
+def test_what_cannot_be_updated_is_refused_with_a_reason(table, fields, code, reason, field):
+    before, version, files = by_id(table, "x", "c"), table.open().version, data_files(table.uri)
+
+    async def scenario():
+        async with coordinator(table.uri.rpartition("/")[0]) as up:
+            return await refusal(up.update(**{"where": "true", "expressions": {"x": "x"}, **fields}))
+
+    assert run(scenario) == (grpc.StatusCode[code], reason, field)
+    assert (by_id(table, "x", "c"), table.open().version, data_files(table.uri)) == (before, version, files)
+
+
+def test_a_repeated_request_updates_nothing_more_also_after_a_restart(table):
+    again = {"expressions": {"x": "x + 100"}, "request_id": "mine"}
+
+    async def scenario():
+        database = table.uri.rpartition("/")[0]
+        async with coordinator(database) as up:
+            answers = [await up.update("id < 3", **again) for _ in range(2)]
+        async with coordinator(database) as up:
+            answers.append(await up.update("id < 3", **again))
+            other = await refusal(up.update("id < 4", **again))
+        return answers, other[1]
+
+    answers, other = run(scenario)
+    assert answers[0] == answers[1] == answers[2]
+    assert (answers[0].rows_updated, other) == (3, "REQUEST_ID_REUSED")
+    assert [by_id(table, "x")[i]["x"] for i in range(4)] == [100, 101, 102, 3]
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE.values(), ids=MEANWHILE)
+def test_what_others_commit_between_look_and_commit_is_not_lost(table, monkeypatch, meanwhile):
+    """Lance refuses an update over commits that touched its rows: it is tried again on what they made."""
+    expected = {}
+
+    def action():
+        meanwhile(table)
+        expected.update(by_id(table, "x"))
+
+    between(monkeypatch, action)
+    files = data_files(table.uri)
+    answer = update(table, "id IN (0, 1, 2, 13)", expressions={"x": "x + 1000"})
+
+    for i in {0, 1, 2, 13} & expected.keys():
+        expected[i]["x"] += 1000
+    assert by_id(table, "x") == expected
+    assert answer.rows_updated == len({0, 1, 2, 13} & expected.keys())
+    assert {name for name in data_files(table.uri) - files if name.startswith("rows-")} <= referenced(table.uri)
+    table.open().validate()
+
+
+def test_an_index_finds_what_a_column_has_now(table):
+    table.open().create_scalar_index("x", "BTREE")
+    update(table, "id = 3", expressions={"x": "5000"})
+    found = {x: table.open().to_table(filter=f"x = {x}").column("id").to_pylist() for x in (3, 5000, 4)}
+    assert found == {3: [], 5000: [3], 4: [4]}
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_without_stable_row_ids_rows_are_updated_too(tmp_path, stable):
+    rows = pa.table({"id": pa.array(range(20), pa.int64())})
+    lance.write_dataset(rows, tmp_path / "t.lance", max_rows_per_file=7, enable_stable_row_ids=stable)
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            return await up.update("id % 7 = 3", expressions={"id": "-id"})
+
+    assert run(scenario).rows_updated == 3
+    assert sorted(lance.dataset(tmp_path / "t.lance").to_table()["id"].to_pylist())[:4] == [-17, -10, -3, 0]
+
+
+def test_all_types_of_columns_move_with_their_rows_and_get_values(tmp_path):
+    """Each type once beside what is updated, and once updated, by a value and by an expression."""
+    cases = [case for case in CASES if case.array is None]
+    names = {f"f{i}": case for i, case in enumerate(cases)}
+    columns = {name: case.make() for name, case in names.items()}
+    made = pa.table({"id": pa.array(range(5), pa.int64()), **columns})
+    given = {name: array.slice(0, 1) for name, array in columns.items()}
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.create(made.schema)
+            await up.append(made)
+            await up.update("id < 3", expressions={"id": "id + 100"})
+            moved = (await up.read()).sort_by("id")
+            await up.update("id >= 3", values=b"".join(stream_of(pa.table(given))))
+            return moved, await up.read(where="id >= 3")
+
+    moved, updated = run(scenario)
+    before = made.drop_columns("id").to_pylist()
+    assert moved.drop_columns("id").to_pylist() == [*before[3:], *before[:3]]
+    first = made.slice(0, 1).drop_columns("id").to_pylist()[0]
+    assert updated.drop_columns("id").to_pylist() == [first] * 5
+
+
+def test_now_is_the_time_of_the_call(tmp_path):
+    lance.write_dataset(pa.table({"id": [1], "at": pa.array([None], pa.timestamp("us"))}), tmp_path / "t.lance")
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.update("true", expressions={"at": "now()"})
+            return (await up.read())["at"][0].as_py()
+
+    began = dt.datetime.now(dt.UTC).replace(tzinfo=None)
+    assert began <= run(scenario) <= dt.datetime.now(dt.UTC).replace(tzinfo=None)
