@@ -212,7 +212,7 @@ class AppendLog:
             dataset.cleanup_old_versions(older_than=_KEEP)
 
     def tidy(self) -> tuple[Snapshot, Snapshot] | None:
-        """Compact like `compact`, but touch no fragment that is full and whole, and keep no version for long.
+        """Compact like `compact`, but touch no fragment that is full and whole; earlier versions stay.
 
         Returns:
             The versions before and after it; None: nothing was done.
@@ -223,9 +223,13 @@ class AppendLog:
         with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
             dataset = open_latest(self._uri)
             dataset.optimize.compact_files(target_rows_per_fragment=_FULL, materialize_deletions_threshold=0.0)
-            dataset.cleanup_old_versions(older_than=_KEEP_LITTLE)
         after = self.snapshot()
         return None if after is None else (before, after)
+
+    def forget_past(self) -> None:
+        """Remove versions that are no longer needed, a minute old; others may write meanwhile."""
+        with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
+            open_latest(self._uri).cleanup_old_versions(older_than=_KEEP_LITTLE)
 
     def _snapshot(self, dataset: lance.LanceDataset) -> Snapshot:
         return Snapshot(dataset, self._called)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -25,6 +25,7 @@ class HistoryWriter:
         self._pool = pool
         self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
         self._writing: asyncio.Task[None] | None = None
+        self._forgetting: asyncio.Task[None] | None = None
 
     async def save(self, job: Job) -> Job:
         """Write a state of a job, also where the caller goes away; see `JobHistory.save`.
@@ -42,13 +43,18 @@ class HistoryWriter:
         """Wait until nothing is to be written."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
+        if self._forgetting is not None:
+            await asyncio.wait([self._forgetting])
 
     async def _write(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
             await self._write_batch(batch)
         if self._history.untidy:
-            await self._tidy()
+            await self._carefully(self._history.tidy, "the job history was not compacted")
+            if self._forgetting is None or self._forgetting.done():  # beside what is written next: it takes longest
+                forget = self._carefully(self._history.forget_past, "versions of the job history were not removed")
+                self._forgetting = asyncio.create_task(forget)
             if self._waiting:
                 await self._write()
 
@@ -64,8 +70,8 @@ class HistoryWriter:
             if not answer.done():
                 answer.set_result(job)
 
-    async def _tidy(self) -> None:
+    async def _carefully(self, work: Callable[[], None], failed: str) -> None:
         try:
-            await self._pool.run(self._history.tidy)
+            await self._pool.run(work)
         except Exception:  # noqa: BLE001 - it is only untidy
-            _log.warning("the job history was not compacted", exc_info=True)
+            _log.warning(failed, exc_info=True)

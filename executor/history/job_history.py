@@ -163,6 +163,10 @@ class JobHistory:
             if before.fragments.keys() <= self._read and before.row_count == after.row_count:
                 self._note_whole(after)  # nobody came in between: the same rows in other fragments
 
+    def forget_past(self) -> None:
+        """Remove versions of the table that are no longer needed; it holds up neither who writes nor who reads."""
+        self._log.forget_past()
+
     def _remove_leftover(self) -> None:
         names, before = ", ".join(quoted(job_id) for job_id in sorted(self._leftover)), self._snapshot
         try:

@@ -22,6 +22,7 @@ from core.errors import DataLoss, Unavailable
 from core.lance_io import append_log, damage, job_records
 from core.lance_io.log_snapshot import Snapshot
 from core.rpc.blocking import BlockingPool
+from executor.history import job_history
 from executor.history.history_writer import HistoryWriter
 from executor.history.job_filter import JobFilter
 from executor.history.job_history import JobHistory
@@ -83,6 +84,50 @@ def test_what_comes_together_goes_out_together_and_in_order(folder):
     assert all(one.state is JobState.DONE for one in kept[200:])
     assert {one.state for one in history_of(folder).load().values()} == {JobState.DONE}
     assert lance.dataset(str(folder)).version - before <= 3
+
+
+def test_versions_are_removed_beside_what_is_written_and_one_look_at_a_time(folder, monkeypatch):
+    """It takes longer than all else about a history: nobody is to wait for it."""
+    removing, may_go_on = threading.Event(), threading.Event()
+    asked: list[JobHistory] = []
+
+    def forget_past(self: JobHistory) -> None:
+        asked.append(self)
+        removing.set()
+        assert may_go_on.wait(20)
+
+    monkeypatch.setattr(JobHistory, "forget_past", forget_past)
+    monkeypatch.setattr(job_history, "_TIDY_AFTER", 2)
+
+    async def scenario() -> None:
+        with BlockingPool(2, name="test") as pool:
+            writer = HistoryWriter(history_of(folder), pool)
+            for n in range(2):
+                await writer.save(job(f"job-{n}"))
+            await asyncio.to_thread(removing.wait, 20)
+            for n in range(6):
+                assert (await writer.save(job(f"job-{n}", JobState.DONE))).state is JobState.DONE
+            assert len(asked) == 1
+            may_go_on.set()
+            await writer.written()
+            for n in range(2):
+                await writer.save(job(f"job-late-{n}"))
+            await writer.written()
+            assert len(asked) >= 2
+
+    asyncio.run(scenario())
+
+
+def test_versions_that_are_no_longer_needed_go(folder, monkeypatch):
+    monkeypatch.setattr(append_log, "_KEEP_LITTLE", datetime.timedelta(0))
+    history = history_of(folder)
+    for n in range(5):
+        history.save(job(f"job-{n}"))
+    history.tidy()
+    assert len(lance.dataset(str(folder)).versions()) > 5
+    history.forget_past()
+    assert len(lance.dataset(str(folder)).versions()) == 1
+    assert len(history_of(folder).load()) == 5
 
 
 def test_several_executors_write_at_once_and_none_is_refused(folder):
