@@ -33,8 +33,11 @@ from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.job_environment import JobEnvironment
 from executor.peers import CommitClient, PlannerClient
+from executor.previews.function_pool import FunctionPool
+from executor.previews.previews import Previews
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
+from executor.spark.address import is_local
 from executor.spark.spark_runner import SparkRunner
 
 _log = structlog.get_logger(__name__)
@@ -64,6 +67,7 @@ class Executor:
         self._draining = draining
         self._spark = spark
         self._pool = BlockingPool(8, name="executor")
+        self._functions = FunctionPool(settings.spark.python if is_local(settings.spark) else "")
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._channels: list[grpc.aio.Channel] = []
@@ -93,7 +97,8 @@ class Executor:
             watch = CompactionWatch(services.planner, services.checkpoints, manager, tables)
             self._background.append(asyncio.create_task(watch.run(seconds)))
         self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
-        return JobServicer(manager, self._draining, self._spark).add_to(server)
+        previews = Previews(PlannerClient(self._channels[0]), services, self._functions)
+        return JobServicer(manager, self._draining, self._spark, previews).add_to(server)
 
     async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
         """Choose what keeps the ports of `executor.jobs.ports`, and who else a job works with."""
@@ -135,6 +140,7 @@ class Executor:
             await self._manager.stop()
         if self._dispatcher is not None:
             await self._dispatcher.stop()
+        await self._functions.stop()
         for channel in self._channels:
             await channel.close()
         self._pool.close()

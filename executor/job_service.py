@@ -20,6 +20,7 @@ from core.rpc.encoded import encoded
 from core.rpc.paging import read_page
 from core.rpc.request_digest import body_digest
 from executor import convert_jobs
+from executor.convert_previews import preview_from_proto, preview_to_proto
 from executor.history.job_filter import JobListing
 from executor.history.job_record import age
 from executor.job_answers import JobAnswers, job_message
@@ -27,6 +28,7 @@ from executor.job_manager import JobManager
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_news import JobNews
 from executor.jobs.retry import Retry
+from executor.previews.previews import Previews
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
 _Result = TypeVar("_Result")
@@ -47,8 +49,9 @@ class MayBeInTrouble(Protocol):
 class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     """The RPCs; contracts in `protos/leman/v1/jobs.proto`. Errors are mapped by the server's interceptor."""
 
-    def __init__(self, manager: JobManager, draining: asyncio.Event, spark: MayBeInTrouble) -> None:
+    def __init__(self, manager: JobManager, draining: asyncio.Event, spark: MayBeInTrouble, previews: Previews) -> None:
         self._manager = manager
+        self._previews = previews
         self._spark = spark
         self._draining = draining
         self._answers = JobAnswers()
@@ -150,6 +153,11 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
 
     async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
         return jobs_pb2.CancelJobResponse(job=job_message(await self._manager.cancel(request.database, request.job_id)))
+
+    async def PreviewFunction(
+        self, request: jobs_pb2.PreviewFunctionRequest, _context: object
+    ) -> jobs_pb2.PreviewFunctionResponse:
+        return preview_to_proto(await self._previews.run(preview_from_proto(request)))
 
     async def DeleteJob(self, request: jobs_pb2.DeleteJobRequest, _context: object) -> jobs_pb2.DeleteJobResponse:
         await self._manager.delete(request.database, request.job_id)

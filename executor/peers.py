@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import grpc
 import pyarrow as pa
@@ -28,7 +29,7 @@ from core.locations import database_and_table
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.rpc.convert_values import ref_to_proto
 from core.rpc.status import error_from_rpc
-from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc
+from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc, jobs_pb2
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 
 _SETTLED = (
@@ -103,6 +104,15 @@ class PlannerClient:
             return convert_refresh_plans.refresh_plan_from_proto(await self._plans.PlanRefresh(request))
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
+
+    async def plan_preview(self, request: jobs_pb2.PreviewFunctionRequest) -> PlanHeader:
+        asked = planning_pb2.PlanPreviewRequest(preview=request)
+        has_bundle, asked.preview.bundle = bool(request.bundle), b""
+        try:
+            header = convert.header_from_proto((await self._plans.PlanPreview(asked)).header)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        return replace(header, bundle_uri="") if has_bundle else header
 
 
 class CommitClient:

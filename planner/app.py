@@ -27,6 +27,7 @@ from planner.database_service import DatabaseServicer
 from planner.plan_maker import PlanMaker
 from planner.planner_service import PlannerServicer
 from planner.planning_service import PlanningServicer
+from planner.previews import PreviewPlans
 from planner.registrations import Registrations
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
@@ -81,7 +82,8 @@ class Planner:
         names = DatabaseRegistry(registry_place(settings.server)) if settings.server.registry else None
         databases_pb2_grpc.add_DatabaseServiceServicer_to_server(DatabaseServicer(names, self._pool), server)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
-        planning_pb2_grpc.add_PlanningServiceServicer_to_server(PlanningServicer(plans, views, self._pool), server)
+        planning = PlanningServicer(plans, views, PreviewPlans(known, plans, tables), registrations, self._pool)
+        planning_pb2_grpc.add_PlanningServiceServicer_to_server(planning, server)
         return list(_SERVICES)
 
     async def stop(self) -> None:

@@ -206,10 +206,19 @@ class PlanMaker:
         Args:
             read: the version in which the filter is evaluated.
         """
+        pinned = self.pinned(read, where)
+        return with_filter(resolved, pinned, filters.names(pinned), read.fields)
+
+    def pinned(self, read: TableSnapshot, where: str) -> str:
+        """Check a filter against the version that is read, and return it with its relative times pinned.
+
+        Raises:
+            InvalidArgument: INVALID_FILTER.
+        """
         filters.check(where, read.schema.names)
         pinned = pin(where, self._now())
         self._tables.check_filter(read.uri, pinned, read.version)
-        return with_filter(resolved, pinned, filters.names(pinned), read.fields)
+        return pinned
 
     def _records(self, uri: str, store: CheckpointStore, wanted: list[str]) -> dict[str, FragmentRecord]:
         """Return those records whose file lies in the data folder."""

@@ -8,12 +8,14 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from core.rpc import convert, convert_refresh_plans, convert_views
+from core.rpc import convert, convert_previews, convert_refresh_plans, convert_views
 from core.rpc.blocking import BlockingPool
 from core.rpc.made_ahead import MadeAhead
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 from planner.plan_maker import PlanMaker
 from planner.plan_stream import messages
+from planner.previews import PreviewPlans
+from planner.registrations import Registrations
 from planner.stale_inputs import refuse_stale
 from planner.views.refresh_reader import ViewReader
 
@@ -26,9 +28,18 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
     """The RPCs of PlanningService. Their contracts stand in protos/leman/internal/v1/planning.proto."""
 
-    def __init__(self, plans: PlanMaker, views: ViewReader, pool: BlockingPool) -> None:
+    def __init__(
+        self,
+        plans: PlanMaker,
+        views: ViewReader,
+        previews: PreviewPlans,
+        registrations: Registrations,
+        pool: BlockingPool,
+    ) -> None:
         self._plans = plans
         self._views = views
+        self._previews = previews
+        self._registrations = registrations
         self._pool = pool
         self._streams = MadeAhead(pool, _UNREAD_BYTES)
 
@@ -49,3 +60,14 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
     ) -> planning_pb2.PlanRefreshResponse:
         plan = await self._pool.run(self._views.plan, convert_views.refresh_spec_from_proto(request.spec))
         return convert_refresh_plans.refresh_plan_to_proto(plan)
+
+    async def PlanPreview(
+        self, request: planning_pb2.PlanPreviewRequest, _context: Context
+    ) -> planning_pb2.PlanPreviewResponse:
+        described = None
+        if (remote := convert.remote_from_proto(request.preview.definition)) is not None:
+            described = await self._pool.run(self._registrations.described, remote)
+        header = await self._pool.run(
+            self._previews.plan, convert_previews.preview_from_proto(request.preview, described)
+        )
+        return planning_pb2.PlanPreviewResponse(header=convert.header_to_proto(header))

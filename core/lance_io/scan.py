@@ -114,6 +114,12 @@ class FragmentReader:
         """Return a fragment; None where the version has none of that id."""
         return self._dataset.get_fragment(fragment_id)
 
+    def sizes(self) -> Iterator[tuple[int, int, int]]:
+        """Yield id, physical rows and deleted rows of each fragment, in the order of the table."""
+        with self._reading():
+            for fragment in self._dataset.get_fragments():
+                yield fragment.fragment_id, fragment.physical_rows, fragment.num_deletions
+
     def schema(self, columns: Columns) -> pa.Schema:
         """Return what `read` gives of such columns. Reads no rows; raises too for an expression that is none."""
         with self._reading():

@@ -88,9 +88,7 @@ class UdfRegistry:
             AlreadyExists: UDF_EXISTS.
             PermissionDenied: UDF_NOT_ALLOWED.
         """
-        check_definition(udf)
-        self.policy.check(udf)
-        check_python(udf, self._python)
+        self.check_new(udf)
         path = self._path(udf.name, udf.version)
         try:
             found = self.find(udf.name, udf.version)
@@ -109,6 +107,18 @@ class UdfRegistry:
         if self.find(udf.name, udf.version) != udf:
             raise _exists(udf)
         return False
+
+    def check_new(self, udf: UdfDefinition) -> None:
+        """Refuse a function that nobody could register here, whatever is stored.
+
+        Raises:
+            InvalidArgument: BAD_UDF.
+            FailedPrecondition: UDF_PYTHON_MISMATCH.
+            PermissionDenied: UDF_NOT_ALLOWED.
+        """
+        check_definition(udf)
+        self.policy.check(udf)
+        check_python(udf, self._python)
 
     def get(self, name: str, version: str = "") -> UdfDefinition:
         """Return a function; without a version the one registered last.

@@ -289,7 +289,7 @@ class _Call:
             return  # the commonest call by far: build no line that is dropped
         took = round((time.perf_counter() - self._started) * 1000, 3)
         refused = self._outcome["code"] in audit.REFUSALS
-        if self.required is not None and (refused or not self.required.reads):
+        if self.required is not None and (refused or self.required.audited):
             about = self.about or audit.subjects(self.request)
             audit.write(self._context, self.caller, about, method=self._method, duration_ms=took, **self._outcome)
             if self._error is None:

@@ -9,8 +9,9 @@ from core.domain.work import RowFailure
 from core.errors import FailedPrecondition
 from executor.scheduling.crash_tracker import Crash, CrashTracker, FragmentRows
 
-_WORKER_LOST = frozenset({"WorkerLost", "Exception", "BaseException"})
-_TIMEOUT = frozenset({"UdfTimeout", "TimeoutError", "Exception", "BaseException"})
+#: What error rules may call a death, and a call that took too long.
+WORKER_LOST_NAMES = frozenset({"WorkerLost", "Exception", "BaseException"})
+TIMEOUT_NAMES = frozenset({"UdfTimeout", "TimeoutError", "Exception", "BaseException"})
 _MAY = "the function may use too much memory, end its process, or crash in native code"
 
 
@@ -45,11 +46,11 @@ _KEPT = "Finished work is kept."
 def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
     fragment_id, offset = crash.row or (-1, -1)
     if crash.overran_seconds:
-        kind, names, reason = "UdfTimeout", _TIMEOUT, "UDF_TIMEOUT"
+        kind, names, reason = "UdfTimeout", TIMEOUT_NAMES, "UDF_TIMEOUT"
         message = f"a call took longer than the timeout of {crash.overran_seconds:g} s"
         sentence = f"UDF '{udf.name}' failed on {describe(crash.held)}: {message}. {_KEPT}"
     else:
-        kind, names, reason = "WorkerLost", _WORKER_LOST, "WORKER_LOST"
+        kind, names, reason = "WorkerLost", WORKER_LOST_NAMES, "WORKER_LOST"
         message = f"the worker process died {times} times over this row: {_MAY}"
         sentence = f"A worker process died {times} times while it computed {describe(crash.held)}: {_MAY}. {_KEPT}"
     row = RowFailure(

@@ -22,8 +22,12 @@ from executor.worker.user_errors import missing_module
 _loaded: dict[str, Callable[..., Any]] = {}
 
 
-def load(ref: UdfRef) -> Callable[..., Any]:
+def load(ref: UdfRef, bundle: bytes = b"") -> Callable[..., Any]:
     """Return the callable of a function; an instance of a stateful class is made once in this process.
+
+    Args:
+        ref: the function.
+        bundle: its bundle; empty: it is read from storage.
 
     Raises:
         FailedPrecondition: UDF_DIGEST_MISMATCH, where the bundle is missing or has another sha256;
@@ -34,15 +38,15 @@ def load(ref: UdfRef) -> Callable[..., Any]:
     """
     key = ref.identity
     if key not in _loaded:
-        function = _from_entrypoint(ref) if ref.entrypoint else _from_bundle(ref)
+        function = _from_entrypoint(ref) if ref.entrypoint else _from_bundle(ref, bundle)
         _loaded[key] = _built(ref, function)
     return _loaded[key]
 
 
-def _from_bundle(ref: UdfRef) -> Any:
+def _from_bundle(ref: UdfRef, bundle: bytes) -> Any:
     if ref.bundle_python != PYTHON:
         raise python_mismatch(ref.name, ref.version, ref.bundle_python, PYTHON)
-    data = _read(ref)
+    data = bundle or _read(ref)
     digest = None if data is None else hashlib.sha256(data).hexdigest()
     if data is None or digest != ref.bundle_sha256:
         what = "is missing" if data is None else f"has sha256 {digest}, not {ref.bundle_sha256}"

@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import structlog
 
 from core import keys
@@ -34,14 +33,12 @@ from core.lance_io.past_reader import PastReader
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.tables import current_file
 from core.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
-from executor.worker.evaluator import Evaluator, JobFailing
+from executor.worker.evaluator import JobFailing
+from executor.worker.evaluator_loading import load_evaluator
 from executor.worker.fragment_pass import FragmentPass
-from executor.worker.function_loading import load
 from executor.worker.meter import Meter
-from executor.worker.processes.process_environment import kept
 from executor.worker.slice_sizes import Slices, SliceSizer
 from executor.worker.source_inputs import SourcedReader
-from executor.worker.sql_source import SqlValues
 from executor.worker.unit_runtime import Evaluates, UnitRuntime
 from executor.worker.watchdog import Watchdog
 
@@ -119,11 +116,7 @@ class UnitRunner:
             except LemanError as error:
                 if self._remote is not None and self._remote.is_doubted:
                     results.clear()
-                if error.reason == "FUNCTION_UNAVAILABLE" and self._stopped():  # a paused job waits for no server
-                    left = self._unit.works[len(results) :]
-                    results += [FragmentResult(work.fragment_id, left=work.ranges) for work in left]
-                else:
-                    failure = UnitFailure(error.reason, error.message)
+                failure = UnitFailure(error.reason, error.message)
             except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
                 failure = UnitFailure(INTERNAL_BUG, f"{type(error).__name__}: {error}")
@@ -222,29 +215,9 @@ class UnitRunner:
         return self._evaluator
 
     def _load(self) -> Evaluates:
-        context = self._context
-        output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
-        if context.udf.kind is UdfKind.SQL:
-            return SqlValues(output, context.udf.error_policy)
-        function: Callable[..., Any]
-        if context.udf.kind is UdfKind.REMOTE:
-            from executor.worker.remote_function import RemoteFunction  # noqa: PLC0415 no other one needs Flight
-
-            function = self._remote = self._connections.enter_context(
-                RemoteFunction(context.udf, output, stopped=self._stopped)
-            )
-        else:
-            function = load(context.udf)
-        kept.loaded()
-        return Evaluator(
-            function,
-            context.udf.kind,
-            context.udf.name,
-            output,
-            context.udf.input_columns,
-            context.udf.error_policy,
-            watchdog=self._watchdog,
-        )
+        loaded = load_evaluator(self._context, self._watchdog, self._connections)
+        self._remote = loaded.remote
+        return loaded.evaluator
 
     def _was_replaced(self, work: FragmentWork) -> bool:
         """Tell whether a job with another filter has installed a file for the column that the plan did not see."""

@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from leman_internal.v1 import plan_pb2 as _plan_pb2
 from leman_internal.v1 import refresh_plan_pb2 as _refresh_plan_pb2
+from leman.v1 import jobs_pb2 as _jobs_pb2
 from leman.v1 import planner_pb2 as _planner_pb2
 import builtins as _builtins
 import sys
@@ -216,3 +217,53 @@ class PlanRefreshResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanRefreshResponse: _TypeAlias = PlanRefreshResponse  # noqa: Y015
+
+@_typing.final
+class PlanPreviewRequest(_message.Message):
+    """See PlanningService.PlanPreview."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREVIEW_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def preview(self) -> _jobs_pb2.PreviewFunctionRequest:
+        """What is asked, without the bundle."""
+
+    def __init__(
+        self,
+        *,
+        preview: _jobs_pb2.PreviewFunctionRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["preview", b"preview"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["preview", b"preview"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanPreviewRequest: _TypeAlias = PlanPreviewRequest  # noqa: Y015
+
+@_typing.final
+class PlanPreviewResponse(_message.Message):
+    """See PlanningService.PlanPreview."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def header(self) -> _plan_pb2.PlanHeader:
+        """As for a backfill: `read_version` is the version that rows are read from, `rows_to_compute` those of a backfill of the
+        whole table.
+        """
+
+    def __init__(
+        self,
+        *,
+        header: _plan_pb2.PlanHeader | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanPreviewResponse: _TypeAlias = PlanPreviewResponse  # noqa: Y015

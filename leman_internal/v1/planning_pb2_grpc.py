@@ -48,6 +48,11 @@ class PlanningServiceStub(object):
                 request_serializer=leman_dot_internal_dot_v1_dot_planning__pb2.PlanRefreshRequest.SerializeToString,
                 response_deserializer=leman_dot_internal_dot_v1_dot_planning__pb2.PlanRefreshResponse.FromString,
                 _registered_method=True)
+        self.PlanPreview = channel.unary_unary(
+                '/leman.internal.v1.PlanningService/PlanPreview',
+                request_serializer=leman_dot_internal_dot_v1_dot_planning__pb2.PlanPreviewRequest.SerializeToString,
+                response_deserializer=leman_dot_internal_dot_v1_dot_planning__pb2.PlanPreviewResponse.FromString,
+                _registered_method=True)
 
 
 class PlanningServiceServicer(object):
@@ -75,6 +80,15 @@ class PlanningServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PlanPreview(self, request, context):
+        """Which function a preview is of, and what it reads.
+
+        Errors: those of JobService.PreviewFunction that a table, a function or a filter is to blame for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlanningServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -87,6 +101,11 @@ def add_PlanningServiceServicer_to_server(servicer, server):
                     servicer.PlanRefresh,
                     request_deserializer=leman_dot_internal_dot_v1_dot_planning__pb2.PlanRefreshRequest.FromString,
                     response_serializer=leman_dot_internal_dot_v1_dot_planning__pb2.PlanRefreshResponse.SerializeToString,
+            ),
+            'PlanPreview': grpc.unary_unary_rpc_method_handler(
+                    servicer.PlanPreview,
+                    request_deserializer=leman_dot_internal_dot_v1_dot_planning__pb2.PlanPreviewRequest.FromString,
+                    response_serializer=leman_dot_internal_dot_v1_dot_planning__pb2.PlanPreviewResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -147,6 +166,33 @@ class PlanningService(object):
             '/leman.internal.v1.PlanningService/PlanRefresh',
             leman_dot_internal_dot_v1_dot_planning__pb2.PlanRefreshRequest.SerializeToString,
             leman_dot_internal_dot_v1_dot_planning__pb2.PlanRefreshResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PlanPreview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.internal.v1.PlanningService/PlanPreview',
+            leman_dot_internal_dot_v1_dot_planning__pb2.PlanPreviewRequest.SerializeToString,
+            leman_dot_internal_dot_v1_dot_planning__pb2.PlanPreviewResponse.FromString,
             options,
             channel_credentials,
             insecure,

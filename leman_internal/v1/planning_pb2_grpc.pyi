@@ -47,6 +47,11 @@ class PlanningServiceStub:
 
     Errors: those of PlannerService.ExplainRefresh.
     """
+    PlanPreview: _grpc.UnaryUnaryMultiCallable[_planning_pb2.PlanPreviewRequest, _planning_pb2.PlanPreviewResponse]
+    """Which function a preview is of, and what it reads.
+
+    Errors: those of JobService.PreviewFunction that a table, a function or a filter is to blame for.
+    """
 
 @_typing.type_check_only
 class PlanningServiceAsyncStub(PlanningServiceStub):
@@ -66,6 +71,11 @@ class PlanningServiceAsyncStub(PlanningServiceStub):
     """The whole plan of a refresh, from manifests alone.
 
     Errors: those of PlannerService.ExplainRefresh.
+    """
+    PlanPreview: _aio.UnaryUnaryMultiCallable[_planning_pb2.PlanPreviewRequest, _planning_pb2.PlanPreviewResponse]  # type: ignore[assignment]
+    """Which function a preview is of, and what it reads.
+
+    Errors: those of JobService.PreviewFunction that a table, a function or a filter is to blame for.
     """
 
 class PlanningServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -95,6 +105,17 @@ class PlanningServiceServicer(metaclass=_abc_1.ABCMeta):
         """The whole plan of a refresh, from manifests alone.
 
         Errors: those of PlannerService.ExplainRefresh.
+        """
+
+    @_abc_1.abstractmethod
+    def PlanPreview(
+        self,
+        request: _planning_pb2.PlanPreviewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_planning_pb2.PlanPreviewResponse, _abc.Awaitable[_planning_pb2.PlanPreviewResponse]]:
+        """Which function a preview is of, and what it reads.
+
+        Errors: those of JobService.PreviewFunction that a table, a function or a filter is to blame for.
         """
 
 def add_PlanningServiceServicer_to_server(servicer: PlanningServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -38,6 +38,39 @@ func plan(ctx context.Context, db *leman.Database, given jobWith) (any, error) {
 	}, nil
 }
 
+// previewWith is what a preview is given.
+type previewWith struct {
+	computed
+	Table  string `json:"table"`
+	Column string `json:"column"`
+	Where  string `json:"where"`
+	Rows   int32  `json:"n"`
+}
+
+func preview(ctx context.Context, db *leman.Database, given previewWith) (any, error) {
+	column := given.column("")
+	if given.Column != "" {
+		column = leman.ComputedColumn(given.Column)
+	}
+	made, err := db.Table(given.Table).Preview(ctx, column, func(request *lemanv1.PreviewFunctionRequest) {
+		request.Where = given.Where
+		if given.Rows != 0 {
+			request.Rows = &given.Rows
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	states, outputs := []string{}, []string{}
+	for _, row := range made.GetRows() {
+		states = append(states, strings.TrimPrefix(row.GetState().String(), "STATE_"))
+		outputs = append(outputs, row.GetOutput())
+	}
+	return map[string]any{
+		"states": states, "outputs": outputs, "rows_to_compute": made.GetProjection().GetRowsToCompute(),
+	}, nil
+}
+
 func backfill(ctx context.Context, db *leman.Database, given jobWith) (any, error) {
 	begun, err := db.Table(given.Table).Backfill(ctx, given.Column,
 		leman.Where(given.Where), leman.Labels(given.Labels), leman.Priority(given.Priority))

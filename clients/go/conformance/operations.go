@@ -47,6 +47,7 @@ var operations = map[string]operation{
 	"views":             with(views),
 	"drop_view":         with(dropView),
 	"plan":              with(plan),
+	"preview":           with(preview),
 	"backfill":          with(backfill),
 	"refresh":           with(refresh),
 	"jobs":              with(jobs),
@@ -145,14 +146,17 @@ func (n named) computed() ([]*lemanv1.NewColumn, error) {
 	}
 	var columns []*lemanv1.NewColumn
 	for _, name := range slices.Sorted(maps.Keys(told)) {
-		column := leman.SQLColumn(name, told[name].SQL)
-		if told[name].Function != "" {
-			function, version, _ := strings.Cut(told[name].Function, "@")
-			column = leman.FunctionColumn(name, function, version, told[name].Inputs...)
-		}
-		columns = append(columns, column)
+		columns = append(columns, told[name].column(name))
 	}
 	return columns, nil
+}
+
+func (c computed) column(name string) *lemanv1.NewColumn {
+	if c.Function == "" {
+		return leman.SQLColumn(name, c.SQL)
+	}
+	function, version, _ := strings.Cut(c.Function, "@")
+	return leman.FunctionColumn(name, function, version, c.Inputs...)
 }
 
 func addColumns(ctx context.Context, db *leman.Database, given named) (any, error) {

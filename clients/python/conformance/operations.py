@@ -177,6 +177,17 @@ def _plan(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _preview(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
+    made = db.open_table(given["table"]).preview(
+        given["column"] if "column" in given else _column(given), given.get("n", 5), where=given.get("where")
+    )
+    return {
+        "states": [row.state.upper() for row in made.rows],
+        "outputs": [row.texts[-1] for row in made.rows],
+        "rows_to_compute": made.rows_to_compute,
+    }
+
+
 def _backfill(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
     job = db.open_table(given["table"]).backfill_async(
         given["column"],
@@ -254,7 +265,7 @@ OPERATIONS: dict[str, Callable[[leman.Database, dict[str, Any]], dict[str, Any]]
     for function in (
         *(_tables, _create_table, _drop_table, _rename_table, _describe, _append, _read, _delete, _update, _merge),
         *(_add_columns, _alter_columns, _drop_columns, _rename_column, _functions, _register_function),
-        *(_upload_bundle, _create_view, _views, _drop_view, _plan, _backfill, _refresh, _jobs, _job, _watch),
+        *(_upload_bundle, _create_view, _views, _drop_view, _plan, _preview, _backfill, _refresh, _jobs, _job, _watch),
         *(_wait, _cancel, _pause, _resume, _errors),
     )
 }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from leman._garbage import CheckpointCollection, StoredFile
     from leman._job_model import Job, JobError, JobEvent, JobState, JobUpdate, Progress, RefreshResult, Stall
     from leman._plan import FragmentDecision, Plan
+    from leman._preview import Preview, PreviewError, PreviewRow
     from leman._query import Query
     from leman._row_changes import MergeInsert, MergeResult
     from leman._session import Session, session
@@ -84,6 +85,9 @@ __all__ = [
     "MergeInsert",
     "MergeResult",
     "Plan",
+    "Preview",
+    "PreviewError",
+    "PreviewRow",
     "Progress",
     "Query",
     "ReasonCount",
@@ -128,6 +132,7 @@ _PLACES = {
     "leman._garbage": ("CheckpointCollection", "StoredFile"),
     "leman._job_model": ("Job", "JobError", "JobEvent", "JobState", "JobUpdate", "Progress", "RefreshResult", "Stall"),
     "leman._plan": ("FragmentDecision", "Plan"),
+    "leman._preview": ("Preview", "PreviewError", "PreviewRow"),
     "leman._query": ("Query",),
     "leman._row_changes": ("MergeInsert", "MergeResult"),
     "leman._session": ("Session", "session"),

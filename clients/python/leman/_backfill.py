@@ -95,7 +95,7 @@ class BackfillOptions:
             raise InvalidArgument(f"optimize_indices is True or False, not {self.optimize_indices!r}")
         if self.on_stale_input is not None and self.on_stale_input not in get_args(OnStaleInput):
             raise InvalidArgument(f"on_stale_input is 'error', 'warn' or 'first', not {self.on_stale_input!r}")
-        _check_where(self.where)
+        check_where(self.where)
         smallest, largest = self.min_checkpoint_size, self.max_checkpoint_size
         if smallest is not None and largest is not None and smallest > largest:
             raise InvalidArgument(f"min_checkpoint_size ({smallest}) is above max_checkpoint_size ({largest})")
@@ -153,6 +153,7 @@ def _check_count(name: str, value: Any) -> None:
         raise InvalidArgument(f"{name}={value} is too large", facts={"field": name})
 
 
-def _check_where(where: Any) -> None:
+def check_where(where: Any) -> None:
+    """Raise InvalidArgument unless it may be a SQL expression, or is None."""
     if where is not None and (not isinstance(where, str) or not where.strip()):
         raise InvalidArgument(f'where is a SQL expression such as "size > 10", not {where!r}', facts={"field": "where"})

@@ -12,6 +12,7 @@ from leman._plan import REASONS
 if TYPE_CHECKING:
     from leman._job_model import Job
     from leman._plan import Plan
+    from leman._preview import Preview
     from leman._table_model import RowError, RowStates, TableInfo, UdfInfo
     from leman._view_model import RefreshPlan, ViewInfo, ViewSummary
     from leman.errors import LemanError
@@ -153,6 +154,26 @@ def plan(made: Plan) -> str:
         bar([*parts, (f"to compute{expected}", made.rows_to_compute, _GREY)]) if made.rows_total else "",
         grid(("reason", "fragments", "rows", ""), rows),
         note(made.summary) if made.summary else "",
+    )
+
+
+def preview(made: Preview) -> str:
+    """What a function gave on a few rows."""
+    head, rows = made.cells()
+    lines = [[_cut(cell) for cell in row] for row in rows]
+    traces = "".join(
+        f"<details><summary>{_text(str(row.error))}</summary><pre>{_text(row.error.traceback)}</pre></details>"
+        for row in made.rows
+        if row.error is not None and row.error.traceback
+    )
+    printed = f'<pre style="margin:4px 0">{_text(made.printed)}</pre>' if made.printed else ""
+    return panel(
+        f"Preview of {made.udf_name}",
+        note(made.headline),
+        grid(head, lines),
+        traces,
+        printed,
+        note("\n".join(made.remarks)),
     )
 
 

@@ -13,6 +13,7 @@ from leman._database import Database
 from leman._future import JobFuture
 from leman._job_model import Job
 from leman._plan import Plan
+from leman._preview import Preview
 from leman._table import Table
 from leman._table_model import RowErrors, RowStates, TableInfo, UdfInfo
 from leman._view import View
@@ -65,6 +66,7 @@ def _(one: TableInfo) -> str:
 
 _shown.register(ViewInfo, _html.view)
 _shown.register(Plan, _html.plan)
+_shown.register(Preview, _html.preview)
 _shown.register(RefreshPlan, _html.refresh_plan)
 _shown.register(Job, _html.job)
 _shown.register(UdfInfo, _html.udf)

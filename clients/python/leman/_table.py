@@ -16,6 +16,9 @@ from leman._job_attributes import check_labels, check_priority
 from leman._job_model import Progress
 from leman._names import check_name
 from leman._plan import Plan
+from leman._preview import Preview
+from leman._preview_wire import PreviewOptions, is_registered, name_function
+from leman._preview_wire import call as call_preview
 from leman._query import check_no_function, no_function
 from leman._relation import Relation
 from leman._row_changes import MergeInsert, update
@@ -315,6 +318,48 @@ class Table(Relation):
         """What a backfill with these parameters would do, and why. Changes nothing in the table; print it."""
         request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions.of(parameters)))
         return _wire.plan(self.name, self._services.planner.ExplainPlan(request))
+
+    @boundary
+    def preview(
+        self,
+        function: NewColumn,
+        n: int = 5,
+        *,
+        where: str | None = None,
+        udf: UDF | str | None = None,
+        read_version: int | str | None = None,
+        timeout: float | None = None,
+        concurrency: int | None = None,
+    ) -> Preview:
+        """Try a function on a few rows, by the way that a backfill takes, and write nothing: no column, no job, no
+        checkpoint, no version; a function that is new stays unregistered. Print what is returned.
+
+        `function`: as for `add_columns`: a function, `(function, [columns])`, a registered one (`name@version`) or a
+        SQL expression; or the name of a computed column, whose function is tried (or `udf` in its place, as in
+        `backfill`). `n`: how many rows, 100 at the most: the first ones for which the SQL expression `where` is true.
+        `read_version`: those of this version, a number or a tag's name. `timeout`: seconds that it may take, 30 if
+        nothing is said and 600 at the most. `concurrency`: the worker processes of the backfill that is projected.
+
+        What the function raises on a row, and a row on which it hangs or ends its process, is in the Preview. Raises
+        InputColumnMissing, TypeMismatch, UdfDefinitionError, ColumnNotDefined, TableNotFound, InvalidArgument, and
+        FailedPrecondition whose `reason` is UDF_NOT_LOADABLE.
+        """
+        options = PreviewOptions(n=n, where=where, read_version=read_version, timeout=timeout, concurrency=concurrency)
+        request = options.request(self.ref())
+        if isinstance(function, str) and (udf is not None or function in self.describe().schema.names):
+            request.column = check_name(function, "column")
+            if udf is not None:
+                name_function(request, self._services, udf)
+        elif udf is not None:
+            raise InvalidArgument("udf takes the place of a column's function: name the column as a text")
+        else:
+            registered = isinstance(function, str) and is_registered(function)
+            taken, inputs = _taken_apart("preview", (function, []) if registered else function)
+            if isinstance(taken, UDF):
+                taken.check_inputs(self.describe().schema, inputs or taken.input_columns)
+            request.input_columns.extend(inputs)
+            name_function(request, self._services, taken)
+        return call_preview(self._services, request)
 
     @boundary
     def get_failed_row_addresses(self, *, job_id: str | None = None, column_name: str | None = None) -> list[int]:

@@ -117,6 +117,14 @@ const byName: Record<string, Operation> = {
       reasons: Object.fromEntries(Object.entries(reasons).map(([reason, { rows }]) => [reason, rows])),
     };
   },
+  preview: async (db, { table, column, where, n: rows, ...source }) => {
+    const made = await db.table(table).preview(column ?? source, { where, rows });
+    return {
+      states: made.rows.map(({ state }) => state),
+      outputs: made.rows.map(({ output }) => output),
+      rows_to_compute: made.rowsToCompute,
+    };
+  },
   backfill: async (db, { table, column, where, labels, priority }) => ({
     job: (await db.table(table).backfill(column, { where, labels, priority })).id,
   }),

@@ -29,6 +29,7 @@ export {
 } from "./jobs.js";
 export type { Merged, MergeRules } from "./merging.js";
 export { collect } from "./paging.js";
+export type { Preview, PreviewOptions, PreviewRow } from "./preview.js";
 export { Query, type ViewFunctionSource } from "./query.js";
 export { RowStream, type ReadOptions } from "./reading.js";
 export { TableDescription } from "./relation.js";

@@ -18,10 +18,11 @@ import { Job, type JobOptions } from "./jobs.js";
 import { mergedOf, mergeHeader, messages, type Merged, type MergeRules, type Message } from "./merging.js";
 import { listed } from "./paging.js";
 import { forMutations } from "./policy.js";
+import { previewOf, type Preview, type PreviewOptions } from "./preview.js";
 import { Query } from "./query.js";
 import { Relation } from "./relation.js";
 import type { CallOptions } from "./scope.js";
-import { given, toInt64, udfRef } from "./values.js";
+import { given, toDuration, toInt64, udfRef } from "./values.js";
 
 /**
  * What computes a column: a SQL expression over the table's columns, or a registered function, `name` or `name@version`,
@@ -222,6 +223,24 @@ export class Table extends Relation {
     };
   }
 
+  /**
+   * Try a function on a few rows, and write nothing: that of a computed column, by its name, or another one. What it fails on
+   * is said at the rows.
+   */
+  async preview(source: string | ColumnSource, options: PreviewOptions & CallOptions = {}): Promise<Preview> {
+    const { rows, concurrency, readVersion, timeLimit } = options;
+    const told = typeof source === "string" ? { column: source } : newColumn("", source);
+    const request = {
+      ...told,
+      table: this.ref,
+      where: options.where ?? "",
+      ...given({ rows, concurrency }),
+      ...(timeLimit !== undefined && { timeout: toDuration(timeLimit) }),
+      ...(readVersion !== undefined && { version: readFromOf(readVersion) }),
+    };
+    return previewOf(await this.context.stubs.jobs.previewFunction(request, options));
+  }
+
   /** Compute the missing and stale values of a column, as a job: returns when that has begun. */
   async backfill(column: string, options: PlanOptions & JobOptions = {}): Promise<Job> {
     const answer = await this.context.stubs.jobs.createJob(
@@ -287,16 +306,18 @@ function readFromOf(version: number | bigint | string): ReadFrom {
 }
 
 function newColumns(columns: Readonly<Record<string, ColumnSource>>): MessageInitShape<typeof NewColumnSchema>[] {
-  return Object.entries(columns).map(([name, source]) => {
-    if ("sql" in source) {
-      const { sql, errorPolicy } = source;
-      const told = { name, function: { case: "sqlExpression" as const, value: sql } };
-      return errorPolicy === undefined ? told : { ...told, errorPolicy: errorPolicyOf(errorPolicy) };
-    }
-    if (source.function === "") {
-      throw invalid("columns", `column ${JSON.stringify(name)} needs the name of a function`);
-    }
-    const inputColumns = [...(source.inputs ?? [])];
-    return { name, function: { case: "udf" as const, value: udfRef(source.function) }, inputColumns };
-  });
+  return Object.entries(columns).map(([name, source]) => ({ name, ...newColumn(name, source) }));
+}
+
+function newColumn(name: string, source: ColumnSource) {
+  if ("sql" in source) {
+    const { sql, errorPolicy } = source;
+    const told = { function: { case: "sqlExpression" as const, value: sql } };
+    return errorPolicy === undefined ? told : { ...told, errorPolicy: errorPolicyOf(errorPolicy) };
+  }
+  if (source.function === "") {
+    throw invalid("columns", `column ${JSON.stringify(name)} needs the name of a function`);
+  }
+  const inputColumns = [...(source.inputs ?? [])];
+  return { function: { case: "udf" as const, value: udfRef(source.function) }, inputColumns };
 }

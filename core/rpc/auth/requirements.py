@@ -42,6 +42,11 @@ class Requirement:
     basic: bool = False
 
     @property
+    def audited(self) -> bool:
+        """Tell whether each call leaves a line: it changes something, or has code run that its caller sends."""
+        return not self.reads or bool(self.code or self.code_where)
+
+    @property
     def of_peers(self) -> bool:
         """Tell whether only services call it."""
         return self.role == SERVICE

@@ -72,6 +72,6 @@ def start(prepare: Prepare, warm: Callable[[], None]) -> Caller:
     if os.fork() == 0:
         asking.close()
         os.dup2(2, 1)  # what Spark's daemon says on standard output is for Spark
-        Pool(requests, run_task, prepare, warm).serve(here)
+        Pool(requests, lambda task, _say: run_task(task), prepare, warm).serve(here)
     requests.close()
     return Caller(asking, here)

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -13,13 +14,16 @@ import msgspec
 
 from core.linux import adopt_orphans, die_with
 from executor.worker.processes import file_descriptors
-from executor.worker.processes.messages import IDLE, Answer, Request, receive, send
+from executor.worker.processes.messages import IDLE, Answer, Request, Said, receive, send
 from executor.worker.processes.process_environment import kept
 
-Run = Callable[[str], int]
+#: Runs a task and returns how many units it had; what it says meanwhile goes to the caller.
+Run = Callable[[str, Callable[[bytes], None]], int]
 #: Takes over what a caller's process has and this one lacks.
 Prepare = Callable[[bytes], None]
 _requests = msgspec.json.Decoder(Request)
+#: What is printed is said from a thread of its own.
+_saying = threading.Lock()
 
 
 def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Callable[[], None]) -> NoReturn:
@@ -66,7 +70,7 @@ def _serve(
         return
     asked = _requests.decode(request)
     with guarded.printing(asked.job_id):
-        answer = _answer(asked, run, prepare)
+        answer = _answer(asked, run, prepare, lambda content: _say(caller, content, here))
     if os.getpid() != here:
         os._exit(1)  # a function forked, and its child came back here
     if not answer.error and not _has_children():
@@ -74,12 +78,19 @@ def _serve(
     send(caller, answer)
 
 
-def _answer(request: Request, run: Run, prepare: Prepare) -> Answer:
+def _say(caller: socket.socket, content: bytes, here: int) -> None:
+    if os.getpid() != here:
+        os._exit(1)  # a function forked, and its child came back here
+    with _saying:
+        send(caller, Said(content))
+
+
+def _answer(request: Request, run: Run, prepare: Prepare, say: Callable[[bytes], None]) -> Answer:
     try:
         kept.begin()
         if request.state:
             prepare(request.state)
-        return Answer(run(request.worker_task))
+        return Answer(run(request.worker_task, say))
     except BaseException as error:  # noqa: BLE001 the caller has to hear of any error
         return Answer(error=f"{type(error).__name__}: {error}")
 

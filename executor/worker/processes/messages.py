@@ -23,14 +23,20 @@ class Request(msgspec.Struct, frozen=True):
     job_id: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What the caller is told: how many units were run, or why the task ended early."""
+class Said(msgspec.Struct, frozen=True, tag="said"):
+    """What a task says while it runs, to a caller that listens."""
+
+    content: bytes
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
+    """What the caller is told at the end: how many units were run, or why the task ended early."""
 
     units: int = 0
     error: str = ""
 
 
-def send(connection: socket.socket, message: Request | Answer) -> None:
+def send(connection: socket.socket, message: Request | Said | Answer) -> None:
     """Send a message.
 
     Raises:

@@ -19,7 +19,7 @@ OPERATIONS = (
     *("update", "merge"),
     *("add_columns", "alter_columns", "drop_columns", "rename_column", "functions", "register_function"),
     *("upload_bundle", "create_view", "views", "drop_view", "plan", "backfill", "refresh", "jobs", "job", "watch"),
-    *("wait", "cancel", "pause", "resume", "errors"),
+    *("wait", "cancel", "pause", "resume", "errors", "preview"),
 )
 
 

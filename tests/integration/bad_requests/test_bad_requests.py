@@ -87,6 +87,7 @@ def _special(database: str, commit: str) -> dict[str, dict[str, Any]]:
         },
         "JobService.CancelJobs": {"filter": {}},
         "JobService.CreateJob": {"backfill": {"table": table("docs"), "column": "twice"}},
+        "JobService.PreviewFunction": {"table": table("docs"), "column": "twice"},
         "JobService.UpdateJob": {"labels": {"a": "b"}, "update_mask": "labels"},
         "PlannerService.ExplainPlan": {"spec": {"table": table("docs"), "column": "twice"}},
         "PlannerService.ExplainRefresh": {"spec": {"view": table("seen")}},

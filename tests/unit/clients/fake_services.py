@@ -290,6 +290,9 @@ class _Servicer(
         answer.changes.add(kind=planner_pb2.SOURCE_CHANGE_KIND_DELETIONS, fragments=1)
         return self._answer("ExplainRefresh", request, context, answer)
 
+    def PreviewFunction(self, request, context):
+        return self._answer("PreviewFunction", request, context, jobs_pb2.PreviewFunctionResponse())
+
     def ExplainPlan(self, request, context):
         answer = planner_pb2.ExplainPlanResponse(
             column=request.spec.column,

@@ -47,6 +47,8 @@ TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRan
 
 #: A Spark that can run jobs, for a servicer.
 FIT = SimpleNamespace(trouble=None)
+#: For a servicer that nobody asks for previews.
+NO_PREVIEWS: Any = None
 
 
 class BusySpark:

@@ -338,6 +338,67 @@ func (JobEvent_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{13, 0}
 }
 
+// What the function did.
+type PreviewRow_State int32
+
+const (
+	// Not a valid value.
+	PreviewRow_STATE_UNSPECIFIED PreviewRow_State = 0
+	// It gave a value, NULL included.
+	PreviewRow_STATE_COMPUTED PreviewRow_State = 1
+	// It failed; a backfill would leave the row NULL, marked as failed, and go on.
+	PreviewRow_STATE_FAILED PreviewRow_State = 2
+	// It failed, and a backfill would end with that.
+	PreviewRow_STATE_FAILS PreviewRow_State = 3
+	// Time was over before it came back.
+	PreviewRow_STATE_UNFINISHED PreviewRow_State = 4
+)
+
+// Enum value maps for PreviewRow_State.
+var (
+	PreviewRow_State_name = map[int32]string{
+		0: "STATE_UNSPECIFIED",
+		1: "STATE_COMPUTED",
+		2: "STATE_FAILED",
+		3: "STATE_FAILS",
+		4: "STATE_UNFINISHED",
+	}
+	PreviewRow_State_value = map[string]int32{
+		"STATE_UNSPECIFIED": 0,
+		"STATE_COMPUTED":    1,
+		"STATE_FAILED":      2,
+		"STATE_FAILS":       3,
+		"STATE_UNFINISHED":  4,
+	}
+)
+
+func (x PreviewRow_State) Enum() *PreviewRow_State {
+	p := new(PreviewRow_State)
+	*p = x
+	return p
+}
+
+func (x PreviewRow_State) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PreviewRow_State) Descriptor() protoreflect.EnumDescriptor {
+	return file_leman_v1_jobs_proto_enumTypes[4].Descriptor()
+}
+
+func (PreviewRow_State) Type() protoreflect.EnumType {
+	return &file_leman_v1_jobs_proto_enumTypes[4]
+}
+
+func (x PreviewRow_State) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PreviewRow_State.Descriptor instead.
+func (PreviewRow_State) EnumDescriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{35, 0}
+}
+
 // A job: what was asked, how far it is, how it ended.
 type Job struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3072,11 +3133,672 @@ func (x *RowError) GetUdfVersion() string {
 	return ""
 }
 
+// See JobService.PreviewFunction.
+type PreviewFunctionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The table.
+	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
+	// is named.
+	Column string `protobuf:"bytes,2,opt,name=column,proto3" json:"column,omitempty"`
+	// The function.
+	//
+	// Types that are valid to be assigned to Function:
+	//
+	//	*PreviewFunctionRequest_Udf
+	//	*PreviewFunctionRequest_Definition
+	//	*PreviewFunctionRequest_SqlExpression
+	Function isPreviewFunctionRequest_Function `protobuf_oneof:"function"`
+	// The pickled callable of `definition`; empty: its digest is stored (see CatalogService.UploadBundle), or it has none.
+	Bundle []byte `protobuf:"bytes,6,opt,name=bundle,proto3" json:"bundle,omitempty"`
+	// Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
+	// them.
+	InputColumns []string `protobuf:"bytes,7,rep,name=input_columns,json=inputColumns,proto3" json:"input_columns,omitempty"`
+	// Only rows for which this SQL expression is true; empty: the first rows of the table.
+	Where string `protobuf:"bytes,8,opt,name=where,proto3" json:"where,omitempty"`
+	// The version of the table that rows are read from.
+	//
+	// Types that are valid to be assigned to Version:
+	//
+	//	*PreviewFunctionRequest_ReadVersion
+	//	*PreviewFunctionRequest_ReadTag
+	Version isPreviewFunctionRequest_Version `protobuf_oneof:"version"`
+	// How many rows, 1 to 100; unset: 5.
+	Rows *int32 `protobuf:"varint,11,opt,name=rows,proto3,oneof" json:"rows,omitempty"`
+	// How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
+	// back with by then are UNFINISHED.
+	Timeout *durationpb.Duration `protobuf:"bytes,12,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+	Concurrency *int32 `protobuf:"varint,13,opt,name=concurrency,proto3,oneof" json:"concurrency,omitempty"`
+	// Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
+	// with, else the job fails.
+	ErrorPolicy   *ErrorPolicy `protobuf:"bytes,14,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewFunctionRequest) Reset() {
+	*x = PreviewFunctionRequest{}
+	mi := &file_leman_v1_jobs_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewFunctionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewFunctionRequest) ProtoMessage() {}
+
+func (x *PreviewFunctionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_jobs_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewFunctionRequest.ProtoReflect.Descriptor instead.
+func (*PreviewFunctionRequest) Descriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *PreviewFunctionRequest) GetTable() *TableRef {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetColumn() string {
+	if x != nil {
+		return x.Column
+	}
+	return ""
+}
+
+func (x *PreviewFunctionRequest) GetFunction() isPreviewFunctionRequest_Function {
+	if x != nil {
+		return x.Function
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetUdf() *UdfRef {
+	if x != nil {
+		if x, ok := x.Function.(*PreviewFunctionRequest_Udf); ok {
+			return x.Udf
+		}
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetDefinition() *UdfDefinition {
+	if x != nil {
+		if x, ok := x.Function.(*PreviewFunctionRequest_Definition); ok {
+			return x.Definition
+		}
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetSqlExpression() string {
+	if x != nil {
+		if x, ok := x.Function.(*PreviewFunctionRequest_SqlExpression); ok {
+			return x.SqlExpression
+		}
+	}
+	return ""
+}
+
+func (x *PreviewFunctionRequest) GetBundle() []byte {
+	if x != nil {
+		return x.Bundle
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetInputColumns() []string {
+	if x != nil {
+		return x.InputColumns
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
+}
+
+func (x *PreviewFunctionRequest) GetVersion() isPreviewFunctionRequest_Version {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetReadVersion() int64 {
+	if x != nil {
+		if x, ok := x.Version.(*PreviewFunctionRequest_ReadVersion); ok {
+			return x.ReadVersion
+		}
+	}
+	return 0
+}
+
+func (x *PreviewFunctionRequest) GetReadTag() string {
+	if x != nil {
+		if x, ok := x.Version.(*PreviewFunctionRequest_ReadTag); ok {
+			return x.ReadTag
+		}
+	}
+	return ""
+}
+
+func (x *PreviewFunctionRequest) GetRows() int32 {
+	if x != nil && x.Rows != nil {
+		return *x.Rows
+	}
+	return 0
+}
+
+func (x *PreviewFunctionRequest) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetConcurrency() int32 {
+	if x != nil && x.Concurrency != nil {
+		return *x.Concurrency
+	}
+	return 0
+}
+
+func (x *PreviewFunctionRequest) GetErrorPolicy() *ErrorPolicy {
+	if x != nil {
+		return x.ErrorPolicy
+	}
+	return nil
+}
+
+type isPreviewFunctionRequest_Function interface {
+	isPreviewFunctionRequest_Function()
+}
+
+type PreviewFunctionRequest_Udf struct {
+	// A registered one.
+	Udf *UdfRef `protobuf:"bytes,3,opt,name=udf,proto3,oneof"`
+}
+
+type PreviewFunctionRequest_Definition struct {
+	// One that need not be registered, and is not by this.
+	Definition *UdfDefinition `protobuf:"bytes,4,opt,name=definition,proto3,oneof"`
+}
+
+type PreviewFunctionRequest_SqlExpression struct {
+	// A SQL expression over the columns of the table.
+	SqlExpression string `protobuf:"bytes,5,opt,name=sql_expression,json=sqlExpression,proto3,oneof"`
+}
+
+func (*PreviewFunctionRequest_Udf) isPreviewFunctionRequest_Function() {}
+
+func (*PreviewFunctionRequest_Definition) isPreviewFunctionRequest_Function() {}
+
+func (*PreviewFunctionRequest_SqlExpression) isPreviewFunctionRequest_Function() {}
+
+type isPreviewFunctionRequest_Version interface {
+	isPreviewFunctionRequest_Version()
+}
+
+type PreviewFunctionRequest_ReadVersion struct {
+	// Its number, 1 or more.
+	ReadVersion int64 `protobuf:"varint,9,opt,name=read_version,json=readVersion,proto3,oneof"`
+}
+
+type PreviewFunctionRequest_ReadTag struct {
+	// The name of a tag.
+	ReadTag string `protobuf:"bytes,10,opt,name=read_tag,json=readTag,proto3,oneof"`
+}
+
+func (*PreviewFunctionRequest_ReadVersion) isPreviewFunctionRequest_Version() {}
+
+func (*PreviewFunctionRequest_ReadTag) isPreviewFunctionRequest_Version() {}
+
+// See JobService.PreviewFunction.
+type PreviewFunctionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The function.
+	Udf *UdfRef `protobuf:"bytes,1,opt,name=udf,proto3" json:"udf,omitempty"`
+	// The columns that were read, in the order of the function's parameters.
+	InputColumns []string `protobuf:"bytes,2,rep,name=input_columns,json=inputColumns,proto3" json:"input_columns,omitempty"`
+	// The version of the table that rows were read from.
+	ReadVersion int64 `protobuf:"varint,3,opt,name=read_version,json=readVersion,proto3" json:"read_version,omitempty"`
+	// The filter as it was evaluated, with relative times pinned.
+	Where string `protobuf:"bytes,4,opt,name=where,proto3" json:"where,omitempty"`
+	// The rows, in the order of the table.
+	Rows []*PreviewRow `protobuf:"bytes,5,rep,name=rows,proto3" json:"rows,omitempty"`
+	// The values of `rows` as an Arrow IPC stream of one batch: the input columns in their order, then the output. Columns
+	// of `columns_left_out` are not in it.
+	Values []byte `protobuf:"bytes,6,opt,name=values,proto3" json:"values,omitempty"`
+	// Columns whose values are too large to be sent; the output is named like the function.
+	ColumnsLeftOut []string `protobuf:"bytes,7,rep,name=columns_left_out,json=columnsLeftOut,proto3" json:"columns_left_out,omitempty"`
+	// The Arrow type of the output: an IPC schema message with one field.
+	OutputSchema []byte `protobuf:"bytes,8,opt,name=output_schema,json=outputSchema,proto3" json:"output_schema,omitempty"`
+	// The same in a form that needs no Arrow.
+	JsonOutputSchema *JsonArrowSchema `protobuf:"bytes,9,opt,name=json_output_schema,json=jsonOutputSchema,proto3" json:"json_output_schema,omitempty"`
+	// What setting the function up took.
+	SetUpDuration *durationpb.Duration `protobuf:"bytes,10,opt,name=set_up_duration,json=setUpDuration,proto3" json:"set_up_duration,omitempty"`
+	// What the function printed, as far as it is kept: 16 KiB.
+	Printed string `protobuf:"bytes,11,opt,name=printed,proto3" json:"printed,omitempty"`
+	// How many bytes it printed.
+	PrintedSizeBytes int64 `protobuf:"varint,12,opt,name=printed_size_bytes,json=printedSizeBytes,proto3" json:"printed_size_bytes,omitempty"`
+	// The time was over before all was done.
+	TimedOut bool `protobuf:"varint,13,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
+	// A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+	Fails bool `protobuf:"varint,14,opt,name=fails,proto3" json:"fails,omitempty"`
+	// What a backfill of the whole table would take.
+	Projection    *PreviewProjection `protobuf:"bytes,15,opt,name=projection,proto3" json:"projection,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewFunctionResponse) Reset() {
+	*x = PreviewFunctionResponse{}
+	mi := &file_leman_v1_jobs_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewFunctionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewFunctionResponse) ProtoMessage() {}
+
+func (x *PreviewFunctionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_jobs_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewFunctionResponse.ProtoReflect.Descriptor instead.
+func (*PreviewFunctionResponse) Descriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *PreviewFunctionResponse) GetUdf() *UdfRef {
+	if x != nil {
+		return x.Udf
+	}
+	return nil
+}
+
+func (x *PreviewFunctionResponse) GetInputColumns() []string {
+	if x != nil {
+		return x.InputColumns
+	}
+	return nil
+}
+
+func (x *PreviewFunctionResponse) GetReadVersion() int64 {
+	if x != nil {
+		return x.ReadVersion
+	}
+	return 0
+}
+
+func (x *PreviewFunctionResponse) GetWhere() string {
+	if x != nil {
+		return x.Where
+	}
+	return ""
+}
+
+func (x *PreviewFunctionResponse) GetRows() []*PreviewRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *PreviewFunctionResponse) GetValues() []byte {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *PreviewFunctionResponse) GetColumnsLeftOut() []string {
+	if x != nil {
+		return x.ColumnsLeftOut
+	}
+	return nil
+}
+
+func (x *PreviewFunctionResponse) GetOutputSchema() []byte {
+	if x != nil {
+		return x.OutputSchema
+	}
+	return nil
+}
+
+func (x *PreviewFunctionResponse) GetJsonOutputSchema() *JsonArrowSchema {
+	if x != nil {
+		return x.JsonOutputSchema
+	}
+	return nil
+}
+
+func (x *PreviewFunctionResponse) GetSetUpDuration() *durationpb.Duration {
+	if x != nil {
+		return x.SetUpDuration
+	}
+	return nil
+}
+
+func (x *PreviewFunctionResponse) GetPrinted() string {
+	if x != nil {
+		return x.Printed
+	}
+	return ""
+}
+
+func (x *PreviewFunctionResponse) GetPrintedSizeBytes() int64 {
+	if x != nil {
+		return x.PrintedSizeBytes
+	}
+	return 0
+}
+
+func (x *PreviewFunctionResponse) GetTimedOut() bool {
+	if x != nil {
+		return x.TimedOut
+	}
+	return false
+}
+
+func (x *PreviewFunctionResponse) GetFails() bool {
+	if x != nil {
+		return x.Fails
+	}
+	return false
+}
+
+func (x *PreviewFunctionResponse) GetProjection() *PreviewProjection {
+	if x != nil {
+		return x.Projection
+	}
+	return nil
+}
+
+// A row that the function was tried on.
+type PreviewRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the function did.
+	State PreviewRow_State `protobuf:"varint,1,opt,name=state,proto3,enum=leman.v1.PreviewRow_State" json:"state,omitempty"`
+	// Fragment id << 32 | physical offset, in the version that was read.
+	RowAddress uint64 `protobuf:"varint,2,opt,name=row_address,json=rowAddress,proto3" json:"row_address,omitempty"`
+	// Stable row id; unset: the table has none.
+	RowId *uint64 `protobuf:"varint,3,opt,name=row_id,json=rowId,proto3,oneof" json:"row_id,omitempty"`
+	// The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+	Inputs []string `protobuf:"bytes,4,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	// The output likewise; empty unless the state is COMPUTED.
+	Output string `protobuf:"bytes,5,opt,name=output,proto3" json:"output,omitempty"`
+	// How long the function took; of a batch, the batch's time divided by its rows. Unset: it was not called.
+	Elapsed *durationpb.Duration `protobuf:"bytes,6,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
+	// What it raised; unset where it gave a value, or was not called.
+	Error         *PreviewError `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewRow) Reset() {
+	*x = PreviewRow{}
+	mi := &file_leman_v1_jobs_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewRow) ProtoMessage() {}
+
+func (x *PreviewRow) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_jobs_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewRow.ProtoReflect.Descriptor instead.
+func (*PreviewRow) Descriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *PreviewRow) GetState() PreviewRow_State {
+	if x != nil {
+		return x.State
+	}
+	return PreviewRow_STATE_UNSPECIFIED
+}
+
+func (x *PreviewRow) GetRowAddress() uint64 {
+	if x != nil {
+		return x.RowAddress
+	}
+	return 0
+}
+
+func (x *PreviewRow) GetRowId() uint64 {
+	if x != nil && x.RowId != nil {
+		return *x.RowId
+	}
+	return 0
+}
+
+func (x *PreviewRow) GetInputs() []string {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+func (x *PreviewRow) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
+}
+
+func (x *PreviewRow) GetElapsed() *durationpb.Duration {
+	if x != nil {
+		return x.Elapsed
+	}
+	return nil
+}
+
+func (x *PreviewRow) GetError() *PreviewError {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+// What a function raised on a row.
+type PreviewError struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Class of the exception. `WorkerLost`: the function ended its process. `UdfTimeout`: it took longer than its own
+	// timeout.
+	ErrorType string `protobuf:"bytes,1,opt,name=error_type,json=errorType,proto3" json:"error_type,omitempty"`
+	// Its message.
+	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	// The end of its traceback.
+	Traceback string `protobuf:"bytes,3,opt,name=traceback,proto3" json:"traceback,omitempty"`
+	// How often the function was called.
+	Attempts      int32 `protobuf:"varint,4,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewError) Reset() {
+	*x = PreviewError{}
+	mi := &file_leman_v1_jobs_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewError) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewError) ProtoMessage() {}
+
+func (x *PreviewError) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_jobs_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewError.ProtoReflect.Descriptor instead.
+func (*PreviewError) Descriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *PreviewError) GetErrorType() string {
+	if x != nil {
+		return x.ErrorType
+	}
+	return ""
+}
+
+func (x *PreviewError) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *PreviewError) GetTraceback() string {
+	if x != nil {
+		return x.Traceback
+	}
+	return ""
+}
+
+func (x *PreviewError) GetAttempts() int32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+// What a backfill of a whole table would take, judged by a few rows.
+type PreviewProjection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rows that it would compute: of a column those that are missing or stale, else all.
+	RowsToCompute int64 `protobuf:"varint,1,opt,name=rows_to_compute,json=rowsToCompute,proto3" json:"rows_to_compute,omitempty"`
+	// What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
+	// measured.
+	DurationPerRow *durationpb.Duration `protobuf:"bytes,2,opt,name=duration_per_row,json=durationPerRow,proto3" json:"duration_per_row,omitempty"`
+	// Calls that would be made at once.
+	Workers int32 `protobuf:"varint,3,opt,name=workers,proto3" json:"workers,omitempty"`
+	// `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
+	// that takes batches it is an upper bound: small batches cost more a row.
+	ExpectedDuration *durationpb.Duration `protobuf:"bytes,4,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *PreviewProjection) Reset() {
+	*x = PreviewProjection{}
+	mi := &file_leman_v1_jobs_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewProjection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewProjection) ProtoMessage() {}
+
+func (x *PreviewProjection) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_jobs_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewProjection.ProtoReflect.Descriptor instead.
+func (*PreviewProjection) Descriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *PreviewProjection) GetRowsToCompute() int64 {
+	if x != nil {
+		return x.RowsToCompute
+	}
+	return 0
+}
+
+func (x *PreviewProjection) GetDurationPerRow() *durationpb.Duration {
+	if x != nil {
+		return x.DurationPerRow
+	}
+	return nil
+}
+
+func (x *PreviewProjection) GetWorkers() int32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+func (x *PreviewProjection) GetExpectedDuration() *durationpb.Duration {
+	if x != nil {
+		return x.ExpectedDuration
+	}
+	return nil
+}
+
 var File_leman_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\n" +
-	"\x13leman/v1/jobs.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/planner.proto\x1a\x12leman/v1/udf.proto\"\xca\v\n" +
+	"\x13leman/v1/jobs.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x16leman/v1/planner.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"\xca\v\n" +
 	"\x03Job\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.leman.v1.Job.StateR\x05state\x124\n" +
@@ -3359,11 +4081,81 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\x06row_id\x18\b \x01(\x03H\x00R\x05rowId\x88\x01\x01\x12\x1f\n" +
 	"\vudf_version\x18\t \x01(\tR\n" +
 	"udfVersionB\t\n" +
-	"\a_row_id*]\n" +
+	"\a_row_id\"\xd8\x04\n" +
+	"\x16PreviewFunctionRequest\x12(\n" +
+	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x16\n" +
+	"\x06column\x18\x02 \x01(\tR\x06column\x12$\n" +
+	"\x03udf\x18\x03 \x01(\v2\x10.leman.v1.UdfRefH\x00R\x03udf\x129\n" +
+	"\n" +
+	"definition\x18\x04 \x01(\v2\x17.leman.v1.UdfDefinitionH\x00R\n" +
+	"definition\x12'\n" +
+	"\x0esql_expression\x18\x05 \x01(\tH\x00R\rsqlExpression\x12\x16\n" +
+	"\x06bundle\x18\x06 \x01(\fR\x06bundle\x12#\n" +
+	"\rinput_columns\x18\a \x03(\tR\finputColumns\x12\x14\n" +
+	"\x05where\x18\b \x01(\tR\x05where\x12#\n" +
+	"\fread_version\x18\t \x01(\x03H\x01R\vreadVersion\x12\x1b\n" +
+	"\bread_tag\x18\n" +
+	" \x01(\tH\x01R\areadTag\x12\x17\n" +
+	"\x04rows\x18\v \x01(\x05H\x02R\x04rows\x88\x01\x01\x123\n" +
+	"\atimeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12%\n" +
+	"\vconcurrency\x18\r \x01(\x05H\x03R\vconcurrency\x88\x01\x01\x128\n" +
+	"\ferror_policy\x18\x0e \x01(\v2\x15.leman.v1.ErrorPolicyR\verrorPolicyB\n" +
+	"\n" +
+	"\bfunctionB\t\n" +
+	"\aversionB\a\n" +
+	"\x05_rowsB\x0e\n" +
+	"\f_concurrency\"\xf0\x04\n" +
+	"\x17PreviewFunctionResponse\x12\"\n" +
+	"\x03udf\x18\x01 \x01(\v2\x10.leman.v1.UdfRefR\x03udf\x12#\n" +
+	"\rinput_columns\x18\x02 \x03(\tR\finputColumns\x12!\n" +
+	"\fread_version\x18\x03 \x01(\x03R\vreadVersion\x12\x14\n" +
+	"\x05where\x18\x04 \x01(\tR\x05where\x12(\n" +
+	"\x04rows\x18\x05 \x03(\v2\x14.leman.v1.PreviewRowR\x04rows\x12\x16\n" +
+	"\x06values\x18\x06 \x01(\fR\x06values\x12(\n" +
+	"\x10columns_left_out\x18\a \x03(\tR\x0ecolumnsLeftOut\x12#\n" +
+	"\routput_schema\x18\b \x01(\fR\foutputSchema\x12G\n" +
+	"\x12json_output_schema\x18\t \x01(\v2\x19.leman.v1.JsonArrowSchemaR\x10jsonOutputSchema\x12A\n" +
+	"\x0fset_up_duration\x18\n" +
+	" \x01(\v2\x19.google.protobuf.DurationR\rsetUpDuration\x12\x18\n" +
+	"\aprinted\x18\v \x01(\tR\aprinted\x12,\n" +
+	"\x12printed_size_bytes\x18\f \x01(\x03R\x10printedSizeBytes\x12\x1b\n" +
+	"\ttimed_out\x18\r \x01(\bR\btimedOut\x12\x14\n" +
+	"\x05fails\x18\x0e \x01(\bR\x05fails\x12;\n" +
+	"\n" +
+	"projection\x18\x0f \x01(\v2\x1b.leman.v1.PreviewProjectionR\n" +
+	"projection\"\x86\x03\n" +
+	"\n" +
+	"PreviewRow\x120\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x1a.leman.v1.PreviewRow.StateR\x05state\x12\x1f\n" +
+	"\vrow_address\x18\x02 \x01(\x04R\n" +
+	"rowAddress\x12\x1a\n" +
+	"\x06row_id\x18\x03 \x01(\x04H\x00R\x05rowId\x88\x01\x01\x12\x16\n" +
+	"\x06inputs\x18\x04 \x03(\tR\x06inputs\x12\x16\n" +
+	"\x06output\x18\x05 \x01(\tR\x06output\x123\n" +
+	"\aelapsed\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x12,\n" +
+	"\x05error\x18\a \x01(\v2\x16.leman.v1.PreviewErrorR\x05error\"k\n" +
+	"\x05State\x12\x15\n" +
+	"\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eSTATE_COMPUTED\x10\x01\x12\x10\n" +
+	"\fSTATE_FAILED\x10\x02\x12\x0f\n" +
+	"\vSTATE_FAILS\x10\x03\x12\x14\n" +
+	"\x10STATE_UNFINISHED\x10\x04B\t\n" +
+	"\a_row_id\"\x81\x01\n" +
+	"\fPreviewError\x12\x1d\n" +
+	"\n" +
+	"error_type\x18\x01 \x01(\tR\terrorType\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1c\n" +
+	"\ttraceback\x18\x03 \x01(\tR\ttraceback\x12\x1a\n" +
+	"\battempts\x18\x04 \x01(\x05R\battempts\"\xe2\x01\n" +
+	"\x11PreviewProjection\x12&\n" +
+	"\x0frows_to_compute\x18\x01 \x01(\x03R\rrowsToCompute\x12C\n" +
+	"\x10duration_per_row\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x0edurationPerRow\x12\x18\n" +
+	"\aworkers\x18\x03 \x01(\x05R\aworkers\x12F\n" +
+	"\x11expected_duration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x10expectedDuration*]\n" +
 	"\bJobOrder\x12\x19\n" +
 	"\x15JOB_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16JOB_ORDER_NEWEST_FIRST\x10\x01\x12\x1a\n" +
-	"\x16JOB_ORDER_OLDEST_FIRST\x10\x022\x99\b\n" +
+	"\x16JOB_ORDER_OLDEST_FIRST\x10\x022\x96\t\n" +
 	"\n" +
 	"JobService\x12L\n" +
 	"\tCreateJob\x12\x1a.leman.v1.CreateJobRequest\x1a\x1b.leman.v1.CreateJobResponse\"\x06\xb2\xde\"\x02\b\x02\x12F\n" +
@@ -3379,7 +4171,8 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"CancelJobs\x12\x1b.leman.v1.CancelJobsRequest\x1a\x1c.leman.v1.CancelJobsResponse\"\t\xb2\xde\"\x02\b\x02\x90\x02\x02\x12O\n" +
 	"\tDeleteJob\x12\x1a.leman.v1.DeleteJobRequest\x1a\x1b.leman.v1.DeleteJobResponse\"\t\xb2\xde\"\x02\b\x03\x90\x02\x02\x12I\n" +
 	"\bRetryJob\x12\x19.leman.v1.RetryJobRequest\x1a\x1a.leman.v1.RetryJobResponse\"\x06\xb2\xde\"\x02\b\x02\x12[\n" +
-	"\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01Bb\n" +
+	"\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12{\n" +
+	"\x0fPreviewFunction\x12 .leman.v1.PreviewFunctionRequest\x1a!.leman.v1.PreviewFunctionResponse\"#\xb2\xde\"\x1c\b\x03\x1a\x18definition.python_bundle\x90\x02\x01Bb\n" +
 	"\fdev.leman.v1B\tJobsProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\bLeman.V1\xca\x02\bLeman\\V1\xea\x02\tLeman::V1b\x06proto3"
 
 var (
@@ -3394,155 +4187,182 @@ func file_leman_v1_jobs_proto_rawDescGZIP() []byte {
 	return file_leman_v1_jobs_proto_rawDescData
 }
 
-var file_leman_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leman_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_leman_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_leman_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_leman_v1_jobs_proto_goTypes = []any{
-	(JobOrder)(0),                 // 0: leman.v1.JobOrder
-	(Job_State)(0),                // 1: leman.v1.Job.State
-	(Progress_Bottleneck)(0),      // 2: leman.v1.Progress.Bottleneck
-	(JobEvent_Kind)(0),            // 3: leman.v1.JobEvent.Kind
-	(*Job)(nil),                   // 4: leman.v1.Job
-	(*Stall)(nil),                 // 5: leman.v1.Stall
-	(*RefreshResult)(nil),         // 6: leman.v1.RefreshResult
-	(*Progress)(nil),              // 7: leman.v1.Progress
-	(*CreateJobRequest)(nil),      // 8: leman.v1.CreateJobRequest
-	(*CreateJobResponse)(nil),     // 9: leman.v1.CreateJobResponse
-	(*GetJobRequest)(nil),         // 10: leman.v1.GetJobRequest
-	(*GetJobResponse)(nil),        // 11: leman.v1.GetJobResponse
-	(*ListJobsRequest)(nil),       // 12: leman.v1.ListJobsRequest
-	(*JobFilter)(nil),             // 13: leman.v1.JobFilter
-	(*ListJobsResponse)(nil),      // 14: leman.v1.ListJobsResponse
-	(*WatchJobRequest)(nil),       // 15: leman.v1.WatchJobRequest
-	(*WatchJobResponse)(nil),      // 16: leman.v1.WatchJobResponse
-	(*JobEvent)(nil),              // 17: leman.v1.JobEvent
-	(*WaitJobRequest)(nil),        // 18: leman.v1.WaitJobRequest
-	(*WaitJobResponse)(nil),       // 19: leman.v1.WaitJobResponse
-	(*UpdateJobRequest)(nil),      // 20: leman.v1.UpdateJobRequest
-	(*UpdateJobResponse)(nil),     // 21: leman.v1.UpdateJobResponse
-	(*CancelJobRequest)(nil),      // 22: leman.v1.CancelJobRequest
-	(*CancelJobResponse)(nil),     // 23: leman.v1.CancelJobResponse
-	(*PauseJobRequest)(nil),       // 24: leman.v1.PauseJobRequest
-	(*PauseJobResponse)(nil),      // 25: leman.v1.PauseJobResponse
-	(*ResumeJobRequest)(nil),      // 26: leman.v1.ResumeJobRequest
-	(*ResumeJobResponse)(nil),     // 27: leman.v1.ResumeJobResponse
-	(*CancelJobsRequest)(nil),     // 28: leman.v1.CancelJobsRequest
-	(*CancelJobsResponse)(nil),    // 29: leman.v1.CancelJobsResponse
-	(*DeleteJobRequest)(nil),      // 30: leman.v1.DeleteJobRequest
-	(*DeleteJobResponse)(nil),     // 31: leman.v1.DeleteJobResponse
-	(*RetryJobRequest)(nil),       // 32: leman.v1.RetryJobRequest
-	(*RetryJobResponse)(nil),      // 33: leman.v1.RetryJobResponse
-	(*ListJobErrorsRequest)(nil),  // 34: leman.v1.ListJobErrorsRequest
-	(*ListJobErrorsResponse)(nil), // 35: leman.v1.ListJobErrorsResponse
-	(*RowError)(nil),              // 36: leman.v1.RowError
-	nil,                           // 37: leman.v1.Job.LabelsEntry
-	nil,                           // 38: leman.v1.CreateJobRequest.LabelsEntry
-	nil,                           // 39: leman.v1.JobFilter.LabelsEntry
-	nil,                           // 40: leman.v1.UpdateJobRequest.LabelsEntry
-	nil,                           // 41: leman.v1.RetryJobRequest.LabelsEntry
-	(*BackfillSpec)(nil),          // 42: leman.v1.BackfillSpec
-	(*RefreshSpec)(nil),           // 43: leman.v1.RefreshSpec
-	(*status.Status)(nil),         // 44: google.rpc.Status
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
-	(*UdfRef)(nil),                // 46: leman.v1.UdfRef
-	(*ReasonCount)(nil),           // 47: leman.v1.ReasonCount
-	(*IndexCoverage)(nil),         // 48: leman.v1.IndexCoverage
-	(*RowRange)(nil),              // 49: leman.v1.RowRange
-	(*durationpb.Duration)(nil),   // 50: google.protobuf.Duration
-	(RefreshMode)(0),              // 51: leman.v1.RefreshMode
-	(RefreshReason)(0),            // 52: leman.v1.RefreshReason
-	(*fieldmaskpb.FieldMask)(nil), // 53: google.protobuf.FieldMask
+	(JobOrder)(0),                   // 0: leman.v1.JobOrder
+	(Job_State)(0),                  // 1: leman.v1.Job.State
+	(Progress_Bottleneck)(0),        // 2: leman.v1.Progress.Bottleneck
+	(JobEvent_Kind)(0),              // 3: leman.v1.JobEvent.Kind
+	(PreviewRow_State)(0),           // 4: leman.v1.PreviewRow.State
+	(*Job)(nil),                     // 5: leman.v1.Job
+	(*Stall)(nil),                   // 6: leman.v1.Stall
+	(*RefreshResult)(nil),           // 7: leman.v1.RefreshResult
+	(*Progress)(nil),                // 8: leman.v1.Progress
+	(*CreateJobRequest)(nil),        // 9: leman.v1.CreateJobRequest
+	(*CreateJobResponse)(nil),       // 10: leman.v1.CreateJobResponse
+	(*GetJobRequest)(nil),           // 11: leman.v1.GetJobRequest
+	(*GetJobResponse)(nil),          // 12: leman.v1.GetJobResponse
+	(*ListJobsRequest)(nil),         // 13: leman.v1.ListJobsRequest
+	(*JobFilter)(nil),               // 14: leman.v1.JobFilter
+	(*ListJobsResponse)(nil),        // 15: leman.v1.ListJobsResponse
+	(*WatchJobRequest)(nil),         // 16: leman.v1.WatchJobRequest
+	(*WatchJobResponse)(nil),        // 17: leman.v1.WatchJobResponse
+	(*JobEvent)(nil),                // 18: leman.v1.JobEvent
+	(*WaitJobRequest)(nil),          // 19: leman.v1.WaitJobRequest
+	(*WaitJobResponse)(nil),         // 20: leman.v1.WaitJobResponse
+	(*UpdateJobRequest)(nil),        // 21: leman.v1.UpdateJobRequest
+	(*UpdateJobResponse)(nil),       // 22: leman.v1.UpdateJobResponse
+	(*CancelJobRequest)(nil),        // 23: leman.v1.CancelJobRequest
+	(*CancelJobResponse)(nil),       // 24: leman.v1.CancelJobResponse
+	(*PauseJobRequest)(nil),         // 25: leman.v1.PauseJobRequest
+	(*PauseJobResponse)(nil),        // 26: leman.v1.PauseJobResponse
+	(*ResumeJobRequest)(nil),        // 27: leman.v1.ResumeJobRequest
+	(*ResumeJobResponse)(nil),       // 28: leman.v1.ResumeJobResponse
+	(*CancelJobsRequest)(nil),       // 29: leman.v1.CancelJobsRequest
+	(*CancelJobsResponse)(nil),      // 30: leman.v1.CancelJobsResponse
+	(*DeleteJobRequest)(nil),        // 31: leman.v1.DeleteJobRequest
+	(*DeleteJobResponse)(nil),       // 32: leman.v1.DeleteJobResponse
+	(*RetryJobRequest)(nil),         // 33: leman.v1.RetryJobRequest
+	(*RetryJobResponse)(nil),        // 34: leman.v1.RetryJobResponse
+	(*ListJobErrorsRequest)(nil),    // 35: leman.v1.ListJobErrorsRequest
+	(*ListJobErrorsResponse)(nil),   // 36: leman.v1.ListJobErrorsResponse
+	(*RowError)(nil),                // 37: leman.v1.RowError
+	(*PreviewFunctionRequest)(nil),  // 38: leman.v1.PreviewFunctionRequest
+	(*PreviewFunctionResponse)(nil), // 39: leman.v1.PreviewFunctionResponse
+	(*PreviewRow)(nil),              // 40: leman.v1.PreviewRow
+	(*PreviewError)(nil),            // 41: leman.v1.PreviewError
+	(*PreviewProjection)(nil),       // 42: leman.v1.PreviewProjection
+	nil,                             // 43: leman.v1.Job.LabelsEntry
+	nil,                             // 44: leman.v1.CreateJobRequest.LabelsEntry
+	nil,                             // 45: leman.v1.JobFilter.LabelsEntry
+	nil,                             // 46: leman.v1.UpdateJobRequest.LabelsEntry
+	nil,                             // 47: leman.v1.RetryJobRequest.LabelsEntry
+	(*BackfillSpec)(nil),            // 48: leman.v1.BackfillSpec
+	(*RefreshSpec)(nil),             // 49: leman.v1.RefreshSpec
+	(*status.Status)(nil),           // 50: google.rpc.Status
+	(*timestamppb.Timestamp)(nil),   // 51: google.protobuf.Timestamp
+	(*UdfRef)(nil),                  // 52: leman.v1.UdfRef
+	(*ReasonCount)(nil),             // 53: leman.v1.ReasonCount
+	(*IndexCoverage)(nil),           // 54: leman.v1.IndexCoverage
+	(*RowRange)(nil),                // 55: leman.v1.RowRange
+	(*durationpb.Duration)(nil),     // 56: google.protobuf.Duration
+	(RefreshMode)(0),                // 57: leman.v1.RefreshMode
+	(RefreshReason)(0),              // 58: leman.v1.RefreshReason
+	(*fieldmaskpb.FieldMask)(nil),   // 59: google.protobuf.FieldMask
+	(*TableRef)(nil),                // 60: leman.v1.TableRef
+	(*UdfDefinition)(nil),           // 61: leman.v1.UdfDefinition
+	(*ErrorPolicy)(nil),             // 62: leman.v1.ErrorPolicy
+	(*JsonArrowSchema)(nil),         // 63: leman.v1.JsonArrowSchema
 }
 var file_leman_v1_jobs_proto_depIdxs = []int32{
 	1,  // 0: leman.v1.Job.state:type_name -> leman.v1.Job.State
-	42, // 1: leman.v1.Job.backfill:type_name -> leman.v1.BackfillSpec
-	43, // 2: leman.v1.Job.refresh:type_name -> leman.v1.RefreshSpec
-	7,  // 3: leman.v1.Job.progress:type_name -> leman.v1.Progress
-	44, // 4: leman.v1.Job.error:type_name -> google.rpc.Status
-	45, // 5: leman.v1.Job.create_time:type_name -> google.protobuf.Timestamp
-	45, // 6: leman.v1.Job.update_time:type_name -> google.protobuf.Timestamp
-	46, // 7: leman.v1.Job.udf:type_name -> leman.v1.UdfRef
-	47, // 8: leman.v1.Job.reasons:type_name -> leman.v1.ReasonCount
-	5,  // 9: leman.v1.Job.stalls:type_name -> leman.v1.Stall
-	48, // 10: leman.v1.Job.stale_indices:type_name -> leman.v1.IndexCoverage
-	6,  // 11: leman.v1.Job.refresh_result:type_name -> leman.v1.RefreshResult
-	37, // 12: leman.v1.Job.labels:type_name -> leman.v1.Job.LabelsEntry
-	45, // 13: leman.v1.Job.start_time:type_name -> google.protobuf.Timestamp
-	45, // 14: leman.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	45, // 15: leman.v1.Job.expected_start_time:type_name -> google.protobuf.Timestamp
-	49, // 16: leman.v1.Stall.rows:type_name -> leman.v1.RowRange
-	50, // 17: leman.v1.Stall.idle_duration:type_name -> google.protobuf.Duration
-	51, // 18: leman.v1.RefreshResult.mode:type_name -> leman.v1.RefreshMode
-	52, // 19: leman.v1.RefreshResult.reason:type_name -> leman.v1.RefreshReason
-	50, // 20: leman.v1.Progress.udf_duration:type_name -> google.protobuf.Duration
-	50, // 21: leman.v1.Progress.read_duration:type_name -> google.protobuf.Duration
-	50, // 22: leman.v1.Progress.checkpoint_duration:type_name -> google.protobuf.Duration
-	50, // 23: leman.v1.Progress.write_duration:type_name -> google.protobuf.Duration
-	50, // 24: leman.v1.Progress.commit_duration:type_name -> google.protobuf.Duration
+	48, // 1: leman.v1.Job.backfill:type_name -> leman.v1.BackfillSpec
+	49, // 2: leman.v1.Job.refresh:type_name -> leman.v1.RefreshSpec
+	8,  // 3: leman.v1.Job.progress:type_name -> leman.v1.Progress
+	50, // 4: leman.v1.Job.error:type_name -> google.rpc.Status
+	51, // 5: leman.v1.Job.create_time:type_name -> google.protobuf.Timestamp
+	51, // 6: leman.v1.Job.update_time:type_name -> google.protobuf.Timestamp
+	52, // 7: leman.v1.Job.udf:type_name -> leman.v1.UdfRef
+	53, // 8: leman.v1.Job.reasons:type_name -> leman.v1.ReasonCount
+	6,  // 9: leman.v1.Job.stalls:type_name -> leman.v1.Stall
+	54, // 10: leman.v1.Job.stale_indices:type_name -> leman.v1.IndexCoverage
+	7,  // 11: leman.v1.Job.refresh_result:type_name -> leman.v1.RefreshResult
+	43, // 12: leman.v1.Job.labels:type_name -> leman.v1.Job.LabelsEntry
+	51, // 13: leman.v1.Job.start_time:type_name -> google.protobuf.Timestamp
+	51, // 14: leman.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	51, // 15: leman.v1.Job.expected_start_time:type_name -> google.protobuf.Timestamp
+	55, // 16: leman.v1.Stall.rows:type_name -> leman.v1.RowRange
+	56, // 17: leman.v1.Stall.idle_duration:type_name -> google.protobuf.Duration
+	57, // 18: leman.v1.RefreshResult.mode:type_name -> leman.v1.RefreshMode
+	58, // 19: leman.v1.RefreshResult.reason:type_name -> leman.v1.RefreshReason
+	56, // 20: leman.v1.Progress.udf_duration:type_name -> google.protobuf.Duration
+	56, // 21: leman.v1.Progress.read_duration:type_name -> google.protobuf.Duration
+	56, // 22: leman.v1.Progress.checkpoint_duration:type_name -> google.protobuf.Duration
+	56, // 23: leman.v1.Progress.write_duration:type_name -> google.protobuf.Duration
+	56, // 24: leman.v1.Progress.commit_duration:type_name -> google.protobuf.Duration
 	2,  // 25: leman.v1.Progress.bottleneck:type_name -> leman.v1.Progress.Bottleneck
-	50, // 26: leman.v1.Progress.elapsed_duration:type_name -> google.protobuf.Duration
-	50, // 27: leman.v1.Progress.remaining_duration:type_name -> google.protobuf.Duration
-	50, // 28: leman.v1.Progress.load_duration:type_name -> google.protobuf.Duration
-	42, // 29: leman.v1.CreateJobRequest.backfill:type_name -> leman.v1.BackfillSpec
-	43, // 30: leman.v1.CreateJobRequest.refresh:type_name -> leman.v1.RefreshSpec
-	38, // 31: leman.v1.CreateJobRequest.labels:type_name -> leman.v1.CreateJobRequest.LabelsEntry
-	4,  // 32: leman.v1.CreateJobResponse.job:type_name -> leman.v1.Job
-	4,  // 33: leman.v1.GetJobResponse.job:type_name -> leman.v1.Job
-	13, // 34: leman.v1.ListJobsRequest.filter:type_name -> leman.v1.JobFilter
+	56, // 26: leman.v1.Progress.elapsed_duration:type_name -> google.protobuf.Duration
+	56, // 27: leman.v1.Progress.remaining_duration:type_name -> google.protobuf.Duration
+	56, // 28: leman.v1.Progress.load_duration:type_name -> google.protobuf.Duration
+	48, // 29: leman.v1.CreateJobRequest.backfill:type_name -> leman.v1.BackfillSpec
+	49, // 30: leman.v1.CreateJobRequest.refresh:type_name -> leman.v1.RefreshSpec
+	44, // 31: leman.v1.CreateJobRequest.labels:type_name -> leman.v1.CreateJobRequest.LabelsEntry
+	5,  // 32: leman.v1.CreateJobResponse.job:type_name -> leman.v1.Job
+	5,  // 33: leman.v1.GetJobResponse.job:type_name -> leman.v1.Job
+	14, // 34: leman.v1.ListJobsRequest.filter:type_name -> leman.v1.JobFilter
 	0,  // 35: leman.v1.ListJobsRequest.order:type_name -> leman.v1.JobOrder
 	1,  // 36: leman.v1.JobFilter.states:type_name -> leman.v1.Job.State
-	39, // 37: leman.v1.JobFilter.labels:type_name -> leman.v1.JobFilter.LabelsEntry
-	45, // 38: leman.v1.JobFilter.create_time_from:type_name -> google.protobuf.Timestamp
-	45, // 39: leman.v1.JobFilter.create_time_before:type_name -> google.protobuf.Timestamp
-	4,  // 40: leman.v1.ListJobsResponse.jobs:type_name -> leman.v1.Job
-	4,  // 41: leman.v1.WatchJobResponse.job:type_name -> leman.v1.Job
-	17, // 42: leman.v1.WatchJobResponse.events:type_name -> leman.v1.JobEvent
-	45, // 43: leman.v1.JobEvent.event_time:type_name -> google.protobuf.Timestamp
+	45, // 37: leman.v1.JobFilter.labels:type_name -> leman.v1.JobFilter.LabelsEntry
+	51, // 38: leman.v1.JobFilter.create_time_from:type_name -> google.protobuf.Timestamp
+	51, // 39: leman.v1.JobFilter.create_time_before:type_name -> google.protobuf.Timestamp
+	5,  // 40: leman.v1.ListJobsResponse.jobs:type_name -> leman.v1.Job
+	5,  // 41: leman.v1.WatchJobResponse.job:type_name -> leman.v1.Job
+	18, // 42: leman.v1.WatchJobResponse.events:type_name -> leman.v1.JobEvent
+	51, // 43: leman.v1.JobEvent.event_time:type_name -> google.protobuf.Timestamp
 	3,  // 44: leman.v1.JobEvent.kind:type_name -> leman.v1.JobEvent.Kind
-	50, // 45: leman.v1.WaitJobRequest.timeout:type_name -> google.protobuf.Duration
-	4,  // 46: leman.v1.WaitJobResponse.job:type_name -> leman.v1.Job
-	40, // 47: leman.v1.UpdateJobRequest.labels:type_name -> leman.v1.UpdateJobRequest.LabelsEntry
-	53, // 48: leman.v1.UpdateJobRequest.update_mask:type_name -> google.protobuf.FieldMask
-	4,  // 49: leman.v1.UpdateJobResponse.job:type_name -> leman.v1.Job
-	4,  // 50: leman.v1.CancelJobResponse.job:type_name -> leman.v1.Job
-	4,  // 51: leman.v1.PauseJobResponse.job:type_name -> leman.v1.Job
-	4,  // 52: leman.v1.ResumeJobResponse.job:type_name -> leman.v1.Job
-	13, // 53: leman.v1.CancelJobsRequest.filter:type_name -> leman.v1.JobFilter
-	4,  // 54: leman.v1.CancelJobsResponse.jobs:type_name -> leman.v1.Job
-	46, // 55: leman.v1.RetryJobRequest.udf:type_name -> leman.v1.UdfRef
-	41, // 56: leman.v1.RetryJobRequest.labels:type_name -> leman.v1.RetryJobRequest.LabelsEntry
-	4,  // 57: leman.v1.RetryJobResponse.job:type_name -> leman.v1.Job
-	36, // 58: leman.v1.ListJobErrorsResponse.errors:type_name -> leman.v1.RowError
-	8,  // 59: leman.v1.JobService.CreateJob:input_type -> leman.v1.CreateJobRequest
-	10, // 60: leman.v1.JobService.GetJob:input_type -> leman.v1.GetJobRequest
-	12, // 61: leman.v1.JobService.ListJobs:input_type -> leman.v1.ListJobsRequest
-	15, // 62: leman.v1.JobService.WatchJob:input_type -> leman.v1.WatchJobRequest
-	18, // 63: leman.v1.JobService.WaitJob:input_type -> leman.v1.WaitJobRequest
-	20, // 64: leman.v1.JobService.UpdateJob:input_type -> leman.v1.UpdateJobRequest
-	22, // 65: leman.v1.JobService.CancelJob:input_type -> leman.v1.CancelJobRequest
-	24, // 66: leman.v1.JobService.PauseJob:input_type -> leman.v1.PauseJobRequest
-	26, // 67: leman.v1.JobService.ResumeJob:input_type -> leman.v1.ResumeJobRequest
-	28, // 68: leman.v1.JobService.CancelJobs:input_type -> leman.v1.CancelJobsRequest
-	30, // 69: leman.v1.JobService.DeleteJob:input_type -> leman.v1.DeleteJobRequest
-	32, // 70: leman.v1.JobService.RetryJob:input_type -> leman.v1.RetryJobRequest
-	34, // 71: leman.v1.JobService.ListJobErrors:input_type -> leman.v1.ListJobErrorsRequest
-	9,  // 72: leman.v1.JobService.CreateJob:output_type -> leman.v1.CreateJobResponse
-	11, // 73: leman.v1.JobService.GetJob:output_type -> leman.v1.GetJobResponse
-	14, // 74: leman.v1.JobService.ListJobs:output_type -> leman.v1.ListJobsResponse
-	16, // 75: leman.v1.JobService.WatchJob:output_type -> leman.v1.WatchJobResponse
-	19, // 76: leman.v1.JobService.WaitJob:output_type -> leman.v1.WaitJobResponse
-	21, // 77: leman.v1.JobService.UpdateJob:output_type -> leman.v1.UpdateJobResponse
-	23, // 78: leman.v1.JobService.CancelJob:output_type -> leman.v1.CancelJobResponse
-	25, // 79: leman.v1.JobService.PauseJob:output_type -> leman.v1.PauseJobResponse
-	27, // 80: leman.v1.JobService.ResumeJob:output_type -> leman.v1.ResumeJobResponse
-	29, // 81: leman.v1.JobService.CancelJobs:output_type -> leman.v1.CancelJobsResponse
-	31, // 82: leman.v1.JobService.DeleteJob:output_type -> leman.v1.DeleteJobResponse
-	33, // 83: leman.v1.JobService.RetryJob:output_type -> leman.v1.RetryJobResponse
-	35, // 84: leman.v1.JobService.ListJobErrors:output_type -> leman.v1.ListJobErrorsResponse
-	72, // [72:85] is the sub-list for method output_type
-	59, // [59:72] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	56, // 45: leman.v1.WaitJobRequest.timeout:type_name -> google.protobuf.Duration
+	5,  // 46: leman.v1.WaitJobResponse.job:type_name -> leman.v1.Job
+	46, // 47: leman.v1.UpdateJobRequest.labels:type_name -> leman.v1.UpdateJobRequest.LabelsEntry
+	59, // 48: leman.v1.UpdateJobRequest.update_mask:type_name -> google.protobuf.FieldMask
+	5,  // 49: leman.v1.UpdateJobResponse.job:type_name -> leman.v1.Job
+	5,  // 50: leman.v1.CancelJobResponse.job:type_name -> leman.v1.Job
+	5,  // 51: leman.v1.PauseJobResponse.job:type_name -> leman.v1.Job
+	5,  // 52: leman.v1.ResumeJobResponse.job:type_name -> leman.v1.Job
+	14, // 53: leman.v1.CancelJobsRequest.filter:type_name -> leman.v1.JobFilter
+	5,  // 54: leman.v1.CancelJobsResponse.jobs:type_name -> leman.v1.Job
+	52, // 55: leman.v1.RetryJobRequest.udf:type_name -> leman.v1.UdfRef
+	47, // 56: leman.v1.RetryJobRequest.labels:type_name -> leman.v1.RetryJobRequest.LabelsEntry
+	5,  // 57: leman.v1.RetryJobResponse.job:type_name -> leman.v1.Job
+	37, // 58: leman.v1.ListJobErrorsResponse.errors:type_name -> leman.v1.RowError
+	60, // 59: leman.v1.PreviewFunctionRequest.table:type_name -> leman.v1.TableRef
+	52, // 60: leman.v1.PreviewFunctionRequest.udf:type_name -> leman.v1.UdfRef
+	61, // 61: leman.v1.PreviewFunctionRequest.definition:type_name -> leman.v1.UdfDefinition
+	56, // 62: leman.v1.PreviewFunctionRequest.timeout:type_name -> google.protobuf.Duration
+	62, // 63: leman.v1.PreviewFunctionRequest.error_policy:type_name -> leman.v1.ErrorPolicy
+	52, // 64: leman.v1.PreviewFunctionResponse.udf:type_name -> leman.v1.UdfRef
+	40, // 65: leman.v1.PreviewFunctionResponse.rows:type_name -> leman.v1.PreviewRow
+	63, // 66: leman.v1.PreviewFunctionResponse.json_output_schema:type_name -> leman.v1.JsonArrowSchema
+	56, // 67: leman.v1.PreviewFunctionResponse.set_up_duration:type_name -> google.protobuf.Duration
+	42, // 68: leman.v1.PreviewFunctionResponse.projection:type_name -> leman.v1.PreviewProjection
+	4,  // 69: leman.v1.PreviewRow.state:type_name -> leman.v1.PreviewRow.State
+	56, // 70: leman.v1.PreviewRow.elapsed:type_name -> google.protobuf.Duration
+	41, // 71: leman.v1.PreviewRow.error:type_name -> leman.v1.PreviewError
+	56, // 72: leman.v1.PreviewProjection.duration_per_row:type_name -> google.protobuf.Duration
+	56, // 73: leman.v1.PreviewProjection.expected_duration:type_name -> google.protobuf.Duration
+	9,  // 74: leman.v1.JobService.CreateJob:input_type -> leman.v1.CreateJobRequest
+	11, // 75: leman.v1.JobService.GetJob:input_type -> leman.v1.GetJobRequest
+	13, // 76: leman.v1.JobService.ListJobs:input_type -> leman.v1.ListJobsRequest
+	16, // 77: leman.v1.JobService.WatchJob:input_type -> leman.v1.WatchJobRequest
+	19, // 78: leman.v1.JobService.WaitJob:input_type -> leman.v1.WaitJobRequest
+	21, // 79: leman.v1.JobService.UpdateJob:input_type -> leman.v1.UpdateJobRequest
+	23, // 80: leman.v1.JobService.CancelJob:input_type -> leman.v1.CancelJobRequest
+	25, // 81: leman.v1.JobService.PauseJob:input_type -> leman.v1.PauseJobRequest
+	27, // 82: leman.v1.JobService.ResumeJob:input_type -> leman.v1.ResumeJobRequest
+	29, // 83: leman.v1.JobService.CancelJobs:input_type -> leman.v1.CancelJobsRequest
+	31, // 84: leman.v1.JobService.DeleteJob:input_type -> leman.v1.DeleteJobRequest
+	33, // 85: leman.v1.JobService.RetryJob:input_type -> leman.v1.RetryJobRequest
+	35, // 86: leman.v1.JobService.ListJobErrors:input_type -> leman.v1.ListJobErrorsRequest
+	38, // 87: leman.v1.JobService.PreviewFunction:input_type -> leman.v1.PreviewFunctionRequest
+	10, // 88: leman.v1.JobService.CreateJob:output_type -> leman.v1.CreateJobResponse
+	12, // 89: leman.v1.JobService.GetJob:output_type -> leman.v1.GetJobResponse
+	15, // 90: leman.v1.JobService.ListJobs:output_type -> leman.v1.ListJobsResponse
+	17, // 91: leman.v1.JobService.WatchJob:output_type -> leman.v1.WatchJobResponse
+	20, // 92: leman.v1.JobService.WaitJob:output_type -> leman.v1.WaitJobResponse
+	22, // 93: leman.v1.JobService.UpdateJob:output_type -> leman.v1.UpdateJobResponse
+	24, // 94: leman.v1.JobService.CancelJob:output_type -> leman.v1.CancelJobResponse
+	26, // 95: leman.v1.JobService.PauseJob:output_type -> leman.v1.PauseJobResponse
+	28, // 96: leman.v1.JobService.ResumeJob:output_type -> leman.v1.ResumeJobResponse
+	30, // 97: leman.v1.JobService.CancelJobs:output_type -> leman.v1.CancelJobsResponse
+	32, // 98: leman.v1.JobService.DeleteJob:output_type -> leman.v1.DeleteJobResponse
+	34, // 99: leman.v1.JobService.RetryJob:output_type -> leman.v1.RetryJobResponse
+	36, // 100: leman.v1.JobService.ListJobErrors:output_type -> leman.v1.ListJobErrorsResponse
+	39, // 101: leman.v1.JobService.PreviewFunction:output_type -> leman.v1.PreviewFunctionResponse
+	88, // [88:102] is the sub-list for method output_type
+	74, // [74:88] is the sub-list for method input_type
+	74, // [74:74] is the sub-list for extension type_name
+	74, // [74:74] is the sub-list for extension extendee
+	0,  // [0:74] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_jobs_proto_init() }
@@ -3551,7 +4371,9 @@ func file_leman_v1_jobs_proto_init() {
 		return
 	}
 	file_leman_v1_annotations_proto_init()
+	file_leman_v1_catalog_proto_init()
 	file_leman_v1_planner_proto_init()
+	file_leman_v1_types_proto_init()
 	file_leman_v1_udf_proto_init()
 	file_leman_v1_jobs_proto_msgTypes[0].OneofWrappers = []any{
 		(*Job_Backfill)(nil),
@@ -3564,13 +4386,21 @@ func file_leman_v1_jobs_proto_init() {
 	}
 	file_leman_v1_jobs_proto_msgTypes[10].OneofWrappers = []any{}
 	file_leman_v1_jobs_proto_msgTypes[32].OneofWrappers = []any{}
+	file_leman_v1_jobs_proto_msgTypes[33].OneofWrappers = []any{
+		(*PreviewFunctionRequest_Udf)(nil),
+		(*PreviewFunctionRequest_Definition)(nil),
+		(*PreviewFunctionRequest_SqlExpression)(nil),
+		(*PreviewFunctionRequest_ReadVersion)(nil),
+		(*PreviewFunctionRequest_ReadTag)(nil),
+	}
+	file_leman_v1_jobs_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leman_v1_jobs_proto_rawDesc), len(file_leman_v1_jobs_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   38,
+			NumEnums:      5,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

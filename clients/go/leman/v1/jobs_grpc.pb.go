@@ -19,19 +19,20 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	JobService_CreateJob_FullMethodName     = "/leman.v1.JobService/CreateJob"
-	JobService_GetJob_FullMethodName        = "/leman.v1.JobService/GetJob"
-	JobService_ListJobs_FullMethodName      = "/leman.v1.JobService/ListJobs"
-	JobService_WatchJob_FullMethodName      = "/leman.v1.JobService/WatchJob"
-	JobService_WaitJob_FullMethodName       = "/leman.v1.JobService/WaitJob"
-	JobService_UpdateJob_FullMethodName     = "/leman.v1.JobService/UpdateJob"
-	JobService_CancelJob_FullMethodName     = "/leman.v1.JobService/CancelJob"
-	JobService_PauseJob_FullMethodName      = "/leman.v1.JobService/PauseJob"
-	JobService_ResumeJob_FullMethodName     = "/leman.v1.JobService/ResumeJob"
-	JobService_CancelJobs_FullMethodName    = "/leman.v1.JobService/CancelJobs"
-	JobService_DeleteJob_FullMethodName     = "/leman.v1.JobService/DeleteJob"
-	JobService_RetryJob_FullMethodName      = "/leman.v1.JobService/RetryJob"
-	JobService_ListJobErrors_FullMethodName = "/leman.v1.JobService/ListJobErrors"
+	JobService_CreateJob_FullMethodName       = "/leman.v1.JobService/CreateJob"
+	JobService_GetJob_FullMethodName          = "/leman.v1.JobService/GetJob"
+	JobService_ListJobs_FullMethodName        = "/leman.v1.JobService/ListJobs"
+	JobService_WatchJob_FullMethodName        = "/leman.v1.JobService/WatchJob"
+	JobService_WaitJob_FullMethodName         = "/leman.v1.JobService/WaitJob"
+	JobService_UpdateJob_FullMethodName       = "/leman.v1.JobService/UpdateJob"
+	JobService_CancelJob_FullMethodName       = "/leman.v1.JobService/CancelJob"
+	JobService_PauseJob_FullMethodName        = "/leman.v1.JobService/PauseJob"
+	JobService_ResumeJob_FullMethodName       = "/leman.v1.JobService/ResumeJob"
+	JobService_CancelJobs_FullMethodName      = "/leman.v1.JobService/CancelJobs"
+	JobService_DeleteJob_FullMethodName       = "/leman.v1.JobService/DeleteJob"
+	JobService_RetryJob_FullMethodName        = "/leman.v1.JobService/RetryJob"
+	JobService_ListJobErrors_FullMethodName   = "/leman.v1.JobService/ListJobErrors"
+	JobService_PreviewFunction_FullMethodName = "/leman.v1.JobService/PreviewFunction"
 )
 
 // JobServiceClient is the client API for JobService service.
@@ -221,6 +222,33 @@ type JobServiceClient interface {
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
 	ListJobErrors(ctx context.Context, in *ListJobErrorsRequest, opts ...grpc.CallOption) (*ListJobErrorsResponse, error)
+	// Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+	// read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+	// Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+	// registered. What the function itself does outside, it does.
+	//
+	// A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+	// at the row. A caller that hangs up ends the function's process.
+	//
+	// Errors:
+	//   - `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+	//     number is out of its bounds; correct the field that BadRequest names.
+	//   - `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+	//     or not within the time that the preview may take; install what it imports, or send its bundle along.
+	//   - `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+	//   - `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+	//   - `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+	//   - `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+	//   - `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+	//     `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+	//     CatalogService.RegisterUdf.
+	//   - `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+	//   - `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+	//     add workers.
+	//   - `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+	//   - Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+	PreviewFunction(ctx context.Context, in *PreviewFunctionRequest, opts ...grpc.CallOption) (*PreviewFunctionResponse, error)
 }
 
 type jobServiceClient struct {
@@ -364,6 +392,16 @@ func (c *jobServiceClient) ListJobErrors(ctx context.Context, in *ListJobErrorsR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListJobErrorsResponse)
 	err := c.cc.Invoke(ctx, JobService_ListJobErrors_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobServiceClient) PreviewFunction(ctx context.Context, in *PreviewFunctionRequest, opts ...grpc.CallOption) (*PreviewFunctionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PreviewFunctionResponse)
+	err := c.cc.Invoke(ctx, JobService_PreviewFunction_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -557,6 +595,33 @@ type JobServiceServer interface {
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
 	ListJobErrors(context.Context, *ListJobErrorsRequest) (*ListJobErrorsResponse, error)
+	// Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+	// read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+	// Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+	// registered. What the function itself does outside, it does.
+	//
+	// A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+	// at the row. A caller that hangs up ends the function's process.
+	//
+	// Errors:
+	//   - `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+	//     number is out of its bounds; correct the field that BadRequest names.
+	//   - `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+	//     or not within the time that the preview may take; install what it imports, or send its bundle along.
+	//   - `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+	//   - `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+	//   - `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+	//   - `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+	//   - `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+	//     `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+	//     CatalogService.RegisterUdf.
+	//   - `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+	//   - `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+	//     add workers.
+	//   - `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+	//   - Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+	PreviewFunction(context.Context, *PreviewFunctionRequest) (*PreviewFunctionResponse, error)
 	mustEmbedUnimplementedJobServiceServer()
 }
 
@@ -605,6 +670,9 @@ func (UnimplementedJobServiceServer) RetryJob(context.Context, *RetryJobRequest)
 }
 func (UnimplementedJobServiceServer) ListJobErrors(context.Context, *ListJobErrorsRequest) (*ListJobErrorsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListJobErrors not implemented")
+}
+func (UnimplementedJobServiceServer) PreviewFunction(context.Context, *PreviewFunctionRequest) (*PreviewFunctionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PreviewFunction not implemented")
 }
 func (UnimplementedJobServiceServer) mustEmbedUnimplementedJobServiceServer() {}
 func (UnimplementedJobServiceServer) testEmbeddedByValue()                    {}
@@ -854,6 +922,24 @@ func _JobService_ListJobErrors_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobService_PreviewFunction_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreviewFunctionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).PreviewFunction(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_PreviewFunction_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).PreviewFunction(ctx, req.(*PreviewFunctionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // JobService_ServiceDesc is the grpc.ServiceDesc for JobService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -908,6 +994,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListJobErrors",
 			Handler:    _JobService_ListJobErrors_Handler,
+		},
+		{
+			MethodName: "PreviewFunction",
+			Handler:    _JobService_PreviewFunction_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

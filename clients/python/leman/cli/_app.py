@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "_programs:demo",
     "pack-env": "_programs:pack_env",
     "plan": "_backfill:plan",
+    "preview": "_preview:preview",
     "backfill": "_backfill:backfill",
     "errors": "_jobs:errors",
     "refresh": "_views:refresh",

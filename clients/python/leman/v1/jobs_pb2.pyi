@@ -12,7 +12,9 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.rpc import status_pb2 as _status_pb2
+from leman.v1 import catalog_pb2 as _catalog_pb2
 from leman.v1 import planner_pb2 as _planner_pb2
+from leman.v1 import types_pb2 as _types_pb2
 from leman.v1 import udf_pb2 as _udf_pb2
 import builtins as _builtins
 import sys
@@ -1742,3 +1744,369 @@ class RowError(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__row_id) -> _WhichOneofReturnType__row_id | None: ...
 
 Global___RowError: _TypeAlias = RowError  # noqa: Y015
+
+@_typing.final
+class PreviewFunctionRequest(_message.Message):
+    """See JobService.PreviewFunction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    UDF_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    SQL_EXPRESSION_FIELD_NUMBER: _builtins.int
+    BUNDLE_FIELD_NUMBER: _builtins.int
+    INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    READ_VERSION_FIELD_NUMBER: _builtins.int
+    READ_TAG_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    CONCURRENCY_FIELD_NUMBER: _builtins.int
+    ERROR_POLICY_FIELD_NUMBER: _builtins.int
+    column: _builtins.str
+    """A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
+    is named.
+    """
+    sql_expression: _builtins.str
+    """A SQL expression over the columns of the table."""
+    bundle: _builtins.bytes
+    """The pickled callable of `definition`; empty: its digest is stored (see CatalogService.UploadBundle), or it has none."""
+    where: _builtins.str
+    """Only rows for which this SQL expression is true; empty: the first rows of the table."""
+    read_version: _builtins.int
+    """Its number, 1 or more."""
+    read_tag: _builtins.str
+    """The name of a tag."""
+    rows: _builtins.int
+    """How many rows, 1 to 100; unset: 5."""
+    concurrency: _builtins.int
+    """Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot."""
+    @_builtins.property
+    def table(self) -> _catalog_pb2.TableRef:
+        """The table."""
+
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """A registered one."""
+
+    @_builtins.property
+    def definition(self) -> _udf_pb2.UdfDefinition:
+        """One that need not be registered, and is not by this."""
+
+    @_builtins.property
+    def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
+        them.
+        """
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
+        back with by then are UNFINISHED.
+        """
+
+    @_builtins.property
+    def error_policy(self) -> _udf_pb2.ErrorPolicy:
+        """Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
+        with, else the job fails.
+        """
+
+    def __init__(
+        self,
+        *,
+        table: _catalog_pb2.TableRef | None = ...,
+        column: _builtins.str = ...,
+        udf: _udf_pb2.UdfRef | None = ...,
+        definition: _udf_pb2.UdfDefinition | None = ...,
+        sql_expression: _builtins.str = ...,
+        bundle: _builtins.bytes = ...,
+        input_columns: _abc.Iterable[_builtins.str] | None = ...,
+        where: _builtins.str = ...,
+        read_version: _builtins.int = ...,
+        read_tag: _builtins.str = ...,
+        rows: _builtins.int | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+        concurrency: _builtins.int | None = ...,
+        error_policy: _udf_pb2.ErrorPolicy | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_rows", b"_rows", "concurrency", b"concurrency", "definition", b"definition", "error_policy", b"error_policy", "function", b"function", "read_tag", b"read_tag", "read_version", b"read_version", "rows", b"rows", "sql_expression", b"sql_expression", "table", b"table", "timeout", b"timeout", "udf", b"udf", "version", b"version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_rows", b"_rows", "bundle", b"bundle", "column", b"column", "concurrency", b"concurrency", "definition", b"definition", "error_policy", b"error_policy", "function", b"function", "input_columns", b"input_columns", "read_tag", b"read_tag", "read_version", b"read_version", "rows", b"rows", "sql_expression", b"sql_expression", "table", b"table", "timeout", b"timeout", "udf", b"udf", "version", b"version", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__concurrency: _TypeAlias = _typing.Literal["concurrency"]  # noqa: Y015
+    _WhichOneofArgType__concurrency: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency"]  # noqa: Y015
+    _WhichOneofReturnType__rows: _TypeAlias = _typing.Literal["rows"]  # noqa: Y015
+    _WhichOneofArgType__rows: _TypeAlias = _typing.Literal["_rows", b"_rows"]  # noqa: Y015
+    _WhichOneofReturnType_function: _TypeAlias = _typing.Literal["udf", "definition", "sql_expression"]  # noqa: Y015
+    _WhichOneofArgType_function: _TypeAlias = _typing.Literal["function", b"function"]  # noqa: Y015
+    _WhichOneofReturnType_version: _TypeAlias = _typing.Literal["read_version", "read_tag"]  # noqa: Y015
+    _WhichOneofArgType_version: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__concurrency) -> _WhichOneofReturnType__concurrency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rows) -> _WhichOneofReturnType__rows | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_function) -> _WhichOneofReturnType_function | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_version) -> _WhichOneofReturnType_version | None: ...
+
+Global___PreviewFunctionRequest: _TypeAlias = PreviewFunctionRequest  # noqa: Y015
+
+@_typing.final
+class PreviewFunctionResponse(_message.Message):
+    """See JobService.PreviewFunction."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UDF_FIELD_NUMBER: _builtins.int
+    INPUT_COLUMNS_FIELD_NUMBER: _builtins.int
+    READ_VERSION_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    COLUMNS_LEFT_OUT_FIELD_NUMBER: _builtins.int
+    OUTPUT_SCHEMA_FIELD_NUMBER: _builtins.int
+    JSON_OUTPUT_SCHEMA_FIELD_NUMBER: _builtins.int
+    SET_UP_DURATION_FIELD_NUMBER: _builtins.int
+    PRINTED_FIELD_NUMBER: _builtins.int
+    PRINTED_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_FIELD_NUMBER: _builtins.int
+    FAILS_FIELD_NUMBER: _builtins.int
+    PROJECTION_FIELD_NUMBER: _builtins.int
+    read_version: _builtins.int
+    """The version of the table that rows were read from."""
+    where: _builtins.str
+    """The filter as it was evaluated, with relative times pinned."""
+    values: _builtins.bytes
+    """The values of `rows` as an Arrow IPC stream of one batch: the input columns in their order, then the output. Columns
+    of `columns_left_out` are not in it.
+    """
+    output_schema: _builtins.bytes
+    """The Arrow type of the output: an IPC schema message with one field."""
+    printed: _builtins.str
+    """What the function printed, as far as it is kept: 16 KiB."""
+    printed_size_bytes: _builtins.int
+    """How many bytes it printed."""
+    timed_out: _builtins.bool
+    """The time was over before all was done."""
+    fails: _builtins.bool
+    """A backfill would end as FAILED, as the error policy does not skip what happened on a row."""
+    @_builtins.property
+    def udf(self) -> _udf_pb2.UdfRef:
+        """The function."""
+
+    @_builtins.property
+    def input_columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The columns that were read, in the order of the function's parameters."""
+
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___PreviewRow]:
+        """The rows, in the order of the table."""
+
+    @_builtins.property
+    def columns_left_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Columns whose values are too large to be sent; the output is named like the function."""
+
+    @_builtins.property
+    def json_output_schema(self) -> _types_pb2.JsonArrowSchema:
+        """The same in a form that needs no Arrow."""
+
+    @_builtins.property
+    def set_up_duration(self) -> _duration_pb2.Duration:
+        """What setting the function up took."""
+
+    @_builtins.property
+    def projection(self) -> Global___PreviewProjection:
+        """What a backfill of the whole table would take."""
+
+    def __init__(
+        self,
+        *,
+        udf: _udf_pb2.UdfRef | None = ...,
+        input_columns: _abc.Iterable[_builtins.str] | None = ...,
+        read_version: _builtins.int = ...,
+        where: _builtins.str = ...,
+        rows: _abc.Iterable[Global___PreviewRow] | None = ...,
+        values: _builtins.bytes = ...,
+        columns_left_out: _abc.Iterable[_builtins.str] | None = ...,
+        output_schema: _builtins.bytes = ...,
+        json_output_schema: _types_pb2.JsonArrowSchema | None = ...,
+        set_up_duration: _duration_pb2.Duration | None = ...,
+        printed: _builtins.str = ...,
+        printed_size_bytes: _builtins.int = ...,
+        timed_out: _builtins.bool = ...,
+        fails: _builtins.bool = ...,
+        projection: Global___PreviewProjection | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["json_output_schema", b"json_output_schema", "projection", b"projection", "set_up_duration", b"set_up_duration", "udf", b"udf"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns_left_out", b"columns_left_out", "fails", b"fails", "input_columns", b"input_columns", "json_output_schema", b"json_output_schema", "output_schema", b"output_schema", "printed", b"printed", "printed_size_bytes", b"printed_size_bytes", "projection", b"projection", "read_version", b"read_version", "rows", b"rows", "set_up_duration", b"set_up_duration", "timed_out", b"timed_out", "udf", b"udf", "values", b"values", "where", b"where"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewFunctionResponse: _TypeAlias = PreviewFunctionResponse  # noqa: Y015
+
+@_typing.final
+class PreviewRow(_message.Message):
+    """A row that the function was tried on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PreviewRow._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STATE_UNSPECIFIED: PreviewRow._State.ValueType  # 0
+        """Not a valid value."""
+        STATE_COMPUTED: PreviewRow._State.ValueType  # 1
+        """It gave a value, NULL included."""
+        STATE_FAILED: PreviewRow._State.ValueType  # 2
+        """It failed; a backfill would leave the row NULL, marked as failed, and go on."""
+        STATE_FAILS: PreviewRow._State.ValueType  # 3
+        """It failed, and a backfill would end with that."""
+        STATE_UNFINISHED: PreviewRow._State.ValueType  # 4
+        """Time was over before it came back."""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper):
+        """What the function did."""
+
+    STATE_UNSPECIFIED: PreviewRow.State.ValueType  # 0
+    """Not a valid value."""
+    STATE_COMPUTED: PreviewRow.State.ValueType  # 1
+    """It gave a value, NULL included."""
+    STATE_FAILED: PreviewRow.State.ValueType  # 2
+    """It failed; a backfill would leave the row NULL, marked as failed, and go on."""
+    STATE_FAILS: PreviewRow.State.ValueType  # 3
+    """It failed, and a backfill would end with that."""
+    STATE_UNFINISHED: PreviewRow.State.ValueType  # 4
+    """Time was over before it came back."""
+
+    STATE_FIELD_NUMBER: _builtins.int
+    ROW_ADDRESS_FIELD_NUMBER: _builtins.int
+    ROW_ID_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    ELAPSED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    state: Global___PreviewRow.State.ValueType
+    """What the function did."""
+    row_address: _builtins.int
+    """Fragment id << 32 | physical offset, in the version that was read."""
+    row_id: _builtins.int
+    """Stable row id; unset: the table has none."""
+    output: _builtins.str
+    """The output likewise; empty unless the state is COMPUTED."""
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described."""
+
+    @_builtins.property
+    def elapsed(self) -> _duration_pb2.Duration:
+        """How long the function took; of a batch, the batch's time divided by its rows. Unset: it was not called."""
+
+    @_builtins.property
+    def error(self) -> Global___PreviewError:
+        """What it raised; unset where it gave a value, or was not called."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___PreviewRow.State.ValueType = ...,
+        row_address: _builtins.int = ...,
+        row_id: _builtins.int | None = ...,
+        inputs: _abc.Iterable[_builtins.str] | None = ...,
+        output: _builtins.str = ...,
+        elapsed: _duration_pb2.Duration | None = ...,
+        error: Global___PreviewError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_row_id", b"_row_id", "elapsed", b"elapsed", "error", b"error", "row_id", b"row_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_row_id", b"_row_id", "elapsed", b"elapsed", "error", b"error", "inputs", b"inputs", "output", b"output", "row_address", b"row_address", "row_id", b"row_id", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__row_id: _TypeAlias = _typing.Literal["row_id"]  # noqa: Y015
+    _WhichOneofArgType__row_id: _TypeAlias = _typing.Literal["_row_id", b"_row_id"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__row_id) -> _WhichOneofReturnType__row_id | None: ...
+
+Global___PreviewRow: _TypeAlias = PreviewRow  # noqa: Y015
+
+@_typing.final
+class PreviewError(_message.Message):
+    """What a function raised on a row."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_TYPE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    TRACEBACK_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    error_type: _builtins.str
+    """Class of the exception. `WorkerLost`: the function ended its process. `UdfTimeout`: it took longer than its own
+    timeout.
+    """
+    message: _builtins.str
+    """Its message."""
+    traceback: _builtins.str
+    """The end of its traceback."""
+    attempts: _builtins.int
+    """How often the function was called."""
+    def __init__(
+        self,
+        *,
+        error_type: _builtins.str = ...,
+        message: _builtins.str = ...,
+        traceback: _builtins.str = ...,
+        attempts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "error_type", b"error_type", "message", b"message", "traceback", b"traceback"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewError: _TypeAlias = PreviewError  # noqa: Y015
+
+@_typing.final
+class PreviewProjection(_message.Message):
+    """What a backfill of a whole table would take, judged by a few rows."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_TO_COMPUTE_FIELD_NUMBER: _builtins.int
+    DURATION_PER_ROW_FIELD_NUMBER: _builtins.int
+    WORKERS_FIELD_NUMBER: _builtins.int
+    EXPECTED_DURATION_FIELD_NUMBER: _builtins.int
+    rows_to_compute: _builtins.int
+    """Rows that it would compute: of a column those that are missing or stale, else all."""
+    workers: _builtins.int
+    """Calls that would be made at once."""
+    @_builtins.property
+    def duration_per_row(self) -> _duration_pb2.Duration:
+        """What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
+        measured.
+        """
+
+    @_builtins.property
+    def expected_duration(self) -> _duration_pb2.Duration:
+        """`rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
+        that takes batches it is an upper bound: small batches cost more a row.
+        """
+
+    def __init__(
+        self,
+        *,
+        rows_to_compute: _builtins.int = ...,
+        duration_per_row: _duration_pb2.Duration | None = ...,
+        workers: _builtins.int = ...,
+        expected_duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration_per_row", b"duration_per_row", "expected_duration", b"expected_duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_per_row", b"duration_per_row", "expected_duration", b"expected_duration", "rows_to_compute", b"rows_to_compute", "workers", b"workers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreviewProjection: _TypeAlias = PreviewProjection  # noqa: Y015

@@ -124,6 +124,11 @@ class JobServiceStub(object):
                 request_serializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsResponse.FromString,
                 _registered_method=True)
+        self.PreviewFunction = channel.unary_unary(
+                '/leman.v1.JobService/PreviewFunction',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.PreviewFunctionRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.PreviewFunctionResponse.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer(object):
@@ -376,6 +381,38 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PreviewFunction(self, request, context):
+        """Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+        read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+        Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+        registered. What the function itself does outside, it does.
+
+        A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+        at the row. A caller that hangs up ends the function's process.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+        number is out of its bounds; correct the field that BadRequest names.
+        * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+        or not within the time that the preview may take; install what it imports, or send its bundle along.
+        * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+        * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+        * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+        * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+        * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+        `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+        CatalogService.RegisterUdf.
+        * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+        add workers.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -443,6 +480,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ListJobErrors,
                     request_deserializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsRequest.FromString,
                     response_serializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsResponse.SerializeToString,
+            ),
+            'PreviewFunction': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewFunction,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.PreviewFunctionRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.PreviewFunctionResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -821,6 +863,33 @@ class JobService(object):
             '/leman.v1.JobService/ListJobErrors',
             leman_dot_v1_dot_jobs__pb2.ListJobErrorsRequest.SerializeToString,
             leman_dot_v1_dot_jobs__pb2.ListJobErrorsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewFunction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/PreviewFunction',
+            leman_dot_v1_dot_jobs__pb2.PreviewFunctionRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.PreviewFunctionResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -228,6 +228,34 @@ class JobServiceStub:
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
     """
+    PreviewFunction: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.PreviewFunctionRequest, _jobs_pb2.PreviewFunctionResponse]
+    """Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+    read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+    Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+    registered. What the function itself does outside, it does.
+
+    A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+    at the row. A caller that hangs up ends the function's process.
+
+    Errors:
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+      number is out of its bounds; correct the field that BadRequest names.
+    * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+      or not within the time that the preview may take; install what it imports, or send its bundle along.
+    * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+    * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+    * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+    * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+    * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+      `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+      CatalogService.RegisterUdf.
+    * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+    * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+      add workers.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+    """
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -428,6 +456,34 @@ class JobServiceAsyncStub(JobServiceStub):
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
+    """
+    PreviewFunction: _aio.UnaryUnaryMultiCallable[_jobs_pb2.PreviewFunctionRequest, _jobs_pb2.PreviewFunctionResponse]  # type: ignore[assignment]
+    """Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+    read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+    Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+    registered. What the function itself does outside, it does.
+
+    A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+    at the row. A caller that hangs up ends the function's process.
+
+    Errors:
+    * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+      number is out of its bounds; correct the field that BadRequest names.
+    * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+      or not within the time that the preview may take; install what it imports, or send its bundle along.
+    * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+    * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+    * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+    * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+    * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+      `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+      CatalogService.RegisterUdf.
+    * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+    * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+      add workers.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+    * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+    * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
     """
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -704,6 +760,40 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
           the first page.
+        """
+
+    @_abc_1.abstractmethod
+    def PreviewFunction(
+        self,
+        request: _jobs_pb2.PreviewFunctionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.PreviewFunctionResponse, _abc.Awaitable[_jobs_pb2.PreviewFunctionResponse]]:
+        """Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+        read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+        Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+        registered. What the function itself does outside, it does.
+
+        A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+        at the row. A caller that hangs up ends the function's process.
+
+        Errors:
+        * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+          number is out of its bounds; correct the field that BadRequest names.
+        * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+          or not within the time that the preview may take; install what it imports, or send its bundle along.
+        * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+        * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+        * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+        * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+        * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+          `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+          CatalogService.RegisterUdf.
+        * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+        * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+          add workers.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+        * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+        * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
         """
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

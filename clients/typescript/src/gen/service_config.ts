@@ -129,6 +129,10 @@ export const serviceConfig = {
           method: "ListJobErrors",
         },
         {
+          service: "leman.v1.JobService",
+          method: "PreviewFunction",
+        },
+        {
           service: "leman.v1.TableService",
           method: "ReadRows",
         },

@@ -12,6 +12,7 @@ import dev.leman.JobUpdate;
 import dev.leman.JobWatch;
 import dev.leman.MergeRules;
 import dev.leman.Pages;
+import dev.leman.PreviewOptions;
 import dev.leman.ReadOptions;
 import dev.leman.Rows;
 import dev.leman.Schemas;
@@ -24,6 +25,8 @@ import dev.leman.v1.Job;
 import dev.leman.v1.JobEvent;
 import dev.leman.v1.MaterializedViewSummary;
 import dev.leman.v1.MergeRowsResponse;
+import dev.leman.v1.PreviewFunctionResponse;
+import dev.leman.v1.PreviewRow;
 import dev.leman.v1.RowError;
 import java.io.IOException;
 import java.time.Duration;
@@ -101,6 +104,7 @@ final class Operations {
           names("views", database.views().stream().map(MaterializedViewSummary::getName));
       case "drop_view" -> done(() -> database.dropView(text("view"), force()));
       case "plan" -> plan(table().plan(text("column"), backfill()));
+      case "preview" -> preview();
       case "backfill" -> value("job", table().backfill(text("column"), backfill()).id());
       case "refresh" -> value("job", database.view(text("view")).refresh().id());
       case "jobs" -> jobs();
@@ -183,21 +187,41 @@ final class Operations {
     }
   }
 
+  private JsonNode preview() {
+    PreviewOptions options = PreviewOptions.usual();
+    if (has("n")) {
+      options = options.rows(given.get("n").asInt());
+    }
+    if (has("where")) {
+      options = options.where(text("where"));
+    }
+    PreviewFunctionResponse made =
+        has("column")
+            ? table().preview(text("column"), options)
+            : table().preview(function(given), options);
+    ObjectNode value = value("rows_to_compute", made.getProjection().getRowsToCompute());
+    ArrayNode states = value.putArray("states");
+    ArrayNode outputs = value.putArray("outputs");
+    for (PreviewRow row : made.getRowsList()) {
+      states.add(row.getState().name().replaceFirst("STATE_", ""));
+      outputs.add(row.getOutput());
+    }
+    return value;
+  }
+
+  private ColumnFunction function(JsonNode told) {
+    String[] inputs = texts(told.path("inputs")).toArray(String[]::new);
+    return told.has("sql")
+        ? ColumnFunction.sql(told.get("sql").asText())
+        : ColumnFunction.registered(told.get("function").asText(), inputs);
+  }
+
   private Map<String, ColumnFunction> columns() {
     Map<String, ColumnFunction> columns = new LinkedHashMap<>();
     given
         .get("columns")
         .fields()
-        .forEachRemaining(
-            entry -> {
-              JsonNode told = entry.getValue();
-              String[] inputs = texts(told.path("inputs")).toArray(String[]::new);
-              columns.put(
-                  entry.getKey(),
-                  told.has("sql")
-                      ? ColumnFunction.sql(told.get("sql").asText())
-                      : ColumnFunction.registered(told.get("function").asText(), inputs));
-            });
+        .forEachRemaining(entry -> columns.put(entry.getKey(), function(entry.getValue())));
     return columns;
   }
 

@@ -9,9 +9,13 @@ import { file_google_protobuf_duration, file_google_protobuf_field_mask, file_go
 import type { Status } from "../../google/rpc/status_pb.js";
 import { file_google_rpc_status } from "../../google/rpc/status_pb.js";
 import { file_leman_v1_annotations } from "./annotations_pb.js";
+import type { TableRef } from "./catalog_pb.js";
+import { file_leman_v1_catalog } from "./catalog_pb.js";
 import type { BackfillSpec, IndexCoverage, ReasonCount, RefreshMode, RefreshReason, RefreshSpec, RowRange } from "./planner_pb.js";
 import { file_leman_v1_planner } from "./planner_pb.js";
-import type { UdfRef } from "./udf_pb.js";
+import type { JsonArrowSchema } from "./types_pb.js";
+import { file_leman_v1_types } from "./types_pb.js";
+import type { ErrorPolicy, UdfDefinition, UdfRef } from "./udf_pb.js";
 import { file_leman_v1_udf } from "./udf_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -19,7 +23,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file leman/v1/jobs.proto.
  */
 export const file_leman_v1_jobs: GenFile = /*@__PURE__*/
-  fileDesc("ChNsZW1hbi92MS9qb2JzLnByb3RvEghsZW1hbi52MSK3CQoDSm9iEg4KBmpvYl9pZBgBIAEoCRIiCgVzdGF0ZRgCIAEoDjITLmxlbWFuLnYxLkpvYi5TdGF0ZRIqCghiYWNrZmlsbBgDIAEoCzIWLmxlbWFuLnYxLkJhY2tmaWxsU3BlY0gAEigKB3JlZnJlc2gYBCABKAsyFS5sZW1hbi52MS5SZWZyZXNoU3BlY0gAEiQKCHByb2dyZXNzGAUgASgLMhIubGVtYW4udjEuUHJvZ3Jlc3MSIQoFZXJyb3IYBiABKAsyEi5nb29nbGUucnBjLlN0YXR1cxIvCgtjcmVhdGVfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLdXBkYXRlX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KA3VkZhgJIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhImCgdyZWFzb25zGAogAygLMhUubGVtYW4udjEuUmVhc29uQ291bnQSFAoMcGxhbl9zdW1tYXJ5GAsgASgJEhoKDXRhYmxlX3ZlcnNpb24YDCABKANIAYgBARIPCgdhdHRlbXB0GA0gASgFEhAKCHJldHJ5X29mGA4gASgJEhsKDnF1ZXVlX3Bvc2l0aW9uGA8gASgFSAKIAQESHwoGc3RhbGxzGBAgAygLMg8ubGVtYW4udjEuU3RhbGwSEQoJZmFpbGVkX2luGBEgAygJEi4KDXN0YWxlX2luZGljZXMYEiADKAsyFy5sZW1hbi52MS5JbmRleENvdmVyYWdlEi8KDnJlZnJlc2hfcmVzdWx0GBMgASgLMhcubGVtYW4udjEuUmVmcmVzaFJlc3VsdBIpCgZsYWJlbHMYFCADKAsyGS5sZW1hbi52MS5Kb2IuTGFiZWxzRW50cnkSEAoIcHJpb3JpdHkYFSABKAUSLgoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWluaXRpYXRvchgYIAEoCRI3ChNleHBlY3RlZF9zdGFydF90aW1lGBkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIuYBCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1BFTkRJTkcQARISCg5TVEFURV9QTEFOTklORxACEhEKDVNUQVRFX1JVTk5JTkcQAxIOCgpTVEFURV9ET05FEAQSGgoWU1RBVEVfRE9ORV9XSVRIX0VSUk9SUxAFEhAKDFNUQVRFX0ZBSUxFRBAGEhQKEFNUQVRFX0NBTkNFTExJTkcQBxITCg9TVEFURV9DQU5DRUxMRUQQCBIRCg1TVEFURV9QQVVTSU5HEAkSEAoMU1RBVEVfUEFVU0VEEApCCQoHcmVxdWVzdEIQCg5fdGFibGVfdmVyc2lvbkIRCg9fcXVldWVfcG9zaXRpb24itgEKBVN0YWxsEg4KBndvcmtlchgBIAEoCRIYCgtmcmFnbWVudF9pZBgCIAEoA0gAiAEBEiAKBHJvd3MYAyABKAsyEi5sZW1hbi52MS5Sb3dSYW5nZRIwCg1pZGxlX2R1cmF0aW9uGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnNpbGVudBgFIAEoCBIPCgdtZXNzYWdlGAYgASgJQg4KDF9mcmFnbWVudF9pZCLRAgoNUmVmcmVzaFJlc3VsdBIjCgRtb2RlGAEgASgOMhUubGVtYW4udjEuUmVmcmVzaE1vZGUSJwoGcmVhc29uGAIgASgOMhcubGVtYW4udjEuUmVmcmVzaFJlYXNvbhISCgpyb3dzX2FkZGVkGAMgASgDEhcKD3Jvd3NfcmVjb21wdXRlZBgEIAEoAxIUCgxyb3dzX2V2aWN0ZWQYBSABKAMSEwoLcm93c19yZXVzZWQYBiABKAMSFgoOcm93c19ldmFsdWF0ZWQYByABKAMSGAoQc291cmNlX3Jvd3NfcmVhZBgIIAEoAxIbChNmcmFnbWVudHNfcmV3cml0dGVuGAkgASgFEh0KFXNvdXJjZV92ZXJzaW9uX2JlZm9yZRgKIAEoAxIWCg5zb3VyY2VfdmVyc2lvbhgLIAEoAxIUCgx2aWV3X3ZlcnNpb24YDCABKAMivggKCFByb2dyZXNzEhIKCnJvd3NfdG90YWwYASABKAMSEwoLcm93c19yZXVzZWQYAiABKAMSFAoMcm93c19wbGFubmVkGAMgASgDEhkKEXJvd3NfY2hlY2twb2ludGVkGAQgASgDEhwKFHJvd3NfcmVhZHlfdG9fY29tbWl0GAUgASgDEhYKDnJvd3NfY29tbWl0dGVkGAYgASgDEhQKDHJvd3Nfc2tpcHBlZBgHIAEoAxITCgtyb3dzX2ZhaWxlZBgIIAEoAxIWCg5yb3dzX2V2YWx1YXRlZBgJIAEoAxIZChFmcmFnbWVudHNfcGxhbm5lZBgKIAEoBRIbChNmcmFnbWVudHNfY29tbWl0dGVkGAsgASgFEi8KDHVkZl9kdXJhdGlvbhgMIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIwCg1yZWFkX2R1cmF0aW9uGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjYKE2NoZWNrcG9pbnRfZHVyYXRpb24YDiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SMQoOd3JpdGVfZHVyYXRpb24YDyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SMgoPY29tbWl0X2R1cmF0aW9uGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKCmJvdHRsZW5lY2sYESABKA4yHS5sZW1hbi52MS5Qcm9ncmVzcy5Cb3R0bGVuZWNrEjMKEGVsYXBzZWRfZHVyYXRpb24YEiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEgoKc3Bhcmtfam9icxgTIAEoBRIXCg9yb3dzX3Blcl9zZWNvbmQYFCABKAESNQoScmVtYWluaW5nX2R1cmF0aW9uGBUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB2NvbW1pdHMYFiABKAUSFQoNcm93c19jb21wdXRlZBgXIAEoAxIaChJyb3dzX2ZhaWxlZF9iZWZvcmUYGCABKAMSMAoNbG9hZF9kdXJhdGlvbhgZIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLiAQoKQm90dGxlbmVjaxIaChZCT1RUTEVORUNLX1VOU1BFQ0lGSUVEEAASEgoOQk9UVExFTkVDS19VREYQARITCg9CT1RUTEVORUNLX1JFQUQQAhIZChVCT1RUTEVORUNLX0NIRUNLUE9JTlQQAxIUChBCT1RUTEVORUNLX1dSSVRFEAQSEwoPQk9UVExFTkVDS19MT0FEEAUSFQoRQk9UVExFTkVDS19DT01NSVQQBhIXChNCT1RUTEVORUNLX1BMQU5OSU5HEAcSGQoVQk9UVExFTkVDS19TQ0hFRFVMSU5HEAgigAIKEENyZWF0ZUpvYlJlcXVlc3QSKgoIYmFja2ZpbGwYASABKAsyFi5sZW1hbi52MS5CYWNrZmlsbFNwZWNIABIoCgdyZWZyZXNoGAIgASgLMhUubGVtYW4udjEuUmVmcmVzaFNwZWNIABISCgpyZXF1ZXN0X2lkGAMgASgJEjYKBmxhYmVscxgEIAMoCzImLmxlbWFuLnYxLkNyZWF0ZUpvYlJlcXVlc3QuTGFiZWxzRW50cnkSEAoIcHJpb3JpdHkYBSABKAUaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIJCgdyZXF1ZXN0Ii8KEUNyZWF0ZUpvYlJlc3BvbnNlEhoKA2pvYhgBIAEoCzINLmxlbWFuLnYxLkpvYiIxCg1HZXRKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCSIsCg5HZXRKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2IirgEKD0xpc3RKb2JzUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIjCgZmaWx0ZXIYAiABKAsyEy5sZW1hbi52MS5Kb2JGaWx0ZXISEQoJcGFnZV9zaXplGAMgASgFEhIKCnBhZ2VfdG9rZW4YBCABKAkSIQoFb3JkZXIYBSABKA4yEi5sZW1hbi52MS5Kb2JPcmRlchIaChJpbmNsdWRlX3RvdGFsX3NpemUYBiABKAgisQIKCUpvYkZpbHRlchIjCgZzdGF0ZXMYASADKA4yEy5sZW1hbi52MS5Kb2IuU3RhdGUSDgoGdGFibGVzGAIgAygJEg4KBmNvbHVtbhgDIAEoCRIvCgZsYWJlbHMYBCADKAsyHy5sZW1hbi52MS5Kb2JGaWx0ZXIuTGFiZWxzRW50cnkSNAoQY3JlYXRlX3RpbWVfZnJvbRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNgoSY3JlYXRlX3RpbWVfYmVmb3JlGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglpbml0aWF0b3IYByABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKCAQoQTGlzdEpvYnNSZXNwb25zZRIbCgRqb2JzGAEgAygLMg0ubGVtYW4udjEuSm9iEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCgh3YXJuaW5ncxgDIAMoCRIXCgp0b3RhbF9zaXplGAQgASgDSACIAQFCDQoLX3RvdGFsX3NpemUiSwoPV2F0Y2hKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCRIWCg5hZnRlcl9zZXF1ZW5jZRgDIAEoAyJ8ChBXYXRjaEpvYlJlc3BvbnNlEhAKCHNlcXVlbmNlGAEgASgDEhoKA2pvYhgCIAEoCzINLmxlbWFuLnYxLkpvYhIiCgZldmVudHMYAyADKAsyEi5sZW1hbi52MS5Kb2JFdmVudBIWCg5ldmVudHNfbWlzc2luZxgEIAEoCCKCAwoISm9iRXZlbnQSEAoIc2VxdWVuY2UYASABKAMSLgoKZXZlbnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoEa2luZBgDIAEoDjIXLmxlbWFuLnYxLkpvYkV2ZW50LktpbmQSDwoHbWVzc2FnZRgEIAEoCSL7AQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASDgoKS0lORF9TVEFURRABEg4KCktJTkRfUVVFVUUQAhINCglLSU5EX1BMQU4QAxISCg5LSU5EX0NPTExFQ1RFRBAEEg8KC0tJTkRfQ09NTUlUEAUSDgoKS0lORF9FUlJPUhAGEg8KC0tJTkRfUkVQTEFOEAcSDQoJS0lORF9XQUlUEAgSDgoKS0lORF9TVEFMTBAJEhIKDktJTkRfUkVTT1VSQ0VTEAoSEQoNS0lORF9NSUdSQVRFRBALEg4KCktJTkRfSU5ERVgQDBISCg5LSU5EX0xFRlRPVkVSUxANIl4KDldhaXRKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCRIqCgd0aW1lb3V0GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIi0KD1dhaXRKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2Ii3gEKEFVwZGF0ZUpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJEjYKBmxhYmVscxgDIAMoCzImLmxlbWFuLnYxLlVwZGF0ZUpvYlJlcXVlc3QuTGFiZWxzRW50cnkSEAoIcHJpb3JpdHkYBCABKAUSLwoLdXBkYXRlX21hc2sYBSABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiLwoRVXBkYXRlSm9iUmVzcG9uc2USGgoDam9iGAEgASgLMg0ubGVtYW4udjEuSm9iIjQKEENhbmNlbEpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJIi8KEUNhbmNlbEpvYlJlc3BvbnNlEhoKA2pvYhgBIAEoCzINLmxlbWFuLnYxLkpvYiIzCg9QYXVzZUpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJIi4KEFBhdXNlSm9iUmVzcG9uc2USGgoDam9iGAEgASgLMg0ubGVtYW4udjEuSm9iIjQKEFJlc3VtZUpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJIi8KEVJlc3VtZUpvYlJlc3BvbnNlEhoKA2pvYhgBIAEoCzINLmxlbWFuLnYxLkpvYiJKChFDYW5jZWxKb2JzUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIjCgZmaWx0ZXIYAiABKAsyEy5sZW1hbi52MS5Kb2JGaWx0ZXIiSQoSQ2FuY2VsSm9ic1Jlc3BvbnNlEhsKBGpvYnMYASADKAsyDS5sZW1hbi52MS5Kb2ISFgoOam9ic19lbHNld2hlcmUYAiADKAkiNAoQRGVsZXRlSm9iUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIOCgZqb2JfaWQYAiABKAkiEwoRRGVsZXRlSm9iUmVzcG9uc2Ui8wEKD1JldHJ5Sm9iUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIOCgZqb2JfaWQYAiABKAkSHQoDdWRmGAMgASgLMhAubGVtYW4udjEuVWRmUmVmEhMKC2tlZXBfb3RoZXJzGAQgASgIEhIKCnJlcXVlc3RfaWQYBSABKAkSNQoGbGFiZWxzGAYgAygLMiUubGVtYW4udjEuUmV0cnlKb2JSZXF1ZXN0LkxhYmVsc0VudHJ5EhAKCHByaW9yaXR5GAcgASgFGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiLgoQUmV0cnlKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2IihAEKFExpc3RKb2JFcnJvcnNSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIOCgZjb2x1bW4YBSABKAkSEwoLcGxhY2VzX29ubHkYBiABKAgiVAoVTGlzdEpvYkVycm9yc1Jlc3BvbnNlEiIKBmVycm9ycxgBIAMoCzISLmxlbWFuLnYxLlJvd0Vycm9yEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLDAQoIUm93RXJyb3ISDgoGam9iX2lkGAEgASgJEg4KBmNvbHVtbhgCIAEoCRITCgtyb3dfYWRkcmVzcxgDIAEoAxISCgplcnJvcl90eXBlGAQgASgJEhUKDWVycm9yX21lc3NhZ2UYBSABKAkSEQoJdHJhY2ViYWNrGAYgASgJEg8KB2F0dGVtcHQYByABKAUSEwoGcm93X2lkGAggASgDSACIAQESEwoLdWRmX3ZlcnNpb24YCSABKAlCCQoHX3Jvd19pZCpdCghKb2JPcmRlchIZChVKT0JfT1JERVJfVU5TUEVDSUZJRUQQABIaChZKT0JfT1JERVJfTkVXRVNUX0ZJUlNUEAESGgoWSk9CX09SREVSX09MREVTVF9GSVJTVBACMpkICgpKb2JTZXJ2aWNlEkwKCUNyZWF0ZUpvYhIaLmxlbWFuLnYxLkNyZWF0ZUpvYlJlcXVlc3QaGy5sZW1hbi52MS5DcmVhdGVKb2JSZXNwb25zZSIGst4iAggCEkYKBkdldEpvYhIXLmxlbWFuLnYxLkdldEpvYlJlcXVlc3QaGC5sZW1hbi52MS5HZXRKb2JSZXNwb25zZSIJkAIBst4iAggBEkwKCExpc3RKb2JzEhkubGVtYW4udjEuTGlzdEpvYnNSZXF1ZXN0GhoubGVtYW4udjEuTGlzdEpvYnNSZXNwb25zZSIJkAIBst4iAggBEk4KCFdhdGNoSm9iEhkubGVtYW4udjEuV2F0Y2hKb2JSZXF1ZXN0GhoubGVtYW4udjEuV2F0Y2hKb2JSZXNwb25zZSIJkAIBst4iAggBMAESSQoHV2FpdEpvYhIYLmxlbWFuLnYxLldhaXRKb2JSZXF1ZXN0GhkubGVtYW4udjEuV2FpdEpvYlJlc3BvbnNlIgmQAgGy3iICCAESTwoJVXBkYXRlSm9iEhoubGVtYW4udjEuVXBkYXRlSm9iUmVxdWVzdBobLmxlbWFuLnYxLlVwZGF0ZUpvYlJlc3BvbnNlIgmQAgKy3iICCAISTwoJQ2FuY2VsSm9iEhoubGVtYW4udjEuQ2FuY2VsSm9iUmVxdWVzdBobLmxlbWFuLnYxLkNhbmNlbEpvYlJlc3BvbnNlIgmQAgKy3iICCAISTAoIUGF1c2VKb2ISGS5sZW1hbi52MS5QYXVzZUpvYlJlcXVlc3QaGi5sZW1hbi52MS5QYXVzZUpvYlJlc3BvbnNlIgmQAgKy3iICCAISTwoJUmVzdW1lSm9iEhoubGVtYW4udjEuUmVzdW1lSm9iUmVxdWVzdBobLmxlbWFuLnYxLlJlc3VtZUpvYlJlc3BvbnNlIgmQAgKy3iICCAISUgoKQ2FuY2VsSm9icxIbLmxlbWFuLnYxLkNhbmNlbEpvYnNSZXF1ZXN0GhwubGVtYW4udjEuQ2FuY2VsSm9ic1Jlc3BvbnNlIgmQAgKy3iICCAISTwoJRGVsZXRlSm9iEhoubGVtYW4udjEuRGVsZXRlSm9iUmVxdWVzdBobLmxlbWFuLnYxLkRlbGV0ZUpvYlJlc3BvbnNlIgmQAgKy3iICCAMSSQoIUmV0cnlKb2ISGS5sZW1hbi52MS5SZXRyeUpvYlJlcXVlc3QaGi5sZW1hbi52MS5SZXRyeUpvYlJlc3BvbnNlIgay3iICCAISWwoNTGlzdEpvYkVycm9ycxIeLmxlbWFuLnYxLkxpc3RKb2JFcnJvcnNSZXF1ZXN0Gh8ubGVtYW4udjEuTGlzdEpvYkVycm9yc1Jlc3BvbnNlIgmQAgGy3iICCAFCYgoMZGV2LmxlbWFuLnYxQglKb2JzUHJvdG9QAVodbGVtYW4uZGV2L2dvL2xlbWFuL3YxO2xlbWFudjGiAgNMTU6qAghMZW1hbi5WMcoCCExlbWFuXFYx6gIJTGVtYW46OlYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_google_rpc_status, file_leman_v1_annotations, file_leman_v1_planner, file_leman_v1_udf]);
+  fileDesc("ChNsZW1hbi92MS9qb2JzLnByb3RvEghsZW1hbi52MSK3CQoDSm9iEg4KBmpvYl9pZBgBIAEoCRIiCgVzdGF0ZRgCIAEoDjITLmxlbWFuLnYxLkpvYi5TdGF0ZRIqCghiYWNrZmlsbBgDIAEoCzIWLmxlbWFuLnYxLkJhY2tmaWxsU3BlY0gAEigKB3JlZnJlc2gYBCABKAsyFS5sZW1hbi52MS5SZWZyZXNoU3BlY0gAEiQKCHByb2dyZXNzGAUgASgLMhIubGVtYW4udjEuUHJvZ3Jlc3MSIQoFZXJyb3IYBiABKAsyEi5nb29nbGUucnBjLlN0YXR1cxIvCgtjcmVhdGVfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLdXBkYXRlX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KA3VkZhgJIAEoCzIQLmxlbWFuLnYxLlVkZlJlZhImCgdyZWFzb25zGAogAygLMhUubGVtYW4udjEuUmVhc29uQ291bnQSFAoMcGxhbl9zdW1tYXJ5GAsgASgJEhoKDXRhYmxlX3ZlcnNpb24YDCABKANIAYgBARIPCgdhdHRlbXB0GA0gASgFEhAKCHJldHJ5X29mGA4gASgJEhsKDnF1ZXVlX3Bvc2l0aW9uGA8gASgFSAKIAQESHwoGc3RhbGxzGBAgAygLMg8ubGVtYW4udjEuU3RhbGwSEQoJZmFpbGVkX2luGBEgAygJEi4KDXN0YWxlX2luZGljZXMYEiADKAsyFy5sZW1hbi52MS5JbmRleENvdmVyYWdlEi8KDnJlZnJlc2hfcmVzdWx0GBMgASgLMhcubGVtYW4udjEuUmVmcmVzaFJlc3VsdBIpCgZsYWJlbHMYFCADKAsyGS5sZW1hbi52MS5Kb2IuTGFiZWxzRW50cnkSEAoIcHJpb3JpdHkYFSABKAUSLgoKc3RhcnRfdGltZRgWIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIZW5kX3RpbWUYFyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWluaXRpYXRvchgYIAEoCRI3ChNleHBlY3RlZF9zdGFydF90aW1lGBkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIuYBCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1BFTkRJTkcQARISCg5TVEFURV9QTEFOTklORxACEhEKDVNUQVRFX1JVTk5JTkcQAxIOCgpTVEFURV9ET05FEAQSGgoWU1RBVEVfRE9ORV9XSVRIX0VSUk9SUxAFEhAKDFNUQVRFX0ZBSUxFRBAGEhQKEFNUQVRFX0NBTkNFTExJTkcQBxITCg9TVEFURV9DQU5DRUxMRUQQCBIRCg1TVEFURV9QQVVTSU5HEAkSEAoMU1RBVEVfUEFVU0VEEApCCQoHcmVxdWVzdEIQCg5fdGFibGVfdmVyc2lvbkIRCg9fcXVldWVfcG9zaXRpb24itgEKBVN0YWxsEg4KBndvcmtlchgBIAEoCRIYCgtmcmFnbWVudF9pZBgCIAEoA0gAiAEBEiAKBHJvd3MYAyABKAsyEi5sZW1hbi52MS5Sb3dSYW5nZRIwCg1pZGxlX2R1cmF0aW9uGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg4KBnNpbGVudBgFIAEoCBIPCgdtZXNzYWdlGAYgASgJQg4KDF9mcmFnbWVudF9pZCLRAgoNUmVmcmVzaFJlc3VsdBIjCgRtb2RlGAEgASgOMhUubGVtYW4udjEuUmVmcmVzaE1vZGUSJwoGcmVhc29uGAIgASgOMhcubGVtYW4udjEuUmVmcmVzaFJlYXNvbhISCgpyb3dzX2FkZGVkGAMgASgDEhcKD3Jvd3NfcmVjb21wdXRlZBgEIAEoAxIUCgxyb3dzX2V2aWN0ZWQYBSABKAMSEwoLcm93c19yZXVzZWQYBiABKAMSFgoOcm93c19ldmFsdWF0ZWQYByABKAMSGAoQc291cmNlX3Jvd3NfcmVhZBgIIAEoAxIbChNmcmFnbWVudHNfcmV3cml0dGVuGAkgASgFEh0KFXNvdXJjZV92ZXJzaW9uX2JlZm9yZRgKIAEoAxIWCg5zb3VyY2VfdmVyc2lvbhgLIAEoAxIUCgx2aWV3X3ZlcnNpb24YDCABKAMivggKCFByb2dyZXNzEhIKCnJvd3NfdG90YWwYASABKAMSEwoLcm93c19yZXVzZWQYAiABKAMSFAoMcm93c19wbGFubmVkGAMgASgDEhkKEXJvd3NfY2hlY2twb2ludGVkGAQgASgDEhwKFHJvd3NfcmVhZHlfdG9fY29tbWl0GAUgASgDEhYKDnJvd3NfY29tbWl0dGVkGAYgASgDEhQKDHJvd3Nfc2tpcHBlZBgHIAEoAxITCgtyb3dzX2ZhaWxlZBgIIAEoAxIWCg5yb3dzX2V2YWx1YXRlZBgJIAEoAxIZChFmcmFnbWVudHNfcGxhbm5lZBgKIAEoBRIbChNmcmFnbWVudHNfY29tbWl0dGVkGAsgASgFEi8KDHVkZl9kdXJhdGlvbhgMIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIwCg1yZWFkX2R1cmF0aW9uGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjYKE2NoZWNrcG9pbnRfZHVyYXRpb24YDiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SMQoOd3JpdGVfZHVyYXRpb24YDyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SMgoPY29tbWl0X2R1cmF0aW9uGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKCmJvdHRsZW5lY2sYESABKA4yHS5sZW1hbi52MS5Qcm9ncmVzcy5Cb3R0bGVuZWNrEjMKEGVsYXBzZWRfZHVyYXRpb24YEiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEgoKc3Bhcmtfam9icxgTIAEoBRIXCg9yb3dzX3Blcl9zZWNvbmQYFCABKAESNQoScmVtYWluaW5nX2R1cmF0aW9uGBUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB2NvbW1pdHMYFiABKAUSFQoNcm93c19jb21wdXRlZBgXIAEoAxIaChJyb3dzX2ZhaWxlZF9iZWZvcmUYGCABKAMSMAoNbG9hZF9kdXJhdGlvbhgZIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLiAQoKQm90dGxlbmVjaxIaChZCT1RUTEVORUNLX1VOU1BFQ0lGSUVEEAASEgoOQk9UVExFTkVDS19VREYQARITCg9CT1RUTEVORUNLX1JFQUQQAhIZChVCT1RUTEVORUNLX0NIRUNLUE9JTlQQAxIUChBCT1RUTEVORUNLX1dSSVRFEAQSEwoPQk9UVExFTkVDS19MT0FEEAUSFQoRQk9UVExFTkVDS19DT01NSVQQBhIXChNCT1RUTEVORUNLX1BMQU5OSU5HEAcSGQoVQk9UVExFTkVDS19TQ0hFRFVMSU5HEAgigAIKEENyZWF0ZUpvYlJlcXVlc3QSKgoIYmFja2ZpbGwYASABKAsyFi5sZW1hbi52MS5CYWNrZmlsbFNwZWNIABIoCgdyZWZyZXNoGAIgASgLMhUubGVtYW4udjEuUmVmcmVzaFNwZWNIABISCgpyZXF1ZXN0X2lkGAMgASgJEjYKBmxhYmVscxgEIAMoCzImLmxlbWFuLnYxLkNyZWF0ZUpvYlJlcXVlc3QuTGFiZWxzRW50cnkSEAoIcHJpb3JpdHkYBSABKAUaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIJCgdyZXF1ZXN0Ii8KEUNyZWF0ZUpvYlJlc3BvbnNlEhoKA2pvYhgBIAEoCzINLmxlbWFuLnYxLkpvYiIxCg1HZXRKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCSIsCg5HZXRKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2IirgEKD0xpc3RKb2JzUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIjCgZmaWx0ZXIYAiABKAsyEy5sZW1hbi52MS5Kb2JGaWx0ZXISEQoJcGFnZV9zaXplGAMgASgFEhIKCnBhZ2VfdG9rZW4YBCABKAkSIQoFb3JkZXIYBSABKA4yEi5sZW1hbi52MS5Kb2JPcmRlchIaChJpbmNsdWRlX3RvdGFsX3NpemUYBiABKAgisQIKCUpvYkZpbHRlchIjCgZzdGF0ZXMYASADKA4yEy5sZW1hbi52MS5Kb2IuU3RhdGUSDgoGdGFibGVzGAIgAygJEg4KBmNvbHVtbhgDIAEoCRIvCgZsYWJlbHMYBCADKAsyHy5sZW1hbi52MS5Kb2JGaWx0ZXIuTGFiZWxzRW50cnkSNAoQY3JlYXRlX3RpbWVfZnJvbRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNgoSY3JlYXRlX3RpbWVfYmVmb3JlGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCglpbml0aWF0b3IYByABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKCAQoQTGlzdEpvYnNSZXNwb25zZRIbCgRqb2JzGAEgAygLMg0ubGVtYW4udjEuSm9iEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIQCgh3YXJuaW5ncxgDIAMoCRIXCgp0b3RhbF9zaXplGAQgASgDSACIAQFCDQoLX3RvdGFsX3NpemUiSwoPV2F0Y2hKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCRIWCg5hZnRlcl9zZXF1ZW5jZRgDIAEoAyJ8ChBXYXRjaEpvYlJlc3BvbnNlEhAKCHNlcXVlbmNlGAEgASgDEhoKA2pvYhgCIAEoCzINLmxlbWFuLnYxLkpvYhIiCgZldmVudHMYAyADKAsyEi5sZW1hbi52MS5Kb2JFdmVudBIWCg5ldmVudHNfbWlzc2luZxgEIAEoCCKCAwoISm9iRXZlbnQSEAoIc2VxdWVuY2UYASABKAMSLgoKZXZlbnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoEa2luZBgDIAEoDjIXLmxlbWFuLnYxLkpvYkV2ZW50LktpbmQSDwoHbWVzc2FnZRgEIAEoCSL7AQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASDgoKS0lORF9TVEFURRABEg4KCktJTkRfUVVFVUUQAhINCglLSU5EX1BMQU4QAxISCg5LSU5EX0NPTExFQ1RFRBAEEg8KC0tJTkRfQ09NTUlUEAUSDgoKS0lORF9FUlJPUhAGEg8KC0tJTkRfUkVQTEFOEAcSDQoJS0lORF9XQUlUEAgSDgoKS0lORF9TVEFMTBAJEhIKDktJTkRfUkVTT1VSQ0VTEAoSEQoNS0lORF9NSUdSQVRFRBALEg4KCktJTkRfSU5ERVgQDBISCg5LSU5EX0xFRlRPVkVSUxANIl4KDldhaXRKb2JSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCRIqCgd0aW1lb3V0GAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIi0KD1dhaXRKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2Ii3gEKEFVwZGF0ZUpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJEjYKBmxhYmVscxgDIAMoCzImLmxlbWFuLnYxLlVwZGF0ZUpvYlJlcXVlc3QuTGFiZWxzRW50cnkSEAoIcHJpb3JpdHkYBCABKAUSLwoLdXBkYXRlX21hc2sYBSABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiLwoRVXBkYXRlSm9iUmVzcG9uc2USGgoDam9iGAEgASgLMg0ubGVtYW4udjEuSm9iIjQKEENhbmNlbEpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJIi8KEUNhbmNlbEpvYlJlc3BvbnNlEhoKA2pvYhgBIAEoCzINLmxlbWFuLnYxLkpvYiIzCg9QYXVzZUpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJIi4KEFBhdXNlSm9iUmVzcG9uc2USGgoDam9iGAEgASgLMg0ubGVtYW4udjEuSm9iIjQKEFJlc3VtZUpvYlJlcXVlc3QSEAoIZGF0YWJhc2UYASABKAkSDgoGam9iX2lkGAIgASgJIi8KEVJlc3VtZUpvYlJlc3BvbnNlEhoKA2pvYhgBIAEoCzINLmxlbWFuLnYxLkpvYiJKChFDYW5jZWxKb2JzUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIjCgZmaWx0ZXIYAiABKAsyEy5sZW1hbi52MS5Kb2JGaWx0ZXIiSQoSQ2FuY2VsSm9ic1Jlc3BvbnNlEhsKBGpvYnMYASADKAsyDS5sZW1hbi52MS5Kb2ISFgoOam9ic19lbHNld2hlcmUYAiADKAkiNAoQRGVsZXRlSm9iUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIOCgZqb2JfaWQYAiABKAkiEwoRRGVsZXRlSm9iUmVzcG9uc2Ui8wEKD1JldHJ5Sm9iUmVxdWVzdBIQCghkYXRhYmFzZRgBIAEoCRIOCgZqb2JfaWQYAiABKAkSHQoDdWRmGAMgASgLMhAubGVtYW4udjEuVWRmUmVmEhMKC2tlZXBfb3RoZXJzGAQgASgIEhIKCnJlcXVlc3RfaWQYBSABKAkSNQoGbGFiZWxzGAYgAygLMiUubGVtYW4udjEuUmV0cnlKb2JSZXF1ZXN0LkxhYmVsc0VudHJ5EhAKCHByaW9yaXR5GAcgASgFGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiLgoQUmV0cnlKb2JSZXNwb25zZRIaCgNqb2IYASABKAsyDS5sZW1hbi52MS5Kb2IihAEKFExpc3RKb2JFcnJvcnNSZXF1ZXN0EhAKCGRhdGFiYXNlGAEgASgJEg4KBmpvYl9pZBgCIAEoCRIRCglwYWdlX3NpemUYAyABKAUSEgoKcGFnZV90b2tlbhgEIAEoCRIOCgZjb2x1bW4YBSABKAkSEwoLcGxhY2VzX29ubHkYBiABKAgiVAoVTGlzdEpvYkVycm9yc1Jlc3BvbnNlEiIKBmVycm9ycxgBIAMoCzISLmxlbWFuLnYxLlJvd0Vycm9yEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLDAQoIUm93RXJyb3ISDgoGam9iX2lkGAEgASgJEg4KBmNvbHVtbhgCIAEoCRITCgtyb3dfYWRkcmVzcxgDIAEoAxISCgplcnJvcl90eXBlGAQgASgJEhUKDWVycm9yX21lc3NhZ2UYBSABKAkSEQoJdHJhY2ViYWNrGAYgASgJEg8KB2F0dGVtcHQYByABKAUSEwoGcm93X2lkGAggASgDSACIAQESEwoLdWRmX3ZlcnNpb24YCSABKAlCCQoHX3Jvd19pZCLNAwoWUHJldmlld0Z1bmN0aW9uUmVxdWVzdBIhCgV0YWJsZRgBIAEoCzISLmxlbWFuLnYxLlRhYmxlUmVmEg4KBmNvbHVtbhgCIAEoCRIfCgN1ZGYYAyABKAsyEC5sZW1hbi52MS5VZGZSZWZIABItCgpkZWZpbml0aW9uGAQgASgLMhcubGVtYW4udjEuVWRmRGVmaW5pdGlvbkgAEhgKDnNxbF9leHByZXNzaW9uGAUgASgJSAASDgoGYnVuZGxlGAYgASgMEhUKDWlucHV0X2NvbHVtbnMYByADKAkSDQoFd2hlcmUYCCABKAkSFgoMcmVhZF92ZXJzaW9uGAkgASgDSAESEgoIcmVhZF90YWcYCiABKAlIARIRCgRyb3dzGAsgASgFSAKIAQESKgoHdGltZW91dBgMIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIYCgtjb25jdXJyZW5jeRgNIAEoBUgDiAEBEisKDGVycm9yX3BvbGljeRgOIAEoCzIVLmxlbWFuLnYxLkVycm9yUG9saWN5QgoKCGZ1bmN0aW9uQgkKB3ZlcnNpb25CBwoFX3Jvd3NCDgoMX2NvbmN1cnJlbmN5IsQDChdQcmV2aWV3RnVuY3Rpb25SZXNwb25zZRIdCgN1ZGYYASABKAsyEC5sZW1hbi52MS5VZGZSZWYSFQoNaW5wdXRfY29sdW1ucxgCIAMoCRIUCgxyZWFkX3ZlcnNpb24YAyABKAMSDQoFd2hlcmUYBCABKAkSIgoEcm93cxgFIAMoCzIULmxlbWFuLnYxLlByZXZpZXdSb3cSDgoGdmFsdWVzGAYgASgMEhgKEGNvbHVtbnNfbGVmdF9vdXQYByADKAkSFQoNb3V0cHV0X3NjaGVtYRgIIAEoDBI1ChJqc29uX291dHB1dF9zY2hlbWEYCSABKAsyGS5sZW1hbi52MS5Kc29uQXJyb3dTY2hlbWESMgoPc2V0X3VwX2R1cmF0aW9uGAogASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB3ByaW50ZWQYCyABKAkSGgoScHJpbnRlZF9zaXplX2J5dGVzGAwgASgDEhEKCXRpbWVkX291dBgNIAEoCBINCgVmYWlscxgOIAEoCBIvCgpwcm9qZWN0aW9uGA8gASgLMhsubGVtYW4udjEuUHJldmlld1Byb2plY3Rpb24izAIKClByZXZpZXdSb3cSKQoFc3RhdGUYASABKA4yGi5sZW1hbi52MS5QcmV2aWV3Um93LlN0YXRlEhMKC3Jvd19hZGRyZXNzGAIgASgEEhMKBnJvd19pZBgDIAEoBEgAiAEBEg4KBmlucHV0cxgEIAMoCRIOCgZvdXRwdXQYBSABKAkSKgoHZWxhcHNlZBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIlCgVlcnJvchgHIAEoCzIWLmxlbWFuLnYxLlByZXZpZXdFcnJvciJrCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhIKDlNUQVRFX0NPTVBVVEVEEAESEAoMU1RBVEVfRkFJTEVEEAISDwoLU1RBVEVfRkFJTFMQAxIUChBTVEFURV9VTkZJTklTSEVEEARCCQoHX3Jvd19pZCJYCgxQcmV2aWV3RXJyb3ISEgoKZXJyb3JfdHlwZRgBIAEoCRIPCgdtZXNzYWdlGAIgASgJEhEKCXRyYWNlYmFjaxgDIAEoCRIQCghhdHRlbXB0cxgEIAEoBSKoAQoRUHJldmlld1Byb2plY3Rpb24SFwoPcm93c190b19jb21wdXRlGAEgASgDEjMKEGR1cmF0aW9uX3Blcl9yb3cYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDwoHd29ya2VycxgDIAEoBRI0ChFleHBlY3RlZF9kdXJhdGlvbhgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbipdCghKb2JPcmRlchIZChVKT0JfT1JERVJfVU5TUEVDSUZJRUQQABIaChZKT0JfT1JERVJfTkVXRVNUX0ZJUlNUEAESGgoWSk9CX09SREVSX09MREVTVF9GSVJTVBACMpYJCgpKb2JTZXJ2aWNlEkwKCUNyZWF0ZUpvYhIaLmxlbWFuLnYxLkNyZWF0ZUpvYlJlcXVlc3QaGy5sZW1hbi52MS5DcmVhdGVKb2JSZXNwb25zZSIGst4iAggCEkYKBkdldEpvYhIXLmxlbWFuLnYxLkdldEpvYlJlcXVlc3QaGC5sZW1hbi52MS5HZXRKb2JSZXNwb25zZSIJkAIBst4iAggBEkwKCExpc3RKb2JzEhkubGVtYW4udjEuTGlzdEpvYnNSZXF1ZXN0GhoubGVtYW4udjEuTGlzdEpvYnNSZXNwb25zZSIJkAIBst4iAggBEk4KCFdhdGNoSm9iEhkubGVtYW4udjEuV2F0Y2hKb2JSZXF1ZXN0GhoubGVtYW4udjEuV2F0Y2hKb2JSZXNwb25zZSIJkAIBst4iAggBMAESSQoHV2FpdEpvYhIYLmxlbWFuLnYxLldhaXRKb2JSZXF1ZXN0GhkubGVtYW4udjEuV2FpdEpvYlJlc3BvbnNlIgmQAgGy3iICCAESTwoJVXBkYXRlSm9iEhoubGVtYW4udjEuVXBkYXRlSm9iUmVxdWVzdBobLmxlbWFuLnYxLlVwZGF0ZUpvYlJlc3BvbnNlIgmQAgKy3iICCAISTwoJQ2FuY2VsSm9iEhoubGVtYW4udjEuQ2FuY2VsSm9iUmVxdWVzdBobLmxlbWFuLnYxLkNhbmNlbEpvYlJlc3BvbnNlIgmQAgKy3iICCAISTAoIUGF1c2VKb2ISGS5sZW1hbi52MS5QYXVzZUpvYlJlcXVlc3QaGi5sZW1hbi52MS5QYXVzZUpvYlJlc3BvbnNlIgmQAgKy3iICCAISTwoJUmVzdW1lSm9iEhoubGVtYW4udjEuUmVzdW1lSm9iUmVxdWVzdBobLmxlbWFuLnYxLlJlc3VtZUpvYlJlc3BvbnNlIgmQAgKy3iICCAISUgoKQ2FuY2VsSm9icxIbLmxlbWFuLnYxLkNhbmNlbEpvYnNSZXF1ZXN0GhwubGVtYW4udjEuQ2FuY2VsSm9ic1Jlc3BvbnNlIgmQAgKy3iICCAISTwoJRGVsZXRlSm9iEhoubGVtYW4udjEuRGVsZXRlSm9iUmVxdWVzdBobLmxlbWFuLnYxLkRlbGV0ZUpvYlJlc3BvbnNlIgmQAgKy3iICCAMSSQoIUmV0cnlKb2ISGS5sZW1hbi52MS5SZXRyeUpvYlJlcXVlc3QaGi5sZW1hbi52MS5SZXRyeUpvYlJlc3BvbnNlIgay3iICCAISWwoNTGlzdEpvYkVycm9ycxIeLmxlbWFuLnYxLkxpc3RKb2JFcnJvcnNSZXF1ZXN0Gh8ubGVtYW4udjEuTGlzdEpvYkVycm9yc1Jlc3BvbnNlIgmQAgGy3iICCAESewoPUHJldmlld0Z1bmN0aW9uEiAubGVtYW4udjEuUHJldmlld0Z1bmN0aW9uUmVxdWVzdBohLmxlbWFuLnYxLlByZXZpZXdGdW5jdGlvblJlc3BvbnNlIiOQAgGy3iIcCAMaGGRlZmluaXRpb24ucHl0aG9uX2J1bmRsZUJiCgxkZXYubGVtYW4udjFCCUpvYnNQcm90b1ABWh1sZW1hbi5kZXYvZ28vbGVtYW4vdjE7bGVtYW52MaICA0xNTqoCCExlbWFuLlYxygIITGVtYW5cVjHqAglMZW1hbjo6VjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_google_rpc_status, file_leman_v1_annotations, file_leman_v1_catalog, file_leman_v1_planner, file_leman_v1_types, file_leman_v1_udf]);
 
 /**
  * A job: what was asked, how far it is, how it ended.
@@ -1920,6 +1924,459 @@ export const RowErrorSchema: GenMessage<RowError> = /*@__PURE__*/
   messageDesc(file_leman_v1_jobs, 32);
 
 /**
+ * See JobService.PreviewFunction.
+ *
+ * @generated from message leman.v1.PreviewFunctionRequest
+ */
+export type PreviewFunctionRequest = Message<"leman.v1.PreviewFunctionRequest"> & {
+  /**
+   * The table.
+   *
+   * @generated from field: leman.v1.TableRef table = 1;
+   */
+  table?: TableRef | undefined;
+
+  /**
+   * A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
+   * is named.
+   *
+   * @generated from field: string column = 2;
+   */
+  column: string;
+
+  /**
+   * The function.
+   *
+   * @generated from oneof leman.v1.PreviewFunctionRequest.function
+   */
+  function: {
+    /**
+     * A registered one.
+     *
+     * @generated from field: leman.v1.UdfRef udf = 3;
+     */
+    value: UdfRef;
+    case: "udf";
+  } | {
+    /**
+     * One that need not be registered, and is not by this.
+     *
+     * @generated from field: leman.v1.UdfDefinition definition = 4;
+     */
+    value: UdfDefinition;
+    case: "definition";
+  } | {
+    /**
+     * A SQL expression over the columns of the table.
+     *
+     * @generated from field: string sql_expression = 5;
+     */
+    value: string;
+    case: "sqlExpression";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * The pickled callable of `definition`; empty: its digest is stored (see CatalogService.UploadBundle), or it has none.
+   *
+   * @generated from field: bytes bundle = 6;
+   */
+  bundle: Uint8Array;
+
+  /**
+   * Columns that take the place of the function's own inputs, in their order; empty: as the function, or the column, names
+   * them.
+   *
+   * @generated from field: repeated string input_columns = 7;
+   */
+  inputColumns: string[];
+
+  /**
+   * Only rows for which this SQL expression is true; empty: the first rows of the table.
+   *
+   * @generated from field: string where = 8;
+   */
+  where: string;
+
+  /**
+   * The version of the table that rows are read from.
+   *
+   * @generated from oneof leman.v1.PreviewFunctionRequest.version
+   */
+  version: {
+    /**
+     * Its number, 1 or more.
+     *
+     * @generated from field: int64 read_version = 9;
+     */
+    value: bigint;
+    case: "readVersion";
+  } | {
+    /**
+     * The name of a tag.
+     *
+     * @generated from field: string read_tag = 10;
+     */
+    value: string;
+    case: "readTag";
+  } | { case: undefined; value?: undefined };
+
+  /**
+   * How many rows, 1 to 100; unset: 5.
+   *
+   * @generated from field: optional int32 rows = 11;
+   */
+  rows?: number | undefined;
+
+  /**
+   * How long the preview may take, above 0 and up to 10 minutes; unset: 30 seconds. Rows that the function has not come
+   * back with by then are UNFINISHED.
+   *
+   * @generated from field: google.protobuf.Duration timeout = 12;
+   */
+  timeout?: Duration | undefined;
+
+  /**
+   * Worker processes of the backfill that is projected, 1 or more; unset: one for each task slot.
+   *
+   * @generated from field: optional int32 concurrency = 13;
+   */
+  concurrency?: number | undefined;
+
+  /**
+   * Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
+   * with, else the job fails.
+   *
+   * @generated from field: leman.v1.ErrorPolicy error_policy = 14;
+   */
+  errorPolicy?: ErrorPolicy | undefined;
+};
+
+/**
+ * Describes the message leman.v1.PreviewFunctionRequest.
+ * Use `create(PreviewFunctionRequestSchema)` to create a new message.
+ */
+export const PreviewFunctionRequestSchema: GenMessage<PreviewFunctionRequest> = /*@__PURE__*/
+  messageDesc(file_leman_v1_jobs, 33);
+
+/**
+ * See JobService.PreviewFunction.
+ *
+ * @generated from message leman.v1.PreviewFunctionResponse
+ */
+export type PreviewFunctionResponse = Message<"leman.v1.PreviewFunctionResponse"> & {
+  /**
+   * The function.
+   *
+   * @generated from field: leman.v1.UdfRef udf = 1;
+   */
+  udf?: UdfRef | undefined;
+
+  /**
+   * The columns that were read, in the order of the function's parameters.
+   *
+   * @generated from field: repeated string input_columns = 2;
+   */
+  inputColumns: string[];
+
+  /**
+   * The version of the table that rows were read from.
+   *
+   * @generated from field: int64 read_version = 3;
+   */
+  readVersion: bigint;
+
+  /**
+   * The filter as it was evaluated, with relative times pinned.
+   *
+   * @generated from field: string where = 4;
+   */
+  where: string;
+
+  /**
+   * The rows, in the order of the table.
+   *
+   * @generated from field: repeated leman.v1.PreviewRow rows = 5;
+   */
+  rows: PreviewRow[];
+
+  /**
+   * The values of `rows` as an Arrow IPC stream of one batch: the input columns in their order, then the output. Columns
+   * of `columns_left_out` are not in it.
+   *
+   * @generated from field: bytes values = 6;
+   */
+  values: Uint8Array;
+
+  /**
+   * Columns whose values are too large to be sent; the output is named like the function.
+   *
+   * @generated from field: repeated string columns_left_out = 7;
+   */
+  columnsLeftOut: string[];
+
+  /**
+   * The Arrow type of the output: an IPC schema message with one field.
+   *
+   * @generated from field: bytes output_schema = 8;
+   */
+  outputSchema: Uint8Array;
+
+  /**
+   * The same in a form that needs no Arrow.
+   *
+   * @generated from field: leman.v1.JsonArrowSchema json_output_schema = 9;
+   */
+  jsonOutputSchema?: JsonArrowSchema | undefined;
+
+  /**
+   * What setting the function up took.
+   *
+   * @generated from field: google.protobuf.Duration set_up_duration = 10;
+   */
+  setUpDuration?: Duration | undefined;
+
+  /**
+   * What the function printed, as far as it is kept: 16 KiB.
+   *
+   * @generated from field: string printed = 11;
+   */
+  printed: string;
+
+  /**
+   * How many bytes it printed.
+   *
+   * @generated from field: int64 printed_size_bytes = 12;
+   */
+  printedSizeBytes: bigint;
+
+  /**
+   * The time was over before all was done.
+   *
+   * @generated from field: bool timed_out = 13;
+   */
+  timedOut: boolean;
+
+  /**
+   * A backfill would end as FAILED, as the error policy does not skip what happened on a row.
+   *
+   * @generated from field: bool fails = 14;
+   */
+  fails: boolean;
+
+  /**
+   * What a backfill of the whole table would take.
+   *
+   * @generated from field: leman.v1.PreviewProjection projection = 15;
+   */
+  projection?: PreviewProjection | undefined;
+};
+
+/**
+ * Describes the message leman.v1.PreviewFunctionResponse.
+ * Use `create(PreviewFunctionResponseSchema)` to create a new message.
+ */
+export const PreviewFunctionResponseSchema: GenMessage<PreviewFunctionResponse> = /*@__PURE__*/
+  messageDesc(file_leman_v1_jobs, 34);
+
+/**
+ * A row that the function was tried on.
+ *
+ * @generated from message leman.v1.PreviewRow
+ */
+export type PreviewRow = Message<"leman.v1.PreviewRow"> & {
+  /**
+   * What the function did.
+   *
+   * @generated from field: leman.v1.PreviewRow.State state = 1;
+   */
+  state: PreviewRow_State;
+
+  /**
+   * Fragment id << 32 | physical offset, in the version that was read.
+   *
+   * @generated from field: uint64 row_address = 2;
+   */
+  rowAddress: bigint;
+
+  /**
+   * Stable row id; unset: the table has none.
+   *
+   * @generated from field: optional uint64 row_id = 3;
+   */
+  rowId?: bigint | undefined;
+
+  /**
+   * The inputs as JSON, each cut to 1,000 characters; bytes, and what else JSON has no word for, are described.
+   *
+   * @generated from field: repeated string inputs = 4;
+   */
+  inputs: string[];
+
+  /**
+   * The output likewise; empty unless the state is COMPUTED.
+   *
+   * @generated from field: string output = 5;
+   */
+  output: string;
+
+  /**
+   * How long the function took; of a batch, the batch's time divided by its rows. Unset: it was not called.
+   *
+   * @generated from field: google.protobuf.Duration elapsed = 6;
+   */
+  elapsed?: Duration | undefined;
+
+  /**
+   * What it raised; unset where it gave a value, or was not called.
+   *
+   * @generated from field: leman.v1.PreviewError error = 7;
+   */
+  error?: PreviewError | undefined;
+};
+
+/**
+ * Describes the message leman.v1.PreviewRow.
+ * Use `create(PreviewRowSchema)` to create a new message.
+ */
+export const PreviewRowSchema: GenMessage<PreviewRow> = /*@__PURE__*/
+  messageDesc(file_leman_v1_jobs, 35);
+
+/**
+ * What the function did.
+ *
+ * @generated from enum leman.v1.PreviewRow.State
+ */
+export enum PreviewRow_State {
+  /**
+   * Not a valid value.
+   *
+   * @generated from enum value: STATE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It gave a value, NULL included.
+   *
+   * @generated from enum value: STATE_COMPUTED = 1;
+   */
+  COMPUTED = 1,
+
+  /**
+   * It failed; a backfill would leave the row NULL, marked as failed, and go on.
+   *
+   * @generated from enum value: STATE_FAILED = 2;
+   */
+  FAILED = 2,
+
+  /**
+   * It failed, and a backfill would end with that.
+   *
+   * @generated from enum value: STATE_FAILS = 3;
+   */
+  FAILS = 3,
+
+  /**
+   * Time was over before it came back.
+   *
+   * @generated from enum value: STATE_UNFINISHED = 4;
+   */
+  UNFINISHED = 4,
+}
+
+/**
+ * Describes the enum leman.v1.PreviewRow.State.
+ */
+export const PreviewRow_StateSchema: GenEnum<PreviewRow_State> = /*@__PURE__*/
+  enumDesc(file_leman_v1_jobs, 35, 0);
+
+/**
+ * What a function raised on a row.
+ *
+ * @generated from message leman.v1.PreviewError
+ */
+export type PreviewError = Message<"leman.v1.PreviewError"> & {
+  /**
+   * Class of the exception. `WorkerLost`: the function ended its process. `UdfTimeout`: it took longer than its own
+   * timeout.
+   *
+   * @generated from field: string error_type = 1;
+   */
+  errorType: string;
+
+  /**
+   * Its message.
+   *
+   * @generated from field: string message = 2;
+   */
+  message: string;
+
+  /**
+   * The end of its traceback.
+   *
+   * @generated from field: string traceback = 3;
+   */
+  traceback: string;
+
+  /**
+   * How often the function was called.
+   *
+   * @generated from field: int32 attempts = 4;
+   */
+  attempts: number;
+};
+
+/**
+ * Describes the message leman.v1.PreviewError.
+ * Use `create(PreviewErrorSchema)` to create a new message.
+ */
+export const PreviewErrorSchema: GenMessage<PreviewError> = /*@__PURE__*/
+  messageDesc(file_leman_v1_jobs, 36);
+
+/**
+ * What a backfill of a whole table would take, judged by a few rows.
+ *
+ * @generated from message leman.v1.PreviewProjection
+ */
+export type PreviewProjection = Message<"leman.v1.PreviewProjection"> & {
+  /**
+   * Rows that it would compute: of a column those that are missing or stale, else all.
+   *
+   * @generated from field: int64 rows_to_compute = 1;
+   */
+  rowsToCompute: bigint;
+
+  /**
+   * What the function took for a row: the mean, without the first call where there were several. Unset: nothing was
+   * measured.
+   *
+   * @generated from field: google.protobuf.Duration duration_per_row = 2;
+   */
+  durationPerRow?: Duration | undefined;
+
+  /**
+   * Calls that would be made at once.
+   *
+   * @generated from field: int32 workers = 3;
+   */
+  workers: number;
+
+  /**
+   * `rows_to_compute` × `duration_per_row` / `workers`, without what reading and writing take; unset as that. Of a function
+   * that takes batches it is an upper bound: small batches cost more a row.
+   *
+   * @generated from field: google.protobuf.Duration expected_duration = 4;
+   */
+  expectedDuration?: Duration | undefined;
+};
+
+/**
+ * Describes the message leman.v1.PreviewProjection.
+ * Use `create(PreviewProjectionSchema)` to create a new message.
+ */
+export const PreviewProjectionSchema: GenMessage<PreviewProjection> = /*@__PURE__*/
+  messageDesc(file_leman_v1_jobs, 37);
+
+/**
  * An order of jobs.
  *
  * @generated from enum leman.v1.JobOrder
@@ -2243,6 +2700,41 @@ export const JobService: GenService<{
     methodKind: "unary";
     input: typeof ListJobErrorsRequestSchema;
     output: typeof ListJobErrorsResponseSchema;
+  },
+  /**
+   * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+   * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+   * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+   * registered. What the function itself does outside, it does.
+   *
+   * A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+   * at the row. A caller that hangs up ends the function's process.
+   *
+   * Errors:
+   * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+   *   number is out of its bounds; correct the field that BadRequest names.
+   * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+   *   or not within the time that the preview may take; install what it imports, or send its bundle along.
+   * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+   * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+   * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+   * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+   * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+   *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+   *   CatalogService.RegisterUdf.
+   * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+   * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+   *   add workers.
+   * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+   * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+   * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+   *
+   * @generated from rpc leman.v1.JobService.PreviewFunction
+   */
+  previewFunction: {
+    methodKind: "unary";
+    input: typeof PreviewFunctionRequestSchema;
+    output: typeof PreviewFunctionResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_leman_v1_jobs, 0);

@@ -2,6 +2,7 @@ package dev.leman;
 
 import dev.leman.v1.ErrorPolicy;
 import dev.leman.v1.NewColumn;
+import dev.leman.v1.PreviewFunctionRequest;
 import dev.leman.v1.UdfRef;
 import java.util.List;
 
@@ -48,6 +49,19 @@ public final class ColumnFunction {
         .setName(name)
         .setVersion(at < 0 ? "" : nameAndVersion.substring(at + 1))
         .build();
+  }
+
+  void of(PreviewFunctionRequest.Builder preview) {
+    NewColumn column = column("");
+    preview.addAllInputColumns(column.getInputColumnsList());
+    if (column.hasSqlExpression()) {
+      preview.setSqlExpression(column.getSqlExpression());
+    } else {
+      preview.setUdf(column.getUdf());
+    }
+    if (column.hasErrorPolicy()) {
+      preview.setErrorPolicy(column.getErrorPolicy());
+    }
   }
 
   NewColumn column(String name) {

@@ -25,10 +25,13 @@ import dev.leman.v1.ExplainPlanRequest;
 import dev.leman.v1.ExplainPlanResponse;
 import dev.leman.v1.GetRowStatesRequest;
 import dev.leman.v1.GetRowStatesResponse;
+import dev.leman.v1.JobServiceGrpc;
 import dev.leman.v1.ListCommitsRequest;
 import dev.leman.v1.MergeRowsResponse;
 import dev.leman.v1.PlainColumnAlteration;
 import dev.leman.v1.PlannerServiceGrpc;
+import dev.leman.v1.PreviewFunctionRequest;
+import dev.leman.v1.PreviewFunctionResponse;
 import dev.leman.v1.RowState;
 import dev.leman.v1.TableServiceGrpc;
 import dev.leman.v1.UpdateRowsRequest;
@@ -292,6 +295,42 @@ public final class Table extends Relation {
             .setSpec(options.told().setTable(ref()).setColumn(column))
             .build();
     return connections.unary(PlannerServiceGrpc.getExplainPlanMethod(), request, plan -> plan);
+  }
+
+  /**
+   * Try a computed column's function on a few rows; see {@link #preview(ColumnFunction,
+   * PreviewOptions)}.
+   */
+  public PreviewFunctionResponse preview(String column, PreviewOptions options) {
+    return Futures.get(previewAsync(column, options));
+  }
+
+  /** As {@link #preview(String, PreviewOptions)}. */
+  public CompletableFuture<PreviewFunctionResponse> previewAsync(
+      String column, PreviewOptions options) {
+    return preview(options.told().setColumn(column));
+  }
+
+  /**
+   * Try a function on a few rows: its values, errors and times, and what a backfill of the whole
+   * table would take. Writes nothing. What the function fails on is said at the rows.
+   */
+  public PreviewFunctionResponse preview(ColumnFunction function, PreviewOptions options) {
+    return Futures.get(previewAsync(function, options));
+  }
+
+  /** As {@link #preview(ColumnFunction, PreviewOptions)}. */
+  public CompletableFuture<PreviewFunctionResponse> previewAsync(
+      ColumnFunction function, PreviewOptions options) {
+    PreviewFunctionRequest.Builder request = options.told();
+    function.of(request);
+    return preview(request);
+  }
+
+  private CompletableFuture<PreviewFunctionResponse> preview(
+      PreviewFunctionRequest.Builder request) {
+    PreviewFunctionRequest made = request.setTable(ref()).build();
+    return connections.unary(JobServiceGrpc.getPreviewFunctionMethod(), made, preview -> preview);
   }
 
   /** How many rows of a computed column are in which state, in the latest version. */

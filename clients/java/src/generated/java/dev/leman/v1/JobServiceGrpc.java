@@ -451,6 +451,38 @@ public final class JobServiceGrpc {
     return getListJobErrorsMethod;
   }
 
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.PreviewFunctionRequest,
+      dev.leman.v1.PreviewFunctionResponse> getPreviewFunctionMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "PreviewFunction",
+      requestType = dev.leman.v1.PreviewFunctionRequest.class,
+      responseType = dev.leman.v1.PreviewFunctionResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.PreviewFunctionRequest,
+      dev.leman.v1.PreviewFunctionResponse> getPreviewFunctionMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.PreviewFunctionRequest, dev.leman.v1.PreviewFunctionResponse> getPreviewFunctionMethod;
+    if ((getPreviewFunctionMethod = JobServiceGrpc.getPreviewFunctionMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getPreviewFunctionMethod = JobServiceGrpc.getPreviewFunctionMethod) == null) {
+          JobServiceGrpc.getPreviewFunctionMethod = getPreviewFunctionMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.PreviewFunctionRequest, dev.leman.v1.PreviewFunctionResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "PreviewFunction"))
+              .setSafe(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.PreviewFunctionRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.PreviewFunctionResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("PreviewFunction"))
+              .build();
+        }
+      }
+    }
+    return getPreviewFunctionMethod;
+  }
+
   /**
    * Creates a new async stub that supports all call types for the service
    */
@@ -782,6 +814,39 @@ public final class JobServiceGrpc {
     default void listJobErrors(dev.leman.v1.ListJobErrorsRequest request,
         io.grpc.stub.StreamObserver<dev.leman.v1.ListJobErrorsResponse> responseObserver) {
       io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getListJobErrorsMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+     * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+     * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+     * registered. What the function itself does outside, it does.
+     * A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+     * at the row. A caller that hangs up ends the function's process.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+     *   number is out of its bounds; correct the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+     *   or not within the time that the preview may take; install what it imports, or send its bundle along.
+     * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+     * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * </pre>
+     */
+    default void previewFunction(dev.leman.v1.PreviewFunctionRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.PreviewFunctionResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getPreviewFunctionMethod(), responseObserver);
     }
   }
 
@@ -1119,6 +1184,40 @@ public final class JobServiceGrpc {
       io.grpc.stub.ClientCalls.asyncUnaryCall(
           getChannel().newCall(getListJobErrorsMethod(), getCallOptions()), request, responseObserver);
     }
+
+    /**
+     * <pre>
+     * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+     * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+     * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+     * registered. What the function itself does outside, it does.
+     * A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+     * at the row. A caller that hangs up ends the function's process.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+     *   number is out of its bounds; correct the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+     *   or not within the time that the preview may take; install what it imports, or send its bundle along.
+     * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+     * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * </pre>
+     */
+    public void previewFunction(dev.leman.v1.PreviewFunctionRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.PreviewFunctionResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getPreviewFunctionMethod(), getCallOptions()), request, responseObserver);
+    }
   }
 
   /**
@@ -1408,6 +1507,39 @@ public final class JobServiceGrpc {
       return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
           getChannel(), getListJobErrorsMethod(), getCallOptions(), request);
     }
+
+    /**
+     * <pre>
+     * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+     * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+     * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+     * registered. What the function itself does outside, it does.
+     * A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+     * at the row. A caller that hangs up ends the function's process.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+     *   number is out of its bounds; correct the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+     *   or not within the time that the preview may take; install what it imports, or send its bundle along.
+     * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+     * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * </pre>
+     */
+    public dev.leman.v1.PreviewFunctionResponse previewFunction(dev.leman.v1.PreviewFunctionRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getPreviewFunctionMethod(), getCallOptions(), request);
+    }
   }
 
   /**
@@ -1696,6 +1828,39 @@ public final class JobServiceGrpc {
       return io.grpc.stub.ClientCalls.blockingUnaryCall(
           getChannel(), getListJobErrorsMethod(), getCallOptions(), request);
     }
+
+    /**
+     * <pre>
+     * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+     * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+     * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+     * registered. What the function itself does outside, it does.
+     * A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+     * at the row. A caller that hangs up ends the function's process.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+     *   number is out of its bounds; correct the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+     *   or not within the time that the preview may take; install what it imports, or send its bundle along.
+     * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+     * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * </pre>
+     */
+    public dev.leman.v1.PreviewFunctionResponse previewFunction(dev.leman.v1.PreviewFunctionRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getPreviewFunctionMethod(), getCallOptions(), request);
+    }
   }
 
   /**
@@ -1976,6 +2141,40 @@ public final class JobServiceGrpc {
       return io.grpc.stub.ClientCalls.futureUnaryCall(
           getChannel().newCall(getListJobErrorsMethod(), getCallOptions()), request);
     }
+
+    /**
+     * <pre>
+     * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
+     * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
+     * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
+     * registered. What the function itself does outside, it does.
+     * A row on which the function fails, ends its process or does not come back is no error of the call: the answer says it
+     * at the row. A caller that hangs up ends the function's process.
+     * Errors:
+     * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER, BAD_UDF): no function is named, or fields contradict each other, or a
+     *   number is out of its bounds; correct the field that BadRequest names.
+     * * `FAILED_PRECONDITION` (UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH): the function cannot be set up,
+     *   or not within the time that the preview may take; install what it imports, or send its bundle along.
+     * * `FAILED_PRECONDITION` (UDF_BROKE_DESCRIPTORS): the function closed what its process needs; do what the message says.
+     * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
+     * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
+     * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
+     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
+     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
+     *   add workers.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.PreviewFunctionResponse> previewFunction(
+        dev.leman.v1.PreviewFunctionRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getPreviewFunctionMethod(), getCallOptions()), request);
+    }
   }
 
   private static final int METHODID_CREATE_JOB = 0;
@@ -1991,6 +2190,7 @@ public final class JobServiceGrpc {
   private static final int METHODID_DELETE_JOB = 10;
   private static final int METHODID_RETRY_JOB = 11;
   private static final int METHODID_LIST_JOB_ERRORS = 12;
+  private static final int METHODID_PREVIEW_FUNCTION = 13;
 
   private static final class MethodHandlers<Req, Resp> implements
       io.grpc.stub.ServerCalls.UnaryMethod<Req, Resp>,
@@ -2060,6 +2260,10 @@ public final class JobServiceGrpc {
         case METHODID_LIST_JOB_ERRORS:
           serviceImpl.listJobErrors((dev.leman.v1.ListJobErrorsRequest) request,
               (io.grpc.stub.StreamObserver<dev.leman.v1.ListJobErrorsResponse>) responseObserver);
+          break;
+        case METHODID_PREVIEW_FUNCTION:
+          serviceImpl.previewFunction((dev.leman.v1.PreviewFunctionRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.PreviewFunctionResponse>) responseObserver);
           break;
         default:
           throw new AssertionError();
@@ -2170,6 +2374,13 @@ public final class JobServiceGrpc {
               dev.leman.v1.ListJobErrorsRequest,
               dev.leman.v1.ListJobErrorsResponse>(
                 service, METHODID_LIST_JOB_ERRORS)))
+        .addMethod(
+          getPreviewFunctionMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.PreviewFunctionRequest,
+              dev.leman.v1.PreviewFunctionResponse>(
+                service, METHODID_PREVIEW_FUNCTION)))
         .build();
   }
 
@@ -2231,6 +2442,7 @@ public final class JobServiceGrpc {
               .addMethod(getDeleteJobMethod())
               .addMethod(getRetryJobMethod())
               .addMethod(getListJobErrorsMethod())
+              .addMethod(getPreviewFunctionMethod())
               .build();
         }
       }

@@ -1,0 +1,39 @@
+package leman
+
+import (
+	"context"
+
+	lemanv1 "leman.dev/go/leman/v1"
+)
+
+// PreviewFunc sets fields of what a preview is asked for: rows, filter, version, time.
+type PreviewFunc func(request *lemanv1.PreviewFunctionRequest)
+
+// PreviewRows tries a function on so many rows, 1 to 100, for which the SQL is true; an empty filter: on the first ones.
+func PreviewRows(rows int32, where string) PreviewFunc {
+	return func(request *lemanv1.PreviewFunctionRequest) { request.Rows, request.Where = &rows, where }
+}
+
+// ComputedColumn is a column that is there, with its own function: what [Table.Preview] tries.
+func ComputedColumn(name string) *lemanv1.NewColumn { return &lemanv1.NewColumn{Name: name} }
+
+// Preview tries what computes a column on a few rows, and writes nothing: see [ComputedColumn], [SQLColumn] and
+// [FunctionColumn], whose name is that of a computed column for which the function is meant, or empty. What the function
+// fails on is said at the rows.
+func (t *Table) Preview(
+	ctx context.Context, column *lemanv1.NewColumn, options ...PreviewFunc,
+) (*lemanv1.PreviewFunctionResponse, error) {
+	request := &lemanv1.PreviewFunctionRequest{
+		Table: t.ref(), Column: column.GetName(), InputColumns: column.GetInputColumns(), ErrorPolicy: column.GetErrorPolicy(),
+	}
+	switch function := column.GetFunction().(type) {
+	case *lemanv1.NewColumn_SqlExpression:
+		request.Function = &lemanv1.PreviewFunctionRequest_SqlExpression{SqlExpression: function.SqlExpression}
+	case *lemanv1.NewColumn_Udf:
+		request.Function = &lemanv1.PreviewFunctionRequest_Udf{Udf: function.Udf}
+	}
+	for _, set := range options {
+		set(request)
+	}
+	return t.client().jobs.PreviewFunction(ctx, request)
+}

@@ -1,0 +1,177 @@
+"""A preview: what a function gives on a few rows, and what a backfill of the whole table would take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from leman._job_text import duration
+from leman._shown import Shown
+
+_WIDTH, _LEAST_WIDTH, _TRACEBACKS = 80, 10, 3
+_MILLISECOND = 1e-3
+_STATES = {"unfinished": "not finished in time"}
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewError:
+    """What a function raised on a row."""
+
+    error_type: str
+    message: str
+    traceback: str
+    attempts: int
+
+    def __str__(self) -> str:
+        return f"{self.error_type}: {self.message}" if self.message else self.error_type
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRow:
+    """A row that a function was tried on.
+
+    `state`: `computed`; `failed`, a backfill would leave the row NULL and go on; `fails`, a backfill would end with it;
+    `unfinished`, time was over. `inputs` and `output` are values; texts instead where they are too large to be sent
+    (`Preview.columns_left_out`). `texts`: the inputs as JSON, cut, and after them the output. `seconds`: what the
+    function took (None: it was not called).
+    """
+
+    state: str
+    inputs: dict[str, Any]
+    output: Any
+    seconds: float | None
+    error: PreviewError | None
+    row_address: int
+    row_id: int | None
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview(Shown):
+    """What a function gave on a few rows. Nothing was written. `str()` is for people.
+
+    `seconds_per_row`, `expected_seconds`: of a row, and of `rows_to_compute` rows on `workers` processes, as far as
+    the function goes (None: not known; for a function of batches at the most). `fails`: a backfill would end as FAILED.
+    `printed`: what the function printed, as far as it is kept, of `printed_bytes`. `values`: inputs and output in
+    Arrow.
+    """
+
+    table: str
+    udf_name: str
+    udf_version: str
+    input_columns: tuple[str, ...]
+    data_type: pa.DataType
+    read_version: int
+    where: str
+    rows: tuple[PreviewRow, ...]
+    fails: bool
+    timed_out: bool
+    rows_to_compute: int
+    workers: int
+    seconds_per_row: float | None
+    expected_seconds: float | None
+    set_up_seconds: float | None
+    printed: str
+    printed_bytes: int
+    columns_left_out: tuple[str, ...]
+    values: pa.Table = field(repr=False)
+
+    @property
+    def headline(self) -> str:
+        """The function and what it reads, in a line."""
+        where = f", where {self.where}" if self.where else ""
+        called = f"{self.udf_name}({', '.join(self.input_columns)}) -> {self.data_type}"
+        return f"{called}, {self.table} version {self.read_version}{where}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is to be said of it beside the rows."""
+        failed = sum(row.state in ("failed", "fails") for row in self.rows)
+        remarks = []
+        if not self.rows:
+            remarks.append("no row was found in time" if self.timed_out else "there are no such rows")
+        elif self.timed_out:
+            left = sum(row.state == "unfinished" for row in self.rows)
+            remarks.append(f"time was over before {left:,} of {len(self.rows):,} rows were done: give it more timeout=")
+        if failed:
+            ends = "a backfill would end with that" if self.fails else "a backfill would leave them NULL and go on"
+            remarks.append(f"{failed:,} of {len(self.rows):,} rows failed: {ends}")
+        if self.set_up_seconds is not None and self.set_up_seconds >= 1:
+            remarks.append(f"setting the function up took {duration(self.set_up_seconds)}")
+        return [*remarks, self.projection, "nothing was written"]
+
+    @property
+    def projection(self) -> str:
+        """What a backfill of the whole table would take, in a line."""
+        rows = f"{self.rows_to_compute:,} rows to compute"
+        if self.seconds_per_row is None or self.expected_seconds is None:
+            return f"{rows} in the whole table; how long that takes is not known"
+        on = "1 core" if self.workers == 1 else f"{self.workers:,} cores"
+        return f"about {duration(self.expected_seconds)} for {rows} on {on}, at {_took(self.seconds_per_row)} a row"
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows of a table: inputs, output or what happened, time."""
+        head = [*self.input_columns, f"-> {self.udf_name}", "time"]
+        return head, [[*_shown(row, len(self.input_columns)), _took(row.seconds)] for row in self.rows]
+
+    def __str__(self) -> str:
+        lines = [self.headline]
+        if self.rows:
+            lines += ["", *_table(*self.cells())]
+        for row in [row for row in self.rows if row.error is not None and row.error.traceback][:_TRACEBACKS]:
+            lines += ["", *(f"  {line}" for line in row.error.traceback.rstrip().splitlines())] if row.error else []
+        if self.printed_bytes:
+            cut = (
+                f", the first {len(self.printed.encode()):,}" if self.printed_bytes > len(self.printed.encode()) else ""
+            )
+            lines += ["", f"  printed ({self.printed_bytes:,} bytes{cut}):"]
+            lines += [f"  | {line}" for line in self.printed.splitlines()]
+        return "\n".join([*lines, "", *(f"  {remark}" for remark in self.remarks)])
+
+
+def _shown(row: PreviewRow, inputs: int) -> list[str]:
+    if row.error is not None:
+        return [*row.texts[:inputs], str(row.error).splitlines()[0]]
+    if row.state != "computed":
+        return [*row.texts[:inputs], _STATES.get(row.state, row.state)]
+    return list(row.texts)
+
+
+def _took(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    if seconds < _MILLISECOND:
+        return f"{seconds * 1e6:,.0f} µs" if seconds > 1e-6 else "1 µs at most"
+    return f"{seconds * 1e3:,.1f} ms" if seconds < 1 else f"{seconds:,.2f} s"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table within 80 columns: what is wide is cut, and of many inputs the last ones are left out."""
+    cells = [[cell.replace("\n", " ") for cell in row] for row in (head, *rows)]
+    room = _WIDTH - 2 - 2 * (len(head) - 1)
+    while len(cells[0]) > 3 and room < _LEAST_WIDTH * len(cells[0]):
+        cells = [[*row[:-3], *row[-2:]] for row in cells]
+        room += 2
+    wanted = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
+    widths = _shared(wanted, room)
+    return [
+        "  " + "  ".join(_fit(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    ]
+
+
+def _shared(wanted: Sequence[int], room: int) -> list[int]:
+    """Widths that fit: narrow columns get what they want, the others share what is left."""
+    widths, open_columns = list(wanted), sorted(range(len(wanted)), key=lambda at: wanted[at])
+    while open_columns:
+        share = room // len(open_columns)
+        at = open_columns.pop(0)
+        widths[at] = min(wanted[at], share)
+        room -= widths[at]
+    return widths
+
+
+def _fit(text: str, width: int) -> str:
+    return f"{text[: width - 1]}…" if len(text) > width else text.ljust(width)

@@ -1,0 +1,37 @@
+"""The pool of the function processes that previews run in: a program that the executor starts.
+
+`python -m executor.previews.pool_process FD`: the descriptor is where requests come from. It is as clean as Spark's
+daemon: nothing is opened, and no thread runs, before functions have processes of their own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import warnings
+
+warnings.filterwarnings("ignore", message="lance is not fork-safe")
+os.environ.setdefault("LANCE_LOG", "error")
+
+from core.absent_modules import HEAVY, without  # noqa: E402
+
+with without(*HEAVY):  # a function may still import them
+    from executor.worker import preview_run
+from core.lance_io.thread_startup import start_threads  # noqa: E402
+from executor.spark import late_pandas  # noqa: E402
+from executor.worker.processes.pool import Pool  # noqa: E402
+
+
+def main(requests: socket.socket, parent: int) -> None:
+    """Serve until the executor ends this process, or is gone."""
+    os.dup2(2, 1)
+    late_pandas.expect()
+    gc.collect()
+    gc.freeze()
+    Pool(requests, preview_run.run, lambda _state: None, start_threads).serve(parent)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])), os.getppid())

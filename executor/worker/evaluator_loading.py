@@ -1,0 +1,59 @@
+"""Makes the evaluator of a work context: loads the function where it runs. Imports no gRPC and no Spark."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from core.domain.udf import UdfKind
+from core.domain.work import WorkContext
+from executor.worker.evaluator import Evaluator
+from executor.worker.function_loading import load
+from executor.worker.processes.process_environment import kept
+from executor.worker.sql_source import SqlValues
+from executor.worker.unit_runtime import Evaluates
+from executor.worker.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from executor.worker.remote_function import RemoteFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An evaluator, and the connection behind it where the function is a remote one."""
+
+    evaluator: Evaluates
+    remote: RemoteFunction | None = None
+
+
+def load_evaluator(
+    context: WorkContext, watchdog: Watchdog, connections: contextlib.ExitStack, bundle: bytes = b""
+) -> Loaded:
+    """Return the evaluator of a context.
+
+    Args:
+        connections: closes what a remote function has open.
+        bundle: the function's bundle, where it is not to be read from storage.
+
+    Raises:
+        LemanError: what `load` and `RemoteFunction` raise.
+    """
+    output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
+    udf = context.udf
+    if udf.kind is UdfKind.SQL:
+        return Loaded(SqlValues(output, udf.error_policy))
+    function: Callable[..., Any]
+    remote: RemoteFunction | None = None
+    if udf.kind is UdfKind.REMOTE:
+        from executor.worker.remote_function import RemoteFunction  # noqa: PLC0415 no other one needs Flight
+
+        function = remote = connections.enter_context(RemoteFunction(udf, output))
+    else:
+        function = load(udf, bundle)
+    kept.loaded()
+    evaluator = Evaluator(function, udf.kind, udf.name, output, udf.input_columns, udf.error_policy, watchdog=watchdog)
+    return Loaded(evaluator, remote)

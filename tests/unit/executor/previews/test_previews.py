@@ -1,0 +1,283 @@
+"""Functions of all kinds are tried on rows, in processes of their own; nothing that they do harms whoever asks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import lance
+import psutil
+import pyarrow as pa
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from core.errors import FailedPrecondition, InvalidArgument
+from leman.v1 import jobs_pb2
+from tests.unit.executor.previews.preview_helpers import Trial
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
+Row = jobs_pb2.PreviewRow
+SKIP = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+ROWS = pa.table({"n": list(range(10)), "t": [f"text {n}" for n in range(10)]})
+
+
+@pytest.fixture(scope="module")
+def loop():
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory, loop):
+    made = Trial(tmp_path_factory.mktemp("previews"), ROWS)
+    yield made
+    loop.run(made.pool.stop())
+
+
+@pytest.fixture
+def preview(trial, loop):
+    def run(*args: Any, **fields: Any) -> jobs_pb2.PreviewFunctionResponse:
+        return loop.run(trial.preview(*args, **fields))
+
+    return run
+
+
+def outputs(answer: jobs_pb2.PreviewFunctionResponse) -> list[Any]:
+    with pa.ipc.open_stream(answer.values) as reader:
+        return list(reader.read_all().column(-1).to_pylist())
+
+
+def states(answer: jobs_pb2.PreviewFunctionResponse) -> list[str]:
+    return [Row.State.Name(row.state).removeprefix("STATE_") for row in answer.rows]
+
+
+def test_rows_have_their_inputs_outputs_times_and_places(preview):
+    answer = preview(lambda n, t: n * len(t), ("n", "t"))
+    assert states(answer) == ["COMPUTED"] * 5
+    assert outputs(answer) == [0, 6, 12, 18, 24]
+    assert [tuple(row.inputs) for row in answer.rows[:2]] == [("0", '"text 0"'), ("1", '"text 1"')]
+    assert [row.output for row in answer.rows] == ["0", "6", "12", "18", "24"]
+    assert [row.row_address for row in answer.rows] == [0, 1, 2, 1 << 32, 1 << 32 | 1]
+    assert [row.row_id for row in answer.rows] == [0, 1, 2, 3, 4]
+    assert all(row.elapsed.ToNanoseconds() > 0 for row in answer.rows)
+    assert not answer.fails
+    assert not answer.timed_out
+
+
+def test_the_whole_table_is_projected_on_all_workers(preview):
+    answer = preview(lambda n: __import__("time").sleep(0.02) or n)
+    projected = answer.projection
+    assert (projected.rows_to_compute, projected.workers) == (4000, 2)
+    cost = projected.duration_per_row.ToTimedelta().total_seconds()
+    assert 0.02 <= cost < 0.2
+    assert projected.expected_duration.ToTimedelta().total_seconds() == pytest.approx(4000 * cost / 2, rel=0.01)
+
+
+def test_a_filter_chooses_the_rows(preview):
+    answer = preview(lambda n: n, where="n % 4 = 3", rows=2)
+    assert outputs(answer) == [3, 7]
+    assert not preview(lambda n: n, where="n > 100").rows
+
+
+def test_a_failing_row_is_shown_with_its_traceback_and_the_others_go_on(preview):
+    def picky(n):
+        if n == 1:
+            raise ValueError("not one")
+        return n
+
+    answer = preview(picky, rows=3)
+    assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED"]
+    error = answer.rows[1].error
+    assert (error.error_type, error.message, error.attempts) == ("ValueError", "not one", 1)
+    assert "in picky" in error.traceback
+    assert answer.fails
+    skipped = preview(picky, rows=3, udf={"error_policy": SKIP})
+    assert states(skipped) == ["COMPUTED", "FAILED", "COMPUTED"]
+    assert not skipped.fails
+
+
+def test_a_value_of_another_type_is_an_error_as_in_a_job(preview):
+    answer = preview(lambda n: "word" if n == 2 else n, rows=3)
+    assert states(answer) == ["COMPUTED", "COMPUTED", "FAILS"]
+    assert answer.rows[2].error.error_type == "OutputError"
+
+
+@pytest.mark.parametrize("kind", [UdfKind.ARRAY, UdfKind.RECORD_BATCH])
+def test_functions_of_batches_get_batches(preview, kind):
+    def whole(given):
+        import pyarrow.compute as pc
+
+        return pc.add(given.column(0) if isinstance(given, pa.RecordBatch) else given, len(given))
+
+    answer = preview(whole, udf={"kind": kind, "batch_size": 2})
+    assert outputs(answer) == [2, 3, 3, 5, 6]  # fragments of three rows: batches of 2, 1 and 2
+
+
+def test_in_a_batch_that_raises_the_rows_to_blame_are_found(preview):
+    def whole(given):
+        if 1 in given.to_pylist():
+            raise ValueError("one is among them")
+        return given
+
+    answer = preview(whole, udf={"kind": UdfKind.ARRAY}, rows=3)
+    assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED"]
+    assert outputs(answer) == [0, None, 2]
+
+
+def test_expressions_are_evaluated_and_timed(preview):
+    answer = preview(None, udf={"kind": UdfKind.SQL, "sql_expression": "n * 2", "bundle_sha256": ""})
+    assert outputs(answer) == [0, 2, 4, 6, 8]
+    assert answer.projection.HasField("expected_duration")
+
+
+def test_an_entrypoint_needs_no_bundle(preview):
+    answer = preview(None, ("t",), udf={"entrypoint": "builtins:len", "bundle_sha256": "", "bundle_python": ""}, rows=1)
+    assert outputs(answer) == [6]
+
+
+def test_a_row_that_ends_the_process_is_told_and_the_next_ones_are_tried(preview):
+    answer = preview(lambda n: os._exit(7) if n == 1 else n, rows=4)
+    assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED", "COMPUTED"]
+    error = answer.rows[1].error
+    assert error.error_type == "WorkerLost"
+    assert "ended with code 7" in error.message
+    assert outputs(answer) == [0, None, 2, 3]
+
+
+def test_of_a_batch_that_ends_the_process_the_row_is_found(preview):
+    def whole(given):
+        if 1 in given.to_pylist():
+            os.abort()
+        return given
+
+    answer = preview(whole, udf={"kind": UdfKind.ARRAY, "error_policy": SKIP}, rows=3)
+    assert states(answer) == ["COMPUTED", "FAILED", "COMPUTED"]
+
+
+def test_a_call_over_the_functions_timeout_is_told(preview):
+    answer = preview(lambda n: __import__("time").sleep(600) if n == 1 else n, rows=3, udf={"timeout_seconds": 0.2})
+    assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED"]
+    assert answer.rows[1].error.error_type == "UdfTimeout"
+
+
+def test_a_function_that_hangs_is_ended_with_the_preview(preview):
+    answer = preview(lambda n: __import__("time").sleep(600) if n == 1 else n, rows=3, timeout=Duration(seconds=2))
+    assert states(answer) == ["COMPUTED", "UNFINISHED", "UNFINISHED"]
+    assert answer.timed_out
+    assert answer.rows[1].elapsed.seconds >= 1
+    assert not answer.rows[2].HasField("elapsed")
+
+
+def test_what_cannot_be_set_up_is_a_typed_error(preview):
+    class Raises:
+        def __init__(self):
+            raise OSError("no model here")
+
+    class Exits:
+        def __init__(self):
+            os._exit(3)
+
+    class Hangs:
+        def __init__(self):
+            __import__("time").sleep(600)
+
+    for kind, said in ((Raises, "no model here"), (Exits, "ended with code 3")):
+        with pytest.raises(FailedPrecondition, match=said) as error:
+            preview(kind, udf={"stateful": True})
+        assert error.value.reason == "UDF_NOT_LOADABLE"
+    with pytest.raises(FailedPrecondition, match="within the 1 s") as error:
+        preview(Hangs, udf={"stateful": True}, timeout=Duration(seconds=1))
+    assert error.value.reason == "UDF_NOT_LOADABLE"
+
+
+def test_what_is_printed_is_shown_and_what_is_too_much_is_dropped(preview):
+    def chatty(n):
+        sys.stdout.write(f"row {n}\n")
+        os.write(2, b"from below\n")
+        return n
+
+    answer = preview(chatty, rows=2)
+    assert answer.printed == "row 0\nfrom below\nrow 1\nfrom below\n"
+    assert answer.printed_size_bytes == len(answer.printed)
+
+    def floods(n):
+        for _ in range(1 << 6):
+            sys.stdout.write("x" * (1 << 16))
+        return n
+
+    answer = preview(floods, rows=2)
+    assert outputs(answer) == [0, 1]
+    assert len(answer.printed) <= 16 << 10 < 1 << 20 < answer.printed_size_bytes
+
+
+def test_values_that_are_too_large_are_left_out_and_described(preview):
+    answer = preview(lambda n: b"x" * (1 << 20), output=pa.binary(), rows=2)
+    assert list(answer.columns_left_out) == ["f"]
+    assert [row.output for row in answer.rows] == ['"<1,048,576 bytes>"'] * 2
+    with pa.ipc.open_stream(answer.values) as reader:
+        assert reader.read_all().column_names == ["n"]
+
+
+def test_nothing_is_written(preview, trial):
+    def files() -> list[tuple[str, int]]:
+        return sorted((str(p), p.stat().st_size) for p in Path(trial.uri).parent.rglob("*") if p.is_file())
+
+    before, version = files(), lance.dataset(trial.uri).version
+    preview(lambda n: n)
+    assert files() == before
+    assert lance.dataset(trial.uri).version == version
+
+
+def test_a_caller_who_hangs_up_ends_the_process_and_its_children(trial, loop, tmp_path):
+    told = tmp_path / "pids"
+
+    def starts(n):
+        import subprocess
+        import time
+
+        child = subprocess.Popen(["sleep", "600"])
+        told.with_suffix(".new").write_text(f"{os.getpid()} {child.pid}")
+        told.with_suffix(".new").rename(told)
+        time.sleep(600)
+
+    async def leave() -> list[psutil.Process]:
+        running = asyncio.ensure_future(trial.preview(starts))
+        while not told.exists() and not running.done():  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.01)
+        processes = [psutil.Process(int(pid)) for pid in told.read_text().split()]
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        return processes
+
+    _, alive = psutil.wait_procs(loop.run(leave()), timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_pool_that_died_is_replaced(preview, trial):
+    assert outputs(preview(lambda n: n, rows=1)) == [0]
+    trial.pool._process.kill()
+    trial.pool._process.wait()
+    assert outputs(preview(lambda n: n, rows=1)) == [0]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"rows": 0},
+        {"rows": 101},
+        {"rows": -1},
+        {"timeout": Duration()},
+        {"timeout": Duration(seconds=601)},
+        {"concurrency": 0},
+    ],
+)
+def test_what_is_out_of_bounds_is_refused(preview, asked):
+    with pytest.raises(InvalidArgument) as error:
+        preview(lambda n: n, **asked)
+    assert error.value.reason == "BAD_NUMBER"
