@@ -16,12 +16,19 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+#: Larger ones.
+LONG = {"images", "paid_api", "training_view"}
 
 
 def promised(example: Path) -> str:
     """What an example says that it prints; `*` stands for anything."""
     said = ast.get_docstring(ast.parse(example.read_text())) or ""
     return textwrap.dedent(said.partition("Prints:\n")[2]).strip()
+
+
+def keeps_promise(example: Path, printed: str) -> bool:
+    """Whether it printed what it says."""
+    return fnmatch.fnmatchcase(printed.strip(), promised(example).replace("[", "[[]"))
 
 
 @pytest.fixture
@@ -34,7 +41,7 @@ def folder(system, tmp_path) -> Path:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in EXAMPLES])
 def test_an_example_prints_what_it_says(folder, name):
     example = ROOT / "examples" / f"{name}.py"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")}
@@ -50,7 +57,7 @@ def test_an_example_prints_what_it_says(folder, name):
 
     assert run.returncode == 0, run.stderr
     assert promised(example)
-    assert fnmatch.fnmatchcase(run.stdout.strip(), promised(example).replace("[", "[[]")), run.stdout
+    assert keeps_promise(example, run.stdout), run.stdout
 
 
 def test_the_list_of_examples_names_each_once():

@@ -46,15 +46,15 @@ class Environment:
         constraints = ("--constraint", str(ROOT / "requirements" / "runtime.txt"))
         self._uv("install", *constraints, *map(str, wheels), settings=_settings())
 
-    def run(self, *arguments: str, cwd: Path | None = None, code: int = 0) -> str:
-        """What Python prints, on stdout and stderr, when it ends with `code`."""
-        return self._ended([str(self.python), *arguments], cwd, code)
+    def run(self, *arguments: str, cwd: Path | None = None, code: int = 0, apart: bool = False) -> str:
+        """What Python prints, on stdout and stderr (`apart`: on stdout), when it ends with `code`."""
+        return self._ended([str(self.python), *arguments], cwd, code, apart=apart)
 
     def program(self, name: str, *arguments: str, cwd: Path | None = None, code: int = 0) -> str:
         """What a program of the environment prints."""
         return self._ended([str(self.folder / "bin" / name), *arguments], cwd, code)
 
-    def _ended(self, command: list[str], cwd: Path | None, code: int) -> str:
+    def _ended(self, command: list[str], cwd: Path | None, code: int, *, apart: bool = False) -> str:
         names = ("PYTHONPATH", "VIRTUAL_ENV")
         clean = {key: value for key, value in os.environ.items() if key not in names and not key.startswith("LEMAN_")}
         clean |= {"LEMAN_SPARK__CLASS_ARCHIVE": "false"}
@@ -64,11 +64,11 @@ class Environment:
             env=clean,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE if apart else subprocess.STDOUT,
             text=True,
             check=False,
         )
-        assert done.returncode == code, done.stdout
+        assert done.returncode == code, done.stdout + (done.stderr or "")
         return done.stdout
 
     def _uv(self, verb: str, *arguments: str, settings: dict[str, str] | None = None) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import textwrap
+import time
 from pathlib import Path
 
 import psutil
@@ -14,8 +15,11 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.integration.installed.environments import Environment, build_wheels, find_python, first_snippet
+from tests.integration.test_examples import keeps_promise
 
 LONG = bool(os.environ.get("LEMAN_LONG"))
+#: Jobs that users have, as programs of a project.
+JOBS = ("texts", "images", "paid_api", "training_view", "edit_and_rerun")
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +116,10 @@ def test_in_every_python(version, wheels, project, tmp_path):
     made = Environment(tmp_path / "env", python)
     made.install(wheels)
     check_the_first_program(made, project)
+    for job in JOBS:
+        program = project / f"{job}.py"
+        shutil.copy(ROOT / "examples" / program.name, program)
+        began = time.monotonic()
+        printed = made.run(program.name, "lake", cwd=project, apart=True)
+        print(f"Python {version}: {job} took {time.monotonic() - began:.1f} s")  # noqa: T201 -- shown with -s
+        assert keeps_promise(program, printed), printed
