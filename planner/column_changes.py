@@ -109,6 +109,8 @@ def notes(
         found.append(f"{bound.function} → {FunctionVersion(udf.name, udf.version)}")
     if (before := _input_names(bound, table)) != (now := _names(inputs)):
         found.append(f"it read {', '.join(before)}, and is to read {', '.join(now)}")
+    if not found and bound.kept:
+        found.append(f"values of {', '.join(map(str, bound.kept))} are kept no longer")
     return tuple(found)
 
 

@@ -137,7 +137,8 @@ class ColumnRequests:
         kept = request.on_change is OnChange.KEEP
         if binding.was_made_by(existing.field.arrow, request.request_id):
             return ColumnOutcome(column=column, outcome=Outcome.KEPT if kept else Outcome.UPDATED, function=function)
-        if column_changes.is_same(udf, existing.inputs, bound, table):
+        gives_up = request.on_change is OnChange.UPDATE and bool(bound.kept)  # the values that "keep" kept
+        if column_changes.is_same(udf, existing.inputs, bound, table) and not gives_up:
             return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
         before = self._function_before(request.database, bound)
         stale, first = self._rows(table, existing, kept=kept)

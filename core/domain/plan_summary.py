@@ -22,7 +22,7 @@ def summarise(plan: Plan) -> str:
     parts.append(f"about {header.rows_to_compute:,} rows to compute")
     if len(plan.tasks) < fragments - current:
         parts.append(f"{fragments - current - len(plan.tasks):,} left for later by num_frags")
-    parts.append(f"{current:,} reused")
+    parts.append(f"{header.rows_reused:,} rows reused")
     return "; ".join([*parts, *notes])
 
 

@@ -135,11 +135,11 @@ class Table(Relation):
         Returns the table version in which they exist.
 
         `on_change`: what becomes of a column that is there with another definition: an edited function, other inputs,
-        another expression. `"error"`: ColumnChanged is raised, and nothing is done; it says what changed in the source,
-        how many rows would be stale, and about how long computing them takes. One of which no value was ever computed
-        gets the new definition. `"update"`: the column gets the new
-        definition, and the next backfill computes its rows anew. `"keep"`: it gets the new definition, and the values
-        that are there stay current, as with `alter_columns(keep_values=True)`. A column keeps its type.
+        another expression. `"error"`: ColumnChanged is raised, and nothing is done; it says what changed in the
+        source, how many rows would be stale, and about how long computing them takes. One of which no value was ever
+        computed gets the new definition. `"update"`: the column gets the new definition, and the next backfill
+        computes its rows anew, also where an earlier `"keep"` kept them. `"keep"`: it gets the new definition, and
+        the values that are there stay current, as with `alter_columns(keep_values=True)`. A column keeps its type.
 
         `report`: where a column changed, None says so on standard error, False does not, a function is called with
         each ColumnChange.

@@ -327,6 +327,8 @@ def _make(
     function = target.__call__ if isinstance(target, type) else target  # unbound: the class's own method
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise UdfDefinitionError(f"{target.__name__} is a generator or a coroutine: a UDF returns its value")
+    if name is None and target.__name__ == "<lambda>":
+        raise UdfDefinitionError("a lambda has no name: leman.udf(name='score', …)(lambda …)")
     chosen = target.__name__ if name is None else name
     if not isinstance(chosen, str) or not _NAME.fullmatch(chosen):
         raise UdfDefinitionError(f"name={chosen!r}: a UDF's name is 1 to 128 letters, digits, '_', '.' or '-'")

@@ -92,6 +92,19 @@ def test_on_keep_values_stay_current_and_only_new_rows_are_left(lake):
     assert (made.header.udf.version, made.header.rows_to_compute) == ("2", ROWS)
 
 
+def test_on_update_after_keep_the_kept_values_are_stale(lake):
+    done(lake, asked(lake, column(version="2"), on_change=OnChange.KEEP, request_id="r1")[0])
+    assert lake.plan().header.rows_to_compute == 0
+    assert asked(lake, column(version="2"))[1]["c"].outcome is Outcome.UNCHANGED, "only who asks for it loses them"
+    assert asked(lake, column(version="2"), on_change=OnChange.KEEP)[1]["c"].outcome is Outcome.UNCHANGED
+    work, told = asked(lake, column(version="2"), on_change=OnChange.UPDATE, request_id="r2")
+    assert told["c"].summary == "c changed: 30 rows stale, about 12 minutes"
+    assert told["c"].notes == ("values of f@1 are kept no longer",)
+    done(lake, work)
+    assert lake.plan().header.rows_to_compute == ALL
+    assert asked(lake, column(version="2"), on_change=OnChange.UPDATE, request_id="r3")[0].changed is None
+
+
 def test_the_same_function_with_other_inputs_does_not_keep_values_that_it_has_not_given(lake):
     with pytest.raises(FailedPrecondition, match=r"cannot keep its values: f@1 reads .*on_change: 'update'") as caught:
         asked(lake, column(inputs=("id",)), on_change=OnChange.KEEP)

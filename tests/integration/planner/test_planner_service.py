@@ -406,7 +406,7 @@ def test_a_plan_is_explained_without_its_bulk(tmp_path):
         return before, after, await error_of(stubs.plans.ExplainPlan(request))
 
     before, after, (code, error) = served(work)
-    assert before.summary == "5 of 5 fragments to do (5 missing); about 50 rows to compute; 0 reused"
+    assert before.summary == "5 of 5 fragments to do (5 missing); about 50 rows to compute; 0 rows reused"
     assert [decision.reason for decision in before.decisions] == [planner_pb2.REASON_MISSING] * 2
     assert after.summary == "5 of 5 fragments are current: nothing to do"
     assert [(c.reason, c.fragments) for c in after.reasons] == [(planner_pb2.REASON_REUSED, 5)]

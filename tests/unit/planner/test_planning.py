@@ -350,12 +350,13 @@ def test_an_unrelated_column_and_a_deletion_change_nothing(column_files, deleted
                 fragment(2, current=column_file(2)),
             ],
             {},
-            "2 of 3 fragments to do (1 missing, 1 input changed); about 200 rows to compute; 1 reused",
+            "2 of 3 fragments to do (1 missing, 1 input changed); about 200 rows to compute; 100 rows reused",
         ),
         (
             [fragment(0), fragment(1)],
             {"num_frags": 1},
-            "1 of 2 fragments to do (2 missing); about 100 rows to compute; 1 left for later by num_frags; 0 reused",
+            "1 of 2 fragments to do (2 missing); about 100 rows to compute; 1 left for later by num_frags; "
+            "0 rows reused",
         ),
     ],
 )
