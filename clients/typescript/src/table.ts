@@ -2,10 +2,9 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Schema } from "apache-arrow";
 
 import { encodeSchema, Rows, type RowSource } from "./arrow.js";
+import { newColumn, newColumns } from "./columns.js";
 import { requestIdOf, type MutationOptions } from "./context.js";
-import { invalid } from "./errors.js";
-import { checkpointOf, errorPolicyOf, type ErrorPolicy } from "./functions.js";
-import type { NewColumnSchema } from "./gen/leman/v1/catalog_pb.js";
+import { checkpointOf, type ErrorPolicy } from "./functions.js";
 import {
   Reason,
   RowState as RowStateEnum,
@@ -303,21 +302,4 @@ function readFromOf(version: number | bigint | string): ReadFrom {
   return typeof version === "string"
     ? { case: "readTag", value: version }
     : { case: "readVersion", value: toInt64("readVersion", version) };
-}
-
-function newColumns(columns: Readonly<Record<string, ColumnSource>>): MessageInitShape<typeof NewColumnSchema>[] {
-  return Object.entries(columns).map(([name, source]) => ({ name, ...newColumn(name, source) }));
-}
-
-function newColumn(name: string, source: ColumnSource) {
-  if ("sql" in source) {
-    const { sql, errorPolicy } = source;
-    const told = { function: { case: "sqlExpression" as const, value: sql } };
-    return errorPolicy === undefined ? told : { ...told, errorPolicy: errorPolicyOf(errorPolicy) };
-  }
-  if (source.function === "") {
-    throw invalid("columns", `column ${JSON.stringify(name)} needs the name of a function`);
-  }
-  const inputColumns = [...(source.inputs ?? [])];
-  return { function: { case: "udf" as const, value: udfRef(source.function) }, inputColumns };
 }
