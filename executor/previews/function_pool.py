@@ -126,7 +126,7 @@ class FunctionPool:
             os.set_inheritable(theirs.fileno(), True)
             try:
                 self._process = subprocess.Popen(
-                    [self._python, "-m", "executor.previews.pool_process", str(theirs.fileno())],
+                    [self._python, "-P", "-m", "executor.previews.pool_process", str(theirs.fileno())],
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

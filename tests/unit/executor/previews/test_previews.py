@@ -259,6 +259,14 @@ def test_a_caller_who_hangs_up_ends_the_process_and_its_children(trial, loop, tm
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
+def test_modules_beside_the_executor_do_not_get_in_its_way(trial, loop, tmp_path, monkeypatch):
+    (tmp_path / "executor").mkdir()
+    (tmp_path / "executor" / "__init__.py").write_text("raise ImportError('another executor')")
+    monkeypatch.chdir(tmp_path)
+    loop.run(trial.pool.stop())
+    assert outputs(loop.run(trial.preview(lambda n: n, rows=1))) == [0]
+
+
 def test_a_pool_that_died_is_replaced(preview, trial):
     assert outputs(preview(lambda n: n, rows=1)) == [0]
     trial.pool._process.kill()
