@@ -41,8 +41,8 @@ _UNREACHABLE = ("UF", "UH", "UC", "LR", "UR", "UPE", "DF")
 class FrontLimits:
     """Calls of one method that may be at work at once; what comes beyond hears so within milliseconds."""
 
-    #: Of a method that only reads. As many are answered within a tenth of a second, at two milliseconds each.
-    reads: int = 48
+    #: Of a method that only reads. As many are answered within a tenth of a second, at two or three milliseconds each.
+    reads: int = 32
     #: Of one that changes something.
     changes: int = 64
     #: Streams that may be open at once.
