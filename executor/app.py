@@ -44,6 +44,7 @@ _log = structlog.get_logger(__name__)
 
 #: After so long without a job Spark's classes are archived.
 _ARCHIVE_AFTER_SECONDS = 30.0
+_LOOK_SECONDS = 3.0
 #: The limits of registered databases are read no more often.
 _LEAST_SECONDS = 1.0
 
@@ -97,6 +98,7 @@ class Executor:
             watch = CompactionWatch(services.planner, services.checkpoints, manager, tables)
             self._background.append(asyncio.create_task(watch.run(seconds)))
         self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
+        self._background.append(asyncio.create_task(self._release_when_idle(manager)))
         previews = Previews(PlannerClient(self._channels[0]), services, self._functions)
         return JobServicer(manager, self._draining, self._spark, previews).add_to(server)
 
@@ -146,10 +148,21 @@ class Executor:
         self._pool.close()
         await asyncio.to_thread(self._spark.stop)
 
+    async def _release_when_idle(self, manager: JobManager) -> None:
+        """Have Spark give memory back once after each time in which there were jobs."""
+        released = False
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if manager.busy() or not self._spark.started:
+                released = False
+            elif not released:
+                await asyncio.to_thread(self._spark.release_memory)
+                released = True
+
     async def _archive_when_idle(self, manager: JobManager) -> None:
         idle_since = time.monotonic()
         while time.monotonic() - idle_since < _ARCHIVE_AFTER_SECONDS:
-            await asyncio.sleep(_ARCHIVE_AFTER_SECONDS / 10)
+            await asyncio.sleep(_LOOK_SECONDS)
             if manager.busy() or not self._spark.started:
                 idle_since = time.monotonic()
         if not self._spark.lacks_archive:

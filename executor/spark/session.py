@@ -8,6 +8,7 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession, udf
 from pyspark.sql.pandas import functions as vectorised
+from pyspark.sql.pandas import utils
 
 from executor.spark import driver_launch
 
@@ -20,7 +21,7 @@ def open_session(chosen: Mapping[str, str], gateway: Any = None) -> SparkSession
         gateway: Of a JVM that runs; None: one is started, where this process has none.
     """
     # pyspark wants pandas for all vectorised functions, also for those that see Arrow alone: a second of this process
-    for module in (udf, vectorised):
+    for module in (utils, udf, vectorised):
         vars(module)["require_minimum_pandas_version"] = lambda: None
     shown = list(driver_launch.shown(chosen).items())
     SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf().setAll(shown))

@@ -12,8 +12,16 @@ from executor.scheduling.resources import Cluster
 
 JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 #: A small heap that grows where it has to (by itself a JVM fills a young generation of a quarter of the heap and keeps
-#: it), and no full collections while classes are loaded, of which Spark has 120 MB.
-JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms96m", "-Xmn48m", "-XX:MetaspaceSize=160m")
+#: it), and gives back what is free after a full collection; none while classes are loaded, of which Spark has 120 MB.
+JVM_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xms32m",
+    "-Xmn24m",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=20",
+    "-XX:MetaspaceSize=160m",
+)
 
 #: Restarts of one worker: when Spark gives up on one it ends the others too, and a few poison rows must not do that.
 _TASK_FAILURES = 64

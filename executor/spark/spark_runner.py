@@ -204,6 +204,13 @@ class SparkRunner:
                 _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
         return archive.file
 
+    def release_memory(self) -> None:
+        """Have the JVM give back the heap that it does not need at present; blocks for a tenth of a second."""
+        if self._session is not None and self._local:
+            with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+                jvm: Any = self._session.sparkContext._jvm
+                jvm.java.lang.System.gc()
+
     def slots(self, here: int) -> int:
         """Return how many workers run at once.
 

@@ -227,3 +227,17 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
 
 def test_the_worker_task_that_warms_up_does_nothing():
     assert function_processes.run("null") == 0
+
+
+def test_the_jvm_is_asked_to_give_memory_back(monkeypatch):
+    collected: list[bool] = []
+    system = SimpleNamespace(gc=lambda: collected.append(True))
+    jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
+    runner = SparkRunner(Spark())
+    runner.release_memory()  # there is none yet
+    monkeypatch.setattr(runner, "_session", SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm)))
+    runner.release_memory()
+    monkeypatch.setattr(runner, "_session", SimpleNamespace(sparkContext=SimpleNamespace(_jvm=None)))
+    runner.release_memory()  # it is going
+    runner._threads.shutdown()
+    assert collected == [True]
