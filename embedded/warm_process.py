@@ -26,6 +26,7 @@ import contextlib
 import gc
 import importlib
 import os
+import resource
 import select
 import signal
 import socket
@@ -240,6 +241,8 @@ class WarmProcess:
             os.environ.pop(SOCKET_VARIABLE, None)
             del request["environment"][SOCKET_VARIABLE]  # it is the daemon itself, and asks for none
             sys.path[:] = request["path"]
+            most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as a JVM has it for what it starts
             for stream in (sys.stdout, sys.stderr):
                 stream.reconfigure(write_through=True)  # type: ignore[union-attr]
             warnings.simplefilter("ignore", UserWarning)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +68,11 @@ def test_databases_of_a_session(tmp_path, monkeypatch):
         with leman.session() as other, pytest.raises(StartFailed, match=f"process {system.pid} serves .*a already"):
             other.connect(paths[0]).start()
         family += psutil.Process(system.pid).children(recursive=True)
+        if sys.platform == "linux":  # Spark's daemon is forked, too, and ends with the executor as if it were below it
+            daemons = [process for process in family if process.name() == "leman-daemon"]
+            assert daemons
+            os.kill(system.said["pids"]["executor"], signal.SIGKILL)
+            assert psutil.wait_procs(daemons, timeout=30)[1] == []
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(system.pid).wait(10)
     assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]

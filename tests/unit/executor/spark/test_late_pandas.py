@@ -8,12 +8,13 @@ import sys
 _PROGRAM = """
 from core.absent_modules import without
 with without("pandas"):
-    import pyarrow, pyarrow.dataset
+    import lance, pyarrow, pyarrow.dataset
 from executor.spark import late_pandas
 {expect}
 import pandas
 made = pyarrow.array(pandas.Series([1.0, None]))
 print(made.null_count, pandas.__spec__.loader is pandas.__loader__, type(pandas.__loader__).__name__)
+print(lance.write_dataset(pandas.DataFrame({{"x": [1, 2]}}), "memory://").count_rows())
 """
 
 
@@ -22,9 +23,9 @@ def _printed(expect: str) -> list[str]:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_pyarrow_knows_a_series_of_a_pandas_that_came_later():
-    assert _printed("late_pandas.expect()") == ["1", "True", "SourceFileLoader"]
+def test_pyarrow_and_lance_know_a_pandas_that_came_later():
+    assert _printed("late_pandas.expect()") == ["1", "True", "SourceFileLoader", "2"]
 
 
-def test_it_would_not_know_it_otherwise():
+def test_pyarrow_would_not_know_it_otherwise():
     assert _printed("")[0] == "0"
