@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from leman._job_text import duration
 from leman._shown import Shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 _WIDTH, _LEAST_WIDTH, _TRACEBACKS = 80, 10, 3
 _MILLISECOND = 1e-3

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from leman import _bundle_upload
 from leman._backfill import check_where
@@ -18,6 +16,11 @@ from leman._wire import schema
 from leman._wire_values import duration, given, ref, seconds, word
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
 
 #: A call takes longer than what it asks for: the service answers when the preview's time is over.
 _MORE_SECONDS = 30.0
