@@ -42,9 +42,9 @@ PLACES = {
     "units": (LOOP, "worker_loop.WorkUnit", """worker_loop._units.decode('{"works": [{}]}')""", "task"),
     "contexts": (LOOP, "worker_loop.WorkContext", """worker_loop._contexts.decode('{"udf": {}}')""", "name"),
     "failed rows": (
-        "import msgspec; from executor.history import row_errors",
-        "row_errors.StoredRowError",
-        "msgspec.convert({}, row_errors.StoredRowError)",
+        "import msgspec; from executor.history import error_listing",
+        "error_listing.StoredRowError",
+        "msgspec.convert({}, error_listing.StoredRowError)",
         "job_id",
     ),
 }
