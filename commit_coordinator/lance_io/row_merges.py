@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from lance import LanceOperation, blob_array
 
-from commit_coordinator.lance_io import committed_files
+from commit_coordinator.lance_io import checked_sql, committed_files
 from commit_coordinator.lance_io.commit_outcomes import CommitUnclear, first_line
 from commit_coordinator.lance_io.row_staging import check_takes_rows, is_outlived
 from commit_coordinator.lance_io.row_updates import resting_on
@@ -156,7 +156,9 @@ def merged(table: TableHandle, request: MergeRowsRequest) -> Iterator[ReadyMerge
     dataset, rules = table.dataset, request.rules
     builder = dataset.merge_insert(list(rules.on)).write_mode("rewrite_rows")
     if rules.update_matched:
-        builder = builder.when_matched_update_all(f"({rules.update_where})" if rules.update_where else None)
+        known = dataset.schema
+        condition = f"({checked_sql.update_condition(known, rules.update_where)})" if rules.update_where else None
+        builder = builder.when_matched_update_all(condition)
     if rules.insert_not_matched:
         builder = builder.when_not_matched_insert_all()
     if rules.delete_not_matched_by_source:

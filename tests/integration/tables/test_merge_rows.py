@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import tempfile
 from pathlib import Path
 
@@ -101,6 +102,32 @@ def test_of_an_updated_row_columns_that_are_not_sent_stay(tmp_path):
         {"a": 2, "b": "y", "s": "two", "n": 9.0},
         {"a": 1, "b": "z", "s": None, "n": None},
     ]
+
+
+def test_a_condition_on_times_holds_as_they_are_or_is_refused(tmp_path):
+    """Half an hour before the call and after it, in a column with a time zone and in one without."""
+    now = dt.datetime.now(dt.UTC)
+    times = pa.array([now - dt.timedelta(minutes=30), now + dt.timedelta(minutes=30)], pa.timestamp("us", "UTC"))
+    columns = {"local": times.cast(pa.timestamp("us", "Europe/Zurich")), "plain": times.cast(pa.timestamp("us"))}
+    lance.write_dataset(pa.table({"id": [1, 2], **columns}), tmp_path / "t.lance", enable_stable_row_ids=True)
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            refused = [
+                await refusal(up.merge(pa.table({"id": [1, 2]}), update_where=f"{side}.local {compared}"))
+                for side in ("source", "target")
+                for compared in ("< now()", "< '2024-06-01'", "between now() and now()")
+            ]
+            number = f"cast(target.local as bigint) < {int(now.timestamp() * 1e6)}"
+            done = [
+                (await up.merge(pa.table({"id": [1, 2]}), update_where=where)).rows_updated
+                for where in ("target.plain < now()", "target.plain > timestamp '2024-06-01'", number)
+            ]
+            return refused, done
+
+    refused, done = run(scenario)
+    assert set(refused) == {(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FILTER", "header.update_where")}
+    assert done == [1, 2, 1]
 
 
 def test_a_key_that_is_null_is_the_same_as_no_other(table):
