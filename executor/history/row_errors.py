@@ -66,6 +66,8 @@ class RowErrors:
         if kept is None or kept.snapshot.version != latest.version:
             near = page_near(latest, self._zones_of(latest).of(job_id), wanted, after, size)
             if near is not None:
+                if after is None and kept is not None:
+                    self._forget(wanted, kept)
                 return near
         return self._listing(wanted, latest).page(after, size)
 
@@ -109,6 +111,12 @@ class RowErrors:
     def _find(self, wanted: Wanted) -> Listing | None:
         with self._changing:
             return self._kept.get(wanted)
+
+    def _forget(self, wanted: Wanted, outdated: Listing) -> None:
+        """Drop a listing that lacks rows which a first page may have shown."""
+        with self._changing:
+            if self._kept.get(wanted) is outdated:
+                del self._kept[wanted]
 
     def _listing(self, wanted: Wanted, latest: Snapshot) -> Listing:
         kept = self._find(wanted)

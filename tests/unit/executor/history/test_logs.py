@@ -234,6 +234,24 @@ def test_a_first_page_reads_what_was_stored_since_the_last_and_nothing_where_tha
     assert scanned == [4, 3, 1], "other fragments"
 
 
+def test_pages_after_a_first_one_lack_nothing_that_was_stored_before_it(tmp_path, monkeypatch):
+    """A listing was made for another caller, of whom one page lay in too many zones; then more rows failed."""
+    JobHistory(str(tmp_path)).prepare()
+    sink = JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1")
+    sink.store([failure(n, "before") for n in range(6)])
+    errors = RowErrors(str(tmp_path))
+    _, others_after = errors.page("job-1", "", None, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(error_listing, "_ROWS_NEAR", 0)
+        others, others_after = errors.page("job-1", "", others_after, 2)
+    sink.store([failure(n, "since") for n in range(6, 9)])
+    found, after = errors.page("job-1", "", None, 5)
+    rest, after = errors.page("job-1", "", after, 5)
+    assert [error.row_address for error in found + rest] == list(range(9))
+    others += errors.page("job-1", "", others_after, 9)[0]
+    assert [error.row_address for error in others] == list(range(2, 9))
+
+
 def test_listings_that_are_kept_are_bounded_by_their_rows(tmp_path, monkeypatch, no_zones):
     monkeypatch.setattr(row_errors, "_ROWS_KEPT", 25)
     JobHistory(str(tmp_path)).prepare()
