@@ -21,7 +21,7 @@ from commit_coordinator.lance_io.table_handle import TableHandle
 from core.domain.plan import StagedFile
 from core.domain.row_address import fragments_of, offsets_of
 from core.domain.table import TableField
-from core.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound
+from core.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from core.lance_io import commit_history
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
@@ -183,18 +183,23 @@ class Matching:
 
 
 def matching(dataset: lance.LanceDataset, where: str) -> Matching:
-    """Find the live rows for which a checked filter is true.
+    """Find the live rows for which a filter is true that was checked, maybe on another version.
 
     Raises:
         FailedPrecondition: FILTER_FAILED – it cannot be evaluated for a row.
+        InvalidArgument: INVALID_FILTER – it does not fit this version.
         LemanError: what `storage_errors.unusable` gives.
     """
     found = Matching()
-    with using_storage(dataset.uri):
-        spoken = Dialect(dataset).lance(where)
-        scanner = dataset.scanner(columns=[], filter=spoken, with_row_address=True, batch_size=_SCAN_ROWS)
-        for batch in judged(iter(scanner.to_batches()), where):
-            found.add(batch.column("_rowaddr").to_numpy().astype(np.int64))
+    try:
+        with using_storage(dataset.uri):
+            spoken = Dialect(dataset).lance(where)
+            scanner = dataset.scanner(columns=[], filter=spoken, with_row_address=True, batch_size=_SCAN_ROWS)
+            for batch in judged(iter(scanner.to_batches()), where):
+                found.add(batch.column("_rowaddr").to_numpy().astype(np.int64))
+    except Unavailable:
+        LanceTables().check_filter(dataset.uri, where, int(dataset.version))
+        raise
     return found
 
 

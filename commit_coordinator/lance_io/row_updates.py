@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import DataFile as LanceDataFile
@@ -24,18 +25,22 @@ from core.errors import FailedPrecondition, Unavailable
 from core.lance_io.error_translation import using_storage
 from core.lance_io.scan import Chunk, FragmentReader
 from core.lance_io.sql_messages import clean_message
-from core.lance_io.tables import snapshot_of
+from core.lance_io.tables import LanceTables, snapshot_of
 from core.storage_errors import said
 from core.udf import binding
 
 _ROW_ID = "_rowid"
+#: Of a value that is the same for all rows so many bytes are held at once, and one value at least.
+_REPEATED_BYTES = 16 << 20
 
 
 def check(table: TableHandle, request: UpdateRowsRequest) -> None:
     """Check that the columns of the version that the handle is at can get such values.
 
     Raises:
-        FailedPrecondition: IS_A_VIEW, FILE_FORMAT_NOT_SUPPORTED, COLUMN_NOT_FOUND, COLUMN_IS_COMPUTED, TYPE_MISMATCH.
+        FailedPrecondition: IS_A_VIEW, FILE_FORMAT_NOT_SUPPORTED, COLUMN_NOT_FOUND, COLUMN_IS_COMPUTED, TYPE_MISMATCH,
+            INPUT_COLUMN_MISSING.
+        InvalidArgument: INVALID_EXPRESSION.
         LemanError: what `FragmentReader.schema` raises.
     """
     _Rewriting(table, request)
@@ -100,13 +105,15 @@ class _Rewriting:
 
     def operation(self, found: Matching) -> LanceOperation.Update:
         """Write the rows, and return what makes the table one with them."""
-        changed, emptied, ids = [], [], []
+        changed, emptied, ids, stable = [], [], [], bool(self._dataset.has_stable_row_ids)
         for fragment_id in sorted(found.offsets):
             offsets = []
             for chunk in self._rows(fragment_id):
-                self.files.write(self._fitting.fitted(self._with_values(chunk.rows)))
+                for rows in self._parts(chunk.rows):
+                    self.files.write(self._fitting.fitted(self._with_values(rows)))
                 offsets.append(chunk.offsets)
-                ids += chunk.rows.column(_ROW_ID).to_pylist()
+                if stable:
+                    ids.append(chunk.rows.column(_ROW_ID).to_numpy())
             left = self._left(fragment_id, np.concatenate(offsets).tolist())
             if left is None:
                 emptied.append(fragment_id)
@@ -116,7 +123,7 @@ class _Rewriting:
         return LanceOperation.Update(
             removed_fragment_ids=emptied,
             updated_fragments=changed,
-            new_fragments=list(self._new_fragments(ids)),
+            new_fragments=list(self._new_fragments(np.concatenate(ids) if stable else None)),
             fields_for_preserving_frag_bitmap=self._fields,
             update_mode="rewrite_rows",
         )
@@ -125,7 +132,14 @@ class _Rewriting:
         """Return what the rows have before they are fitted."""
         expressions = self._request.expressions
         constants = pa.schema([]) if self._request.values is None else self._request.values.schema
-        read = self._reader.schema({_ROW_ID: _ROW_ID, **expressions})
+        try:
+            read = self._reader.schema({_ROW_ID: _ROW_ID, **expressions})
+        except Unavailable:
+            for expression in expressions.values():  # what it reads may have gone since the call was checked
+                LanceTables().expression_type(
+                    self._request.uri, expression, int(self._dataset.version), may_be_constant=True
+                )
+            raise
         own = [fitting.taken(column.arrow) for column in self._kept if column.name not in self._request.columns]
         return pa.schema([*own, *(read.field(name) for name in expressions), *constants])
 
@@ -147,15 +161,38 @@ class _Rewriting:
                 if len(chunk.offsets):
                     yield chunk
         except Unavailable as error:
-            plain = [column.name for column in self._kept]
-            for _ in self._reader.read(fragment_id, every, plain, deletions=True, where=where):
-                pass  # it is the storage, where this raises too
+            if not self._fails_again(fragment_id, every):
+                raise
             raise FailedPrecondition(
                 "EXPRESSION_FAILED",
                 f"An expression has no value for a row: {clean_message(said(error))}. Allow for such rows in it, with "
                 "try_cast(…) or x / nullif(y, 0), or leave them out by the filter",
                 uri=self._request.uri,
             ) from None
+
+    def _fails_again(self, fragment_id: int, every: RowRange) -> bool:
+        """Tell whether rows cannot be read once more, while what they are computed from can: the storage is well.
+
+        Raises:
+            LemanError: what `storage_errors.unusable` gives, where it is not.
+        """
+        where = self._request.where
+        try:
+            for _ in self._reader.read(fragment_id, every, self._columns(), deletions=True, where=where):
+                pass
+        except Unavailable:
+            plain = [column.name for column in self._kept]
+            for _ in self._reader.read(fragment_id, every, plain, deletions=True, where=where):
+                pass
+            return True
+        return False
+
+    def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Cut rows so that the values which are the same for all of them take bounded memory."""
+        constants = self._request.values
+        most = rows.num_rows if constants is None else max(1, _REPEATED_BYTES // max(1, constants.nbytes))
+        for at in range(0, rows.num_rows, most):
+            yield rows.slice(at, most)
 
     def _with_values(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         constants = self._request.values
@@ -175,13 +212,14 @@ class _Rewriting:
             raise RuntimeError(f"fragment {fragment_id} is not in the version that was scanned")
         return fragment
 
-    def _new_fragments(self, ids: list[int]) -> Iterator[FragmentMetadata]:
-        stable, at = bool(self._dataset.has_stable_row_ids), 0
+    def _new_fragments(self, ids: npt.NDArray[np.uint64] | None) -> Iterator[FragmentMetadata]:
+        """Yield what the files are, with the stable ids of all their rows; None: the table has none."""
+        at = 0
         for file in self.files.files:
             with using_storage(self._request.uri):
                 layout = LanceDataFile.create(self._dataset, file.file)
             end = at + file.physical_rows
-            kept = RowIdSequence(ids[at:end]).to_inline_metadata() if stable else None
+            kept = None if ids is None else RowIdSequence(ids[at:end].tolist()).to_inline_metadata()
             yield FragmentMetadata(0, [layout], file.physical_rows, row_id_meta=kept)
             at = end
 

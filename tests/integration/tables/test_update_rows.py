@@ -9,6 +9,10 @@ import lance
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.lance_io import checked_sql
+from commit_coordinator.lance_io.row_staging import RowFiles
+from core.errors import Unavailable
+from core.lance_io.scan import FragmentReader
 from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.tables.table_helpers import coordinator, data_files, referenced, stream_of
@@ -193,6 +197,62 @@ def test_all_types_of_columns_move_with_their_rows_and_get_values(tmp_path):
     assert moved.drop_columns("id").to_pylist() == [*before[3:], *before[:3]]
     first = made.slice(0, 1).drop_columns("id").to_pylist()[0]
     assert updated.drop_columns("id").to_pylist() == [first] * 5
+
+
+def test_a_large_value_for_many_rows_is_held_a_few_times(tmp_path, monkeypatch):
+    lance.write_dataset(pa.table({"id": range(64), "text": ["x"] * 64}), tmp_path / "t.lance")
+    written, write = [], RowFiles.write
+    monkeypatch.setattr(RowFiles, "write", lambda self, batch: written.append(batch.nbytes) or write(self, batch))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            return await up.update("id > 0", values=one_row(text="ü" * (1 << 19)))
+
+    assert run(scenario).rows_updated == 63
+    assert (len(written), max(written) <= 17 << 20) == (5, True)
+    texts = lance.dataset(tmp_path / "t.lance").to_table()["text"].to_pylist()
+    assert (texts[0], set(texts[1:])) == ("x", {"ü" * (1 << 19)})
+
+
+@pytest.mark.parametrize(
+    ("where", "expression", "reason"),
+    [("b > 0", "a", "INVALID_FILTER"), ("a > 0", "b + 1", "INPUT_COLUMN_MISSING"), ("b > 0", "", "INVALID_FILTER")],
+    ids=["filter", "expression", "filter of a deletion"],
+)
+def test_a_column_that_goes_after_the_call_was_checked_is_named(tmp_path, monkeypatch, where, expression, reason):
+    made = lance.write_dataset(pa.table({"a": [1, 2], "b": [1, 2]}), tmp_path / "t.lance")
+    name = "values" if expression else "condition"
+    check = getattr(checked_sql, name)
+
+    def checked(*args):
+        found = check(*args)
+        made.drop_columns(["b"])
+        return found
+
+    monkeypatch.setattr(checked_sql, name, checked)
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            return await refusal(up.update(where, expressions={"a": expression}) if expression else up.delete(where))
+
+    assert run(scenario)[1] == reason
+
+
+def test_a_storage_that_fails_once_is_no_fault_of_an_expression(table, monkeypatch):
+    failures, read = [Unavailable("STORE_UNAVAILABLE", "gone for a moment")], FragmentReader.read
+
+    def failing(self, *args, **options):
+        if failures:
+            raise failures.pop()
+        yield from read(self, *args, **options)
+
+    monkeypatch.setattr(FragmentReader, "read", failing)
+
+    async def scenario():
+        async with coordinator(table.uri.rpartition("/")[0]) as up:
+            return await refusal(up.update("id = 3", expressions={"x": "x + 1"}))
+
+    assert run(scenario)[1] == "STORE_UNAVAILABLE"
 
 
 def test_now_is_the_time_of_the_call(tmp_path):
