@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 _CHILD = str(Path(child.__file__).resolve())
 #: Spark's JVM starts while all else is imported.
 _EARLY_JVM = "executor.spark.early_jvm"
-#: As Spark has it for its workers, which are forked from there: Python and numpy read them when they start.
-_ENVIRONMENT = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
+#: As Spark has it for its workers, which are forked from there: Python and numpy read them when they start. The seed is
+#: that of a worker that is no fork, the environment's.
+_ENVIRONMENT = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
 _END_SECONDS = 3.0
 
 
