@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import structlog
 from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import DecodeError
 
 from commit_coordinator.tables.catalogs import Catalogs
 from core import release
-from core.errors import InvalidArgument, Unimplemented
+from core.errors import InvalidArgument, LemanError, Unimplemented
 from core.rpc.flight_sql_protocol import FlightSqlCatalog_pb2 as sql
 from leman.v1 import catalog_pb2
+
+_log = structlog.get_logger(__name__)
 
 _PACKAGE = sql.DESCRIPTOR.package
 _TYPE_PREFIX = "type.googleapis.com/"
@@ -27,7 +30,9 @@ _TYPE_PREFIX = "type.googleapis.com/"
 _SCHEMA = ""
 TABLE, VIEW = "TABLE", "VIEW"
 _ESCAPE = "\\"
-_WILD = {"%": ".*", "_": "."}
+#: Names of tables have fewer characters.
+_LONGEST_PATTERN = 1000
+_PATTERNS = ("db_schema_filter_pattern", "table_name_filter_pattern")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,10 @@ def question(raw: bytes) -> Question | None:
     except (DecodeError, UnicodeDecodeError) as error:
         message = f"This is no command of Flight SQL: {error}"
         raise InvalidArgument("BAD_MESSAGE", message, field="cmd") from None
+    for field in _PATTERNS:
+        if len(getattr(command, field, "")) > _LONGEST_PATTERN:
+            message = f"{field} has more than {_LONGEST_PATTERN} characters, and names have fewer: give a shorter one"
+            raise InvalidArgument("BAD_REQUEST", message, field="cmd")
     return Question(command, raw, catalog_pb2.ListTablesRequest(database=getattr(command, "catalog", "")))
 
 
@@ -84,9 +93,25 @@ def answer(asked: Question, catalogs: Catalogs) -> pa.Table:
 
 
 def matches(pattern: str, name: str) -> bool:
-    r"""Tell whether a name fits a pattern, in which % is any text and _ any character, and \ takes that from either."""
-    parts = (_WILD.get(part) or re.escape(part[-1]) for part in re.findall(r"\\.|.", pattern, re.DOTALL))
-    return re.fullmatch("".join(parts), name, re.DOTALL) is not None
+    r"""Tell whether a name fits a pattern, in which % is any text and _ any character, and \ takes that from either.
+
+    It takes at most as many steps as pattern times name has characters, whatever the pattern.
+    """
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    at = part = 0
+    any_text, any_text_to = -1, 0
+    while at < len(name):
+        if part < len(parts) and parts[part] == "%":
+            any_text, any_text_to = part, at
+            part += 1
+        elif part < len(parts) and (parts[part] == "_" or parts[part][-1] == name[at]):
+            part, at = part + 1, at + 1
+        elif any_text >= 0:  # the last % has one character more
+            any_text_to += 1
+            part, at = any_text + 1, any_text_to
+        else:
+            return False
+    return all(rest == "%" for rest in parts[part:])
 
 
 def _array(values: Iterable[Any], field: pa.Field) -> pa.Array:
@@ -118,11 +143,19 @@ def _of_tables(asked: Question, catalogs: Catalogs) -> list[tuple[Any, ...]]:
     command = asked.command
     if not _fits(command, "db_schema_filter_pattern", _SCHEMA):
         return []
+    kinds = set(command.table_types) or {TABLE, VIEW}
     found: list[tuple[Any, ...]] = []
     for catalog, place in _asked_about(asked, catalogs).items():
-        for table in catalogs.tables(place, lambda name: _fits(command, "table_name_filter_pattern", name)):
+        try:
+            tables = list(catalogs.tables(place, lambda name: _fits(command, "table_name_filter_pattern", name)))
+        except LemanError as error:
+            if command.HasField("catalog"):
+                raise
+            _log.warning("a database cannot be listed", database=place, reason=error.reason, error=error.message)
+            continue  # who looks at all databases sees the others
+        for table in tables:
             kind = VIEW if table.is_view else TABLE
-            if not command.table_types or kind in command.table_types:
+            if kind in kinds:
                 described = (table.schema.serialize().to_pybytes(),) if command.include_schema else ()
                 found.append((catalog, _SCHEMA, table.name, kind, *described))
     return found
@@ -134,7 +167,7 @@ def _of_types(_asked: Question, _: Catalogs) -> list[tuple[Any, ...]]:
 
 def _of_info(asked: Question, _: Catalogs) -> list[tuple[Any, ...]]:
     known = _info()
-    wanted = asked.command.info or known
+    wanted = dict.fromkeys(asked.command.info) or known
     return [(number, known[number]) for number in wanted if number in known]
 
 

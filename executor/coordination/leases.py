@@ -90,6 +90,11 @@ class JobLeases:
         self._alone = alone or not url
         self.lease_seconds = lease_seconds
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other executor ever serves its databases."""
+        return self._alone
+
     def patience(self, attempt: int, *, lost: bool) -> float:
         """Return for how many seconds nothing has to be known of the lease before the job is taken over.
 

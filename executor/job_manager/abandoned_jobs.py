@@ -7,10 +7,11 @@ histories of registered databases; other databases are looked into when somebody
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -21,10 +22,14 @@ from executor.coordination.leases import JobLeases
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 #: Seconds between two looks into the histories of registered databases.
 _HISTORY_SECONDS = 60.0
 #: Seconds for which a database is left alone that could not be read.
-_REST_SECONDS = 30.0
+_REST_SECONDS = 120.0
+#: Seconds that one database may take: others wait for it.
+_PLACE_SECONDS = 20.0
 
 
 class TakesOver(Protocol):
@@ -71,14 +76,18 @@ class AbandonedJobs:
         self._clock = clock
         self._seen: set[str] = set()
         self._left: dict[str, str] = {}
-        self._histories_at = float("-inf")
         self._rests: dict[str, float] = {}
 
     async def follow(self, seconds: float) -> None:
-        """Look every so many seconds, until it is cancelled."""
+        """Look every so many seconds, and once a minute into histories, until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._again_and_again(self.look_into_histories, _HISTORY_SECONDS))
+            group.create_task(self._again_and_again(self.look, seconds))
+
+    async def _again_and_again(self, look: Callable[[], Awaitable[None]], seconds: float) -> None:
         while True:
             try:
-                await self.look()
+                await look()
             except Exception:  # noqa: BLE001 - the next look may find what this one did not
                 _log.exception("abandoned jobs are not looked for")
             await asyncio.sleep(seconds)
@@ -88,58 +97,49 @@ class AbandonedJobs:
 
         Two looks, as an executor that is late with its lease takes it again when it finds that out.
         """
-        if self._clock() - self._histories_at >= _HISTORY_SECONDS:
-            self._histories_at = self._clock()
-            self._left = await self._left_in_histories()
         noted = await self._leases.open_jobs()
-        if noted is None:  # then nobody can tell whether an executor is dead
+        candidates = self._left | (noted or {})
+        free = None if noted is None else await self._leases.without_holder(candidates)
+        if free is None:  # then nobody can tell whether an executor is dead
             self._seen.clear()
             return
-        candidates = self._left | noted
-        free = await self._leases.without_holder(candidates)
-        if free is None:
-            self._seen.clear()
-            return
-        for place, job_ids in _by_place(candidates, free & self._seen).items():
-            await self._take_over(place, job_ids)
-        self._seen = free
+        abandoned, self._seen = _by_place(candidates, free & self._seen), free
+        await asyncio.gather(*(self._take_over(place, job_ids) for place, job_ids in abandoned.items()))
 
-    async def _take_over(self, place: str, job_ids: list[str]) -> None:
-        if self._is_at_rest(place):
-            return
-        try:
-            self._roots.check(place)
-            await self._takeovers.take_over_abandoned(place, job_ids)
-        except LemanError as error:
-            _log.warning(
-                "jobs that nobody has are not taken over", database=place, reason=error.reason, error=error.message
-            )
-            self._rests[place] = self._clock() + _REST_SECONDS
-        for job_id in job_ids:
-            self._left.pop(job_id, None)
-
-    async def _left_in_histories(self) -> dict[str, str]:
-        """Return the open jobs of registered databases that other executors have or had, with their databases."""
+    async def look_into_histories(self) -> None:
+        """Find open jobs of registered databases that other executors have or had: Redis may have forgotten them."""
         if self._registry is None:
-            return {}
-        found: dict[str, str] = {}
+            return
         try:
             known = await asyncio.to_thread(self._registry.read)
         except LemanError as error:
             _log.warning("the registry of databases cannot be read", reason=error.reason, error=error.message)
-            return {}
+            return
+        found: dict[str, str] = {}
         for root in sorted({database.root for database in known.by_name.values()}):
-            if self._is_at_rest(root):
-                continue
-            try:
-                self._roots.check(root)
-                found |= dict.fromkeys(await self._takeovers.left_in(root), root)
-            except LemanError as error:
-                _log.warning(
-                    "jobs of a database cannot be read", database=root, reason=error.reason, error=error.message
-                )
-                self._rests[root] = self._clock() + _REST_SECONDS
-        return found
+            left = await self._of_place(root, functools.partial(self._takeovers.left_in, root))
+            found |= dict.fromkeys(left or (), root)
+        self._left = found
+
+    async def _take_over(self, place: str, job_ids: list[str]) -> None:
+        await self._of_place(place, functools.partial(self._takeovers.take_over_abandoned, place, job_ids))
+        for job_id in job_ids:
+            self._left.pop(job_id, None)
+
+    async def _of_place(self, place: str, work: Callable[[], Awaitable[T]]) -> T | None:
+        """Do what is about one database; where that fails or takes long, it is left alone for a while."""
+        if self._is_at_rest(place):
+            return None
+        try:
+            self._roots.check(place)
+            async with asyncio.timeout(_PLACE_SECONDS):
+                return await work()
+        except (LemanError, TimeoutError) as error:
+            _log.warning("jobs of a database are not looked for", database=place, error=str(error) or "it takes long")
+        except Exception:  # noqa: BLE001 - others are looked at all the same
+            _log.exception("jobs of a database are not looked for", database=place)
+        self._rests[place] = self._clock() + _REST_SECONDS
+        return None
 
     def _is_at_rest(self, place: str) -> bool:
         return self._clock() < self._rests.get(place, float("-inf"))

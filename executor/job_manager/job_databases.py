@@ -31,7 +31,7 @@ class JobDatabase:
     """One database, with its jobs.
 
     `jobs`: as this executor knows them; `opened`: a lock that is held while the database is opened; `loaded`: its
-    history has been read.
+    history has been read; `waited_for`: so are the leases of the jobs that were open then.
     """
 
     def __init__(self, path: str, pool: BlockingPool, writers: BlockingPool, pages: BlockingPool) -> None:
@@ -39,6 +39,7 @@ class JobDatabase:
         self.jobs = KnownJobs()
         self.opened = asyncio.Lock()
         self.loaded = False
+        self.waited_for = False
         self._pool = pool
         self._pages = pages
         self._history = JobHistory(path)

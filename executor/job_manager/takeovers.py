@@ -39,15 +39,21 @@ class Takeovers:
         self._leases = shared.leases
         self.waiting: dict[str, asyncio.Task[None]] = {}
 
-    async def open(self, path: str) -> JobDatabase:
+    async def open(self, path: str, *, take_over: bool = True) -> JobDatabase:
         """Return a database with its history read.
 
-        When it is opened first, jobs that a dead executor left are taken over.
+        Args:
+            take_over: When it is opened so first, jobs that a dead executor left are taken over.
         """
         database = self._databases.at(path)
         if not database.loaded:
             async with database.opened:
                 await self._load(database)
+        if take_over and not database.waited_for:
+            database.waited_for = True
+            open_jobs, _ = database.jobs.listed(JobFilter(states=OPEN))
+            for job in reversed(open_jobs):
+                self.take_over_when_free(database, job.job_id)
         return database
 
     async def _load(self, database: JobDatabase) -> None:
@@ -56,9 +62,6 @@ class Takeovers:
         await database.reload()
         database.loaded = True
         database.look_ahead()
-        open_jobs, _ = database.jobs.listed(JobFilter(states=OPEN))
-        for job in reversed(open_jobs):
-            self.take_over_when_free(database, job.job_id)
         for count, job in enumerate(database.jobs):
             self._supervisor.costs.learn(job, job.seconds_per_row)
             if not count % _LEARNT:
@@ -78,18 +81,18 @@ class Takeovers:
         Raises:
             LemanError: the database cannot be read.
         """
-        database = await self.open(path)
+        database = await self.open(path, take_over=False)
         await database.reload()
         for job_id in job_ids:
             self.take_over_when_free(database, job_id)
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the ids of a database's open jobs that are not this executor's.
+        """Return the ids of a database's open jobs that are not this executor's; where it is alone it takes them over.
 
         Raises:
             LemanError: the database cannot be read.
         """
-        database = await self.open(path)
+        database = await self.open(path, take_over=self._leases.is_alone)
         await database.reload()
         found, _ = database.jobs.listed(JobFilter(states=OPEN))
         return [job.job_id for job in found if job.job_id not in self._running.runs]

@@ -33,7 +33,9 @@ def place(system, tmp_path_factory):
     for manifest in (folder / "lake" / "broken.lance" / "_versions").iterdir():
         manifest.write_bytes(b"no manifest")
     registry, asked = DatabaseRegistry(str(folder / "registry")), time.time()
-    for name, root in (("books", folder / "lake"), ("forbidden", folder.parent / "elsewhere")):
+    (folder / "no folder").write_text("")
+    roots = {"books": folder / "lake", "forbidden": folder.parent / "elsewhere", "gone": folder / "no folder"}
+    for name, root in roots.items():
         made = RegisteredDatabase(name=name, root=str(root), created_at=asked, updated_at=asked)
         registry.register(made, Request(name, name))
     return folder
@@ -73,7 +75,7 @@ def ask(server):
 def test_adbc_sees_databases_tables_and_columns(connection):
     told = connection.adbc_get_objects().read_all().to_pylist()
 
-    assert [catalog["catalog_name"] for catalog in told] == ["books"]
+    assert [catalog["catalog_name"] for catalog in told] == ["books", "gone"]
     (schema,) = told[0]["catalog_db_schemas"]
     tables = {table["table_name"]: table for table in schema["db_schema_tables"]}
     assert {name: table["table_type"] for name, table in tables.items()} == {
@@ -135,12 +137,17 @@ def test_a_place_that_may_not_be_seen_is_refused(ask, catalog, reason):
 
 
 def test_some_of_what_the_server_is(ask):
-    told = ask(sql.CommandGetSqlInfo(info=[4, 0, 8, 9999])).to_pylist()
+    told = ask(sql.CommandGetSqlInfo(info=[4, 0, 8, 9999, *[4] * 100_000])).to_pylist()
     assert told == [
         {"info_name": 4, "value": False},
         {"info_name": 0, "value": "Leman"},
         {"info_name": 8, "value": 0},
     ]
+
+
+@pytest.mark.parametrize("pattern", ["%" * 999 + "~", "%_" * 499 + "~", "%o%" * 333])
+def test_no_pattern_takes_long(ask, pattern):
+    assert ask(sql.CommandGetTables(table_name_filter_pattern=pattern)).num_rows == 0
 
 
 @pytest.mark.parametrize(

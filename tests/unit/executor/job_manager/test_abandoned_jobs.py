@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 
-import pytest
-
 from core.database_roots import DatabaseRoots
 from core.domain.database import RegisteredDatabase, Registrations
 from core.domain.job import JobState
 from core.errors import LemanError, Unavailable
+from executor.job_manager import abandoned_jobs
 from executor.job_manager.abandoned_jobs import AbandonedJobs
 from tests.unit.executor.job_manager.test_takeover import Pair, idle, until, with_two
 
@@ -76,6 +75,10 @@ def search(takes_over: TakesOver, leases: Leases, registry: Registry | None = No
     return AbandonedJobs(takes_over, leases, registry, **{"roots": DatabaseRoots(), "clock": Clock(), **more})
 
 
+def histories(search: AbandonedJobs) -> None:
+    asyncio.run(search.look_into_histories())
+
+
 def look(search: AbandonedJobs, times: int = 1) -> None:
     for _ in range(times):
         asyncio.run(search.look())
@@ -106,6 +109,7 @@ def test_who_was_late_with_a_lease_keeps_the_job():
 def test_while_redis_says_nothing_nobody_is_dead():
     takes_over, leases = TakesOver({"/x": ["a"]}), Leases({"a": "/x"})
     searching = search(takes_over, leases, Registry("/x"))
+    histories(searching)
     look(searching)
     leases.held = None
     look(searching, 3)
@@ -117,16 +121,12 @@ def test_while_redis_says_nothing_nobody_is_dead():
 
 
 def test_what_redis_forgot_is_in_the_histories_of_registered_databases():
-    takes_over, clock = TakesOver({"/x": ["a", "b"], "/y": []}), Clock()
-    searching = search(takes_over, Leases(held=["b"]), Registry("/x", "/y"), clock=clock)
-    look(searching, 2)
-    assert takes_over.taken == [("/x", ["a"])]
-    assert takes_over.asked == ["/x", "/y", "/x"], "histories are not read with each look"
-    look(searching, 5)
-    assert len(takes_over.taken) == 1, "it was taken over: it is not done again"
-    clock.now = 61.0
-    look(searching)
-    assert takes_over.asked == ["/x", "/y", "/x", "/x", "/y"]
+    takes_over = TakesOver({"/x": ["a", "b"], "/y": []})
+    searching = search(takes_over, Leases(held=["b"]), Registry("/x", "/y"))
+    histories(searching)
+    look(searching, 7)
+    assert takes_over.taken == [("/x", ["a"])], "it was taken over: it is not done again"
+    assert takes_over.asked == ["/x", "/y", "/x"], "a look reads no history"
 
 
 def test_a_database_that_cannot_be_read_leaves_the_others_in_peace_and_is_tried_again_later():
@@ -137,7 +137,7 @@ def test_a_database_that_cannot_be_read_leaves_the_others_in_peace_and_is_tried_
     assert takes_over.asked.count("/x") == 1
     assert ("/y", ["b"]) in takes_over.taken
     takes_over.failing = set()
-    clock.now = 31.0
+    clock.now = 121.0
     look(searching)
     assert ("/x", ["a"]) in takes_over.taken
 
@@ -145,6 +145,24 @@ def test_a_database_that_cannot_be_read_leaves_the_others_in_peace_and_is_tried_
 def test_a_registry_that_cannot_be_read_keeps_nothing_up():
     takes_over = TakesOver()
     searching = search(takes_over, Leases({"a": "/x"}), Registry("/x", error=Unavailable("STORE_UNAVAILABLE", "away")))
+    histories(searching)
+    look(searching, 2)
+    assert takes_over.taken == [("/x", ["a"])]
+
+
+def test_a_database_that_takes_long_or_meets_a_bug_keeps_no_other_up(monkeypatch):
+    class Slow(TakesOver):
+        async def left_in(self, path: str) -> list[str]:
+            if path == "/slow":
+                await asyncio.Event().wait()
+            if path == "/bug":
+                raise RuntimeError("a bug")
+            return await super().left_in(path)
+
+    monkeypatch.setattr(abandoned_jobs, "_PLACE_SECONDS", 0.05)
+    takes_over = Slow({"/x": ["a"]})
+    searching = search(takes_over, Leases(), Registry("/bug", "/slow", "/x"))
+    histories(searching)
     look(searching, 2)
     assert takes_over.taken == [("/x", ["a"])]
 
@@ -153,22 +171,33 @@ def test_databases_elsewhere_are_for_others(tmp_path):
     takes_over = TakesOver({"/elsewhere": ["b"]})
     roots = DatabaseRoots([str(tmp_path)])
     searching = search(takes_over, Leases({"a": "/elsewhere"}), Registry("/elsewhere"), roots=roots)
+    histories(searching)
     look(searching, 3)
     assert takes_over.asked == []
 
 
 def test_the_look_goes_on_after_a_bug():
-    class Broken(TakesOver):
-        async def take_over_abandoned(self, path: str, job_ids: Iterable[str]) -> None:
-            self.taken.append((path, list(job_ids)))
-            if len(self.taken) == 1:
-                raise RuntimeError("a bug")
-            raise asyncio.CancelledError
+    class Broken(Leases):
+        def __init__(self) -> None:
+            super().__init__()
+            self.looks, self.again = 0, asyncio.Event()
 
-    takes_over = Broken()
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(search(takes_over, Leases({"a": "/x"})).follow(0.001))
-    assert len(takes_over.taken) == 2
+        async def open_jobs(self) -> dict[str, str] | None:
+            self.looks += 1
+            if self.looks == 1:
+                raise RuntimeError("a bug")
+            self.again.set()
+            return {}
+
+    async def scenario() -> None:
+        leases = Broken()
+        following = asyncio.create_task(search(TakesOver(), leases).follow(0.001))
+        async with asyncio.timeout(20):
+            await leases.again.wait()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+    asyncio.run(scenario())
 
 
 def test_a_killed_executors_job_goes_on_elsewhere_though_nobody_asks(database):
@@ -186,5 +215,17 @@ def test_a_killed_executors_job_goes_on_elsewhere_though_nobody_asks(database):
         assert pair.open_jobs == {}, "what has ended is not looked for"
         searching.cancel()
         pair.leases[0].wake()
+
+    with_two(database, scenario)
+
+
+def test_who_looks_into_histories_waits_for_no_lease_that_somebody_holds(database):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.begin()
+        takeovers = pair.second.jobs._takeovers
+        assert await takeovers.left_in(pair.database) == [job_id]
+        assert not takeovers.waiting
+        await pair.second.jobs.open_database(pair.database)
+        assert set(takeovers.waiting) == {job_id}, "who is asked for its jobs waits, as ever"
 
     with_two(database, scenario)

@@ -21,6 +21,7 @@ class Leases:
     """Those of one executor; `keys` are shared with the others. While it is `frozen` it renews nothing."""
 
     lease_seconds = LEASE_SECONDS
+    is_alone = False
 
     def __init__(self, keys: dict[str, str], owner: str, open_jobs: dict[str, str] | None = None) -> None:
         self._keys = keys
