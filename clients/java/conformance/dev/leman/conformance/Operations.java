@@ -128,7 +128,10 @@ final class Operations {
 
   private Map<String, String> set() {
     Map<String, String> found = new LinkedHashMap<>();
-    given.get("set").properties().forEach(each -> found.put(each.getKey(), each.getValue().asText()));
+    given
+        .get("set")
+        .properties()
+        .forEach(each -> found.put(each.getKey(), each.getValue().asText()));
     return found;
   }
 
