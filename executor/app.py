@@ -38,6 +38,7 @@ from executor.previews.previews import Previews
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
 from executor.spark.address import is_local
+from executor.spark.driver_launch import worker_variables
 from executor.spark.spark_runner import SparkRunner
 
 _log = structlog.get_logger(__name__)
@@ -68,7 +69,8 @@ class Executor:
         self._draining = draining
         self._spark = spark
         self._pool = BlockingPool(8, name="executor")
-        self._functions = FunctionPool(settings.spark.python if is_local(settings.spark) else "")
+        python = settings.spark.python if is_local(settings.spark) else ""
+        self._functions = FunctionPool(python, worker_variables(settings.spark))
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._channels: list[grpc.aio.Channel] = []

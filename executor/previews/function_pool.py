@@ -8,12 +8,13 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
 import structlog
 
-from core.errors import FailedPrecondition
+from core.errors import FailedPrecondition, ResourceExhausted
+from executor.spark import daemon_relay
 from executor.worker.messages import LENGTH_BYTES, framed
 from executor.worker.preview_messages import PreviewMessage
 from executor.worker.processes.messages import Answer, Request, Said
@@ -23,6 +24,9 @@ _log = structlog.get_logger(__name__)
 #: After so long without a preview the processes are ended: they take memory.
 _IDLE_SECONDS = 300.0
 _END_SECONDS = 2.0
+#: How the driver's JVM is reached, while Spark connects to it, and where its daemon is forked: not for functions.
+_HIDDEN = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", daemon_relay.VARIABLE})
+_PATH = "PYTHONPATH"
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
 _answers: msgspec.json.Decoder[Said | Answer] = msgspec.json.Decoder(Said | Answer)
 _messages: msgspec.json.Decoder[PreviewMessage] = msgspec.json.Decoder(PreviewMessage)
@@ -37,50 +41,48 @@ class FunctionPool:
 
     Args:
         python: the interpreter in which functions run.
+        variables: of its environment, beside those of this process that are not its own affair.
     """
 
-    def __init__(self, python: str = "") -> None:
+    def __init__(self, python: str = "", variables: Mapping[str, str] | None = None) -> None:
         self._python = python or sys.executable
+        self._variables = dict(variables or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
         self._running = 0
         self._idle: asyncio.TimerHandle | None = None
 
-    async def run(self, function: str, task: str, preview_id: str) -> AsyncGenerator[PreviewMessage]:
-        """Run a task in a process of the function, and yield what it says.
+    async def run(self, task: str, preview_id: str) -> AsyncGenerator[PreviewMessage]:
+        """Run a task in a process of its own, which finds modules as they are now, and yield what it says.
 
-        Whoever stops iterating ends the process, and all that it started.
+        The process, and all that it started, ends with the task, or when the caller stops iterating.
 
         Args:
-            function: Names one version of a function; a process that runs it runs no other.
             task: A `PreviewTask` as JSON.
             preview_id: What the log calls it.
 
         Raises:
             ProcessEnded: The process ended before the task did.
             FailedPrecondition: WORKER_PYTHON_UNUSABLE, where the pool does not start.
+            ResourceExhausted: TOO_MANY_CALLS, where the pool takes no more at the moment.
         """
         self._running += 1
         if self._idle is not None:
             self._idle.cancel()
-        connection = self._connect(function)
         try:
-            reader, writer = await asyncio.open_unix_connection(sock=connection)
-        except BaseException:
-            connection.close()
-            self._leave()
-            raise
-        try:
-            writer.write(framed(Request(task, b"", preview_id)))
-            await writer.drain()
-            while isinstance(message := await self._next(reader), Said):
-                yield _messages.decode(message.content)
-            if message.error:
-                raise ProcessEnded(message.error)
-        except ConnectionError:
-            raise self._gone() from None
+            reader, writer = await self._connect(preview_id)
+            try:
+                writer.write(framed(Request(task, b"", preview_id)))
+                await writer.drain()
+                while isinstance(message := await self._next(reader), Said):
+                    yield _messages.decode(message.content)
+                if message.error:
+                    raise ProcessEnded(message.error)
+            except ConnectionError:
+                raise self._gone() from None
+            finally:
+                writer.transport.abort()  # which the pool takes as the end of whatever still runs
         finally:
-            writer.close()  # which the pool takes as the end of whatever still runs
             self._leave()
 
     async def stop(self) -> None:
@@ -100,7 +102,15 @@ class FunctionPool:
         process.kill()
         await asyncio.to_thread(process.wait)
 
-    def _connect(self, function: str) -> socket.socket:
+    async def _connect(self, preview_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        connection = self._ask(preview_id)
+        try:
+            return await asyncio.open_unix_connection(sock=connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _ask(self, preview_id: str) -> socket.socket:
         """Ask the pool for a process, and return the connection to it."""
         for _ in range(2):
             requests = self._started()
@@ -108,7 +118,12 @@ class FunctionPool:
             ours.setblocking(False)
             with theirs:
                 try:
-                    socket.send_fds(requests, [function.encode()], [theirs.fileno()])
+                    socket.send_fds(requests, [preview_id.encode()], [theirs.fileno()])
+                except BlockingIOError:  # it is at work, for others
+                    ours.close()
+                    raise ResourceExhausted(
+                        "TOO_MANY_CALLS", "The pool of preview processes is busy: try again later"
+                    ) from None
                 except OSError:  # it has died meanwhile
                     ours.close()
                     self._forget()
@@ -122,11 +137,13 @@ class FunctionPool:
             return self._requests
         self._forget()
         theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        ours.setblocking(False)
         with theirs:
             os.set_inheritable(theirs.fileno(), True)
             try:
                 self._process = subprocess.Popen(
                     [self._python, "-P", "-m", "executor.previews.pool_process", str(theirs.fileno())],
+                    env=_environment(self._variables),
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -176,3 +193,10 @@ class FunctionPool:
             ended = self._process
             self._forget()
             asyncio.get_running_loop().run_in_executor(None, ended.wait)  # else it stays as a zombie
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the pool: this process's with `variables`; paths of modules are put together."""
+    inherited = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+    paths = [given[_PATH] for given in (variables, inherited) if given.get(_PATH)]
+    return {**inherited, **variables, **({_PATH: os.pathsep.join(paths)} if paths else {})}

@@ -30,7 +30,8 @@ def main(requests: socket.socket, parent: int) -> None:
     late_pandas.expect()
     gc.collect()
     gc.freeze()
-    Pool(requests, preview_run.run, lambda _state: None, start_threads).serve(parent)
+    # a process has imported what the code was like: whoever changes it and tries again is to see the new one
+    Pool(requests, preview_run.run, lambda _state: None, start_threads, reuses=False).serve(parent)
 
 
 if __name__ == "__main__":

@@ -93,21 +93,21 @@ class Previews:
             workers = slots_of(header.udf, request.concurrency, self._services).count
             context = _context(header, request, self._services.settings)
             task = PreviewTask(context=msgspec.json.encode(context), rows=request.rows, bundle=request.bundle)
-            record = await self._try(header.udf, context.udf.identity, task, request.seconds)
+            record = await self._try(header.udf, task, request.seconds)
         finally:
             self._running -= 1
         output = pa.ipc.read_schema(pa.py_buffer(context.output_schema))
         return PreviewResult(header=header, record=record, output=output, workers=workers)
 
-    async def _try(self, udf: UdfDefinition, function: str, task: PreviewTask, seconds: float) -> PreviewRecord:
-        """Have processes of the function work through the rows, each from where the one before ended."""
+    async def _try(self, udf: UdfDefinition, task: PreviewTask, seconds: float) -> PreviewRecord:
+        """Have new processes work through the rows, each from where the one before ended."""
         record, preview_id = PreviewRecord(udf), f"preview-{uuid.uuid4().hex[:12]}"
         deadline = time.monotonic() + seconds
         while True:
             left = msgspec.structs.replace(task, skip=record.next_row, alone_before=record.alone_before)
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._one_process(function, left, preview_id, record)
+                    await self._one_process(left, preview_id, record)
                 return record
             except TimeoutError:
                 record.time_is_over(seconds)
@@ -117,8 +117,8 @@ class Previews:
                 if record.found is not None and record.next_row >= len(record.found.rows):
                     return record
 
-    async def _one_process(self, function: str, task: PreviewTask, preview_id: str, record: PreviewRecord) -> None:
-        said = self._pool.run(function, msgspec.json.encode(task).decode(), preview_id)
+    async def _one_process(self, task: PreviewTask, preview_id: str, record: PreviewRecord) -> None:
+        said = self._pool.run(msgspec.json.encode(task).decode(), preview_id)
         async with contextlib.aclosing(said) as messages:
             async for message in messages:
                 record.take(message)

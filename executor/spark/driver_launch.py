@@ -27,7 +27,10 @@ from executor.spark.temp_folder import TempFolder
 
 _POLL_SECONDS = 0.02
 #: Settings of Spark's Python processes.
-_OF_WORKERS = ("spark.executorEnv.", "spark.python.daemon.")
+_VARIABLES = "spark.executorEnv."
+_CPUS = "spark.task.cpus"
+#: Settings with which Spark's daemon is another than a fork would be.
+_OF_DAEMON = (_VARIABLES, "spark.python.daemon.", _CPUS)
 
 
 def python_of(settings: Spark) -> str:
@@ -42,8 +45,18 @@ def prepare_environment(settings: Spark) -> None:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of glibc's, which keeps more for each of the JVM's many threads
-    if python_of(settings) != sys.executable or any(key.startswith(_OF_WORKERS) for key in settings.conf):
+    if python_of(settings) != sys.executable or any(key.startswith(_OF_DAEMON) for key in settings.conf):
         os.environ.pop(daemon_relay.VARIABLE, None)  # a fork would have another interpreter, or other variables
+
+
+def worker_variables(settings: Spark) -> dict[str, str]:
+    """Return what Spark sets in the environment of its Python workers, for processes that are to be like them.
+
+    As in pyspark, the seed is that of this process's environment, whatever a setting says.
+    """
+    given = {key.removeprefix(_VARIABLES): value for key, value in settings.conf.items() if key.startswith(_VARIABLES)}
+    threads = {"OMP_NUM_THREADS": settings.conf.get(_CPUS, "1")}
+    return {**threads, **given, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
 
 
 def spark_home() -> Path:

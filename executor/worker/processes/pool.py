@@ -53,11 +53,14 @@ class Pool:
     """Serves requests, each a function's name with a caller's connection.
 
     It ends when it is told to, or when its parent is gone. `run`, `prepare` and `warm` are for the processes that it
-    forks.
+    forks. `reuses`: a process that is idle again gets more tasks of its function; else it ends with its caller.
     """
 
-    def __init__(self, requests: socket.socket, run: Run, prepare: Prepare, warm: Callable[[], None]) -> None:
+    def __init__(
+        self, requests: socket.socket, run: Run, prepare: Prepare, warm: Callable[[], None], *, reuses: bool = True
+    ) -> None:
         self._requests = requests
+        self._reuses = reuses
         self._run, self._prepare, self._warm = run, prepare, warm
         self._processes: dict[int, _Process] = {}
         self._poll = select.poll()
@@ -137,7 +140,7 @@ class Pool:
         said = b""
         with contextlib.suppress(OSError):
             said = process.control.recv(1, socket.MSG_DONTWAIT)
-        if said == IDLE and process.caller is not None:
+        if said == IDLE and self._reuses and process.caller is not None:
             self._close(process.caller)
             process.caller, process.idle_since = None, time.monotonic()
 

@@ -13,7 +13,7 @@ import cloudpickle
 import lance
 import pyarrow as pa
 
-from core.config import Settings
+from core.config import Settings, Spark
 from core.domain.plan import OutputField, PlanHeader
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
@@ -22,6 +22,7 @@ from executor.convert_previews import preview_from_proto, preview_to_proto
 from executor.previews.function_pool import FunctionPool
 from executor.previews.previews import Previews
 from executor.scheduling.resources import Cluster
+from executor.spark.driver_launch import worker_variables
 from leman.v1 import jobs_pb2
 
 
@@ -41,7 +42,7 @@ class Trial:
     def __init__(self, folder: Path, rows: pa.Table) -> None:
         self.uri = str(folder / "t.lance")
         lance.write_dataset(rows, self.uri, max_rows_per_file=3, enable_stable_row_ids=True)
-        self.pool = FunctionPool()
+        self.pool = FunctionPool(variables=worker_variables(Spark(conf={"spark.executorEnv.MODEL": "small"})))
         self._services: Any = SimpleNamespace(
             settings=Settings(),
             slots=2,

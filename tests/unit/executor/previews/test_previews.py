@@ -16,7 +16,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from core.errors import FailedPrecondition, InvalidArgument
+from core.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from leman.v1 import jobs_pb2
 from tests.unit.executor.previews.preview_helpers import Trial
 
@@ -265,6 +265,51 @@ def test_modules_beside_the_executor_do_not_get_in_its_way(trial, loop, tmp_path
     monkeypatch.chdir(tmp_path)
     loop.run(trial.pool.stop())
     assert outputs(loop.run(trial.preview(lambda n: n, rows=1))) == [0]
+
+
+def test_code_that_has_changed_is_imported_anew(trial, loop, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    loop.run(trial.pool.stop())
+    udf = {"entrypoint": "being_written:score", "bundle_sha256": "", "bundle_python": ""}
+    for factor in (2, 30):
+        (tmp_path / "being_written.py").write_text(f"def score(n):\n    return n * {factor}\n")
+        assert outputs(loop.run(trial.preview(None, udf=udf, rows=2))) == [0, factor]
+
+
+def test_functions_have_the_environment_of_sparks_workers_and_no_way_to_its_jvm(trial, loop, monkeypatch):
+    for name in ("PYSPARK_GATEWAY_SECRET", "PYSPARK_GATEWAY_PORT", "_LEMAN_WARM_PROCESS"):
+        monkeypatch.setenv(name, "1")
+    loop.run(trial.pool.stop())
+    names = ["PYTHONHASHSEED", "OMP_NUM_THREADS", "MODEL"]
+
+    def told(_n):
+        hidden = sorted(name for name in os.environ if name.startswith(("PYSPARK_GATEWAY", "_LEMAN")))
+        return [*(os.environ.get(name, "") for name in names), *hidden]
+
+    said = outputs(loop.run(trial.preview(told, output=pa.list_(pa.string()), rows=2)))
+    assert said[0] == ["0", "1", "small"]
+
+
+def test_a_pool_that_takes_nothing_more_is_left_to_those_that_it_serves(preview, trial, loop):
+    assert outputs(preview(lambda n: n, rows=1)) == [0]
+    pool = psutil.Process(trial.pool._process.pid)
+    pool.suspend()
+    asked = []
+
+    def ask_for_many() -> None:
+        for _ in range(1 << 12):
+            asked.append(trial.pool._ask("preview-none"))
+
+    try:
+        with pytest.raises(ResourceExhausted) as error:
+            ask_for_many()
+    finally:
+        for connection in asked:
+            connection.close()
+        pool.resume()
+    assert error.value.reason == "TOO_MANY_CALLS"
+    assert outputs(preview(lambda n: n, rows=1)) == [0]
+    assert trial.pool._process.pid == pool.pid
 
 
 def test_a_pool_that_died_is_replaced(preview, trial):
