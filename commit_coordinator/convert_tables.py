@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from commit_coordinator.convert_commits import required
 from commit_coordinator.requests import CommitResult
-from commit_coordinator.tables import new_table
+from commit_coordinator.tables import arrow_stream, new_table
 from commit_coordinator.tables.requests import (
     AlteredColumn,
     ChangeColumnsRequest,
@@ -162,6 +162,8 @@ def new_values_from_proto(message: tables_pb2.UpdateRowsRequest) -> tuple[dict[s
 
 def _one_row(stream: bytes) -> pa.RecordBatch:
     try:
+        if arrow_stream.is_compressed(stream):
+            raise InvalidArgument("BAD_STREAM", "The values are compressed: send them as they are", field="values")
         rows = pa.ipc.open_stream(stream).read_all()
         rows.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:

@@ -100,15 +100,10 @@ class StagedMerge:
             pa.ipc.new_stream(str(self._file), fitting.schema) as sink,
         ):
             for batch in coming:
-                size += batch.nbytes
-                if size > self._max_bytes:
-                    raise InvalidArgument(
-                        "MERGE_TOO_LARGE",
-                        f"The rows have more than {self._max_bytes} bytes (LEMAN_COMMIT__MAX_MERGE_BYTES): send them "
-                        "in several calls",
-                        field="arrow_ipc",
-                    )
-                sink.write_batch(fitting.fitted(batch))
+                for part in fitting.fitted(batch):
+                    size += part.nbytes
+                    self._check_size(size)
+                    sink.write_batch(part)
 
     def is_outlived(self) -> bool:
         """Tell whether the table was dropped, or another one is in its place."""
@@ -119,6 +114,15 @@ class StagedMerge:
         self._file.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._folder.rmdir()
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise InvalidArgument(
+                "MERGE_TOO_LARGE",
+                f"The rows have more than {self._max_bytes} bytes (LEMAN_COMMIT__MAX_MERGE_BYTES): send them "
+                "in several calls",
+                field="arrow_ipc",
+            )
 
     def _check_keys(self, schema: pa.Schema) -> None:
         for name in self._rules.on:

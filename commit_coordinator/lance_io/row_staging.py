@@ -77,7 +77,8 @@ class StagedRows:
         schema, coming = batches(incoming)
         self._fitting = Fitting(schema, self._table.fields)
         for batch in coming:
-            self._files.write(self._fitting.fitted(batch))
+            for part in self._fitting.fitted(batch):
+                self._files.write(part)
         self._files.close()
 
     def is_outlived(self) -> bool:

@@ -110,7 +110,8 @@ class _Rewriting:
             offsets = []
             for chunk in self._rows(fragment_id):
                 for rows in self._parts(chunk.rows):
-                    self.files.write(self._fitting.fitted(self._with_values(rows)))
+                    for part in self._fitting.fitted(self._with_values(rows)):
+                        self.files.write(part)
                 offsets.append(chunk.offsets)
                 if stable:
                     ids.append(chunk.rows.column(_ROW_ID).to_numpy())

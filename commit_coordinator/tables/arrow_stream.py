@@ -8,6 +8,8 @@ import pyarrow as pa
 
 #: Bytes of a piece at the most.
 PIECE_BYTES = 1 << 20
+#: Fields of the flatbuffers tables `Message`, `DictionaryBatch` and `RecordBatch`, by Arrow's format/Message.fbs.
+_HEADER, _DATA, _COMPRESSION = 2, 1, 3
 
 
 class Sink:
@@ -46,6 +48,37 @@ def pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most: int = PIE
             writer.write_batch(batch)
             yield from _cut(sink.taken(), most)
     yield from _cut(sink.taken(), most)
+
+
+def is_compressed(stream: bytes) -> bool:
+    """Tell whether any batch of an Arrow IPC stream is compressed; none is decompressed for that.
+
+    Raises:
+        pa.ArrowException, OSError, EOFError: the bytes are no such stream.
+    """
+    for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(stream)):
+        content = bytes(message.metadata)  # Arrow checked that its tables lie inside of it
+        header = _table(content, _field(content, _table(content, 0), _HEADER))
+        if message.type == "dictionary":
+            header = _table(content, _field(content, header, _DATA))
+        if message.type in {"dictionary", "record batch"} and _field(content, header, _COMPRESSION):
+            return True
+    return False
+
+
+def _table(content: bytes, at: int) -> int:
+    """Return where the table begins to which a place points."""
+    return at + int.from_bytes(content[at : at + 4], "little")
+
+
+def _field(content: bytes, table: int, number: int) -> int:
+    """Return where a field of a table is; 0: it has none."""
+    known = table - int.from_bytes(content[table : table + 4], "little", signed=True)
+    slot = 4 + 2 * number
+    if slot >= int.from_bytes(content[known : known + 2], "little"):
+        return 0
+    offset = int.from_bytes(content[known + slot : known + slot + 2], "little")
+    return table + offset if offset else 0
 
 
 def _cut(content: bytes, most: int) -> Iterator[bytes]:

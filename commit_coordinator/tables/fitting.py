@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from commit_coordinator.tables.decoded_size import decoded_bytes, swells
+from commit_coordinator.tables.incoming import MAX_BATCH_BYTES
 from core.domain.table import TableField
 from core.errors import FailedPrecondition, InvalidArgument
 from core.udf import binding, blobs
 
 _COLUMNS_LISTED = 40
+#: Rows whose values are converted at once.
+_CONVERTED_ROWS = 1 << 16
 
 
 class Fitting:
@@ -53,21 +57,26 @@ class Fitting:
         for field in self.schema:
             _check(field.name, given.field(field.name).type, field.type)
 
-    def fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch in the types of the table's columns.
+    def fitted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield a batch in the types of the table's columns, in parts where values have to be converted.
 
         Raises:
             FailedPrecondition: TYPE_MISMATCH – a value does not fit; NULL_VALUE – one is NULL that cannot be.
+            InvalidArgument: BATCH_TOO_LARGE – values that a few bytes say become too many.
         """
-        arrays = []
-        for field in self.schema:
-            values = batch.column(field.name)
+        columns = [batch.column(field.name) for field in self.schema]
+        for field, values in zip(self.schema, columns, strict=True):
             if values.null_count and not field.nullable:
                 raise FailedPrecondition(
                     "NULL_VALUE", f"Column '{field.name}' cannot be NULL, and a row has NULL there", column=field.name
                 )
-            arrays.append(values if values.type.equals(field.type) else _converted(field, values))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            if pt.is_nested(values.type):
+                _check_size(field, values)
+        alike = all(values.type.equals(field.type) for field, values in zip(self.schema, columns, strict=True))
+        most = batch.num_rows if alike else _CONVERTED_ROWS
+        for at in range(0, batch.num_rows, max(1, most)):
+            parts = zip(self.schema, (values.slice(at, most) for values in columns), strict=True)
+            yield pa.RecordBatch.from_arrays([_converted(*part) for part in parts], schema=self.schema)
 
 
 def _unknown(name: str, known: list[str]) -> FailedPrecondition:
@@ -102,7 +111,8 @@ def taken(column: pa.Field) -> pa.Field:
 def _check(name: str, have: pa.DataType, want: pa.DataType) -> None:
     if have.equals(want) or pt.is_null(have):
         return
-    mixed = any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
+    # Arrow loses elements of views when it makes lists of them
+    mixed = _has_list_views(have) or any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
     if not mixed:
         try:
             pa.array([], have).cast(want)
@@ -118,7 +128,24 @@ def _check(name: str, have: pa.DataType, want: pa.DataType) -> None:
         )
 
 
+def _check_size(field: pa.Field, values: pa.Array) -> None:
+    """Refuse values that take too much memory once they are in the type of the table's column."""
+    if values.type.equals(field.type) or not swells(values.type):
+        return
+    size = decoded_bytes(values, field.type)
+    if size > MAX_BATCH_BYTES:
+        raise InvalidArgument(
+            "BATCH_TOO_LARGE",
+            f"{len(values)} values of column '{field.name}', sent as {values.type}, have {size} bytes as {field.type}, "
+            f"at most {MAX_BATCH_BYTES} are taken at once: send smaller batches",
+            field="arrow_ipc",
+        )
+
+
 def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
+    if values.type.equals(field.type):
+        return values
+    _check_size(field, values)
     try:
         return values.cast(field.type)
     except pa.ArrowException as error:
@@ -129,6 +156,12 @@ def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
             given=values.type,
             column_type=field.type,
         ) from None
+
+
+def _has_list_views(kind: pa.DataType) -> bool:
+    if pt.is_list_view(kind) or pt.is_large_list_view(kind):
+        return True
+    return pt.is_nested(kind) and any(_has_list_views(kind.field(at).type) for at in range(kind.num_fields))
 
 
 def _is_text(kind: pa.DataType) -> bool:

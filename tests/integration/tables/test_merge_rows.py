@@ -167,6 +167,7 @@ def test_nothing_to_do_makes_no_version_and_leaves_no_file(table):
         (pa.table({"id": [3], "no": [1]}), {}, "FAILED_PRECONDITION", "COLUMN_NOT_FOUND", ""),
         (pa.table({"id": ["3"]}), {}, "FAILED_PRECONDITION", "TYPE_MISMATCH", ""),
         (given(*range(200)), {}, "INVALID_ARGUMENT", "MERGE_TOO_LARGE", "arrow_ipc"),
+        (pa.table({"id": pa.nulls(300)}), {}, "INVALID_ARGUMENT", "MERGE_TOO_LARGE", "arrow_ipc"),
         (given(3), {"table": "nope"}, "NOT_FOUND", "TABLE_NOT_FOUND", ""),
     ],
 )

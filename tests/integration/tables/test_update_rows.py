@@ -50,6 +50,13 @@ def one_row(**values):
     return b"".join(stream_of(pa.table({name: [value] for name, value in values.items()})))
 
 
+def compressed(**values):
+    rows, sink = pa.table({name: [value] for name, value in values.items()}), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    return sink.getvalue().to_pybytes()
+
+
 def by_id(table, *columns):
     return {row.pop("id"): row for row in table.open().to_table(columns=["id", *columns]).to_pylist()}
 
@@ -96,6 +103,7 @@ def test_nothing_to_update_makes_no_version_and_leaves_no_file(table):
         ({"expressions": {"x": "random()"}}, "INVALID_ARGUMENT", "INVALID_EXPRESSION", "expressions"),
         ({"expressions": {"x": "nope + 1"}}, "FAILED_PRECONDITION", "INPUT_COLUMN_MISSING", ""),
         ({"values": b"nonsense", "expressions": {}}, "INVALID_ARGUMENT", "BAD_STREAM", "values"),
+        ({"values": compressed(x=1), "expressions": {}}, "INVALID_ARGUMENT", "BAD_STREAM", "values"),
         ({"values": one_row(x=1)}, "INVALID_ARGUMENT", "BAD_COLUMN", "expressions"),
         ({"expressions": {"nope": "1"}}, "FAILED_PRECONDITION", "COLUMN_NOT_FOUND", ""),
         ({"expressions": {"c": "1"}}, "FAILED_PRECONDITION", "COLUMN_IS_COMPUTED", ""),

@@ -1,0 +1,86 @@
+"""How large values become that a caller sends in few bytes. Pure.
+
+A column of NULLs has no bytes however many rows it has, and a dictionary or a view has one text for any number of rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+_VIEW_BYTES = 16
+_WORD = 8
+
+
+def swells(kind: pa.DataType) -> bool:
+    """Tell whether values of a type can have far more bytes once they are converted to another one."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return swells(kind.storage_type)
+    if pt.is_null(kind) or pt.is_dictionary(kind) or pt.is_string_view(kind) or pt.is_binary_view(kind):
+        return True
+    return pt.is_nested(kind) and any(swells(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
+    """Return about how many bytes values have without dictionaries and views, and with room for NULLs.
+
+    Of lists all elements count that lie beneath, also those of rows before and after: a conversion takes them all.
+
+    Args:
+        want: the type that NULLs get; None: a plain one.
+    """
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return decoded_bytes(values.storage, want)
+    if pt.is_null(kind):
+        return len(values) * _null_bytes(want)
+    if pt.is_dictionary(kind):
+        sizes = _sizes(values.dictionary)
+        return int(sizes[values.indices.drop_null().to_numpy()].sum())
+    if pt.is_string_view(kind) or pt.is_binary_view(kind):
+        return int(_sizes(values).sum())
+    if pt.is_struct(kind):
+        return sum(decoded_bytes(values.field(at), _inner(want, at)) for at in range(kind.num_fields))
+    if pt.is_map(kind):
+        return decoded_bytes(values.keys, _inner(want, 0)) + decoded_bytes(values.items, None)
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return decoded_bytes(values.values, _inner(want, 0))
+    return int(values.nbytes)
+
+
+def _sizes(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return the bytes of each value; of one that is nested those of all of them."""
+    kind = values.type
+    if pt.is_string_view(kind) or pt.is_binary_view(kind):
+        views = np.frombuffer(values.buffers()[1], np.int32).reshape(-1, _VIEW_BYTES // 4)
+        lengths = views[values.offset : values.offset + len(values), 0]
+        return np.where(values.is_valid().to_numpy(zero_copy_only=False), lengths, 0).astype(np.int64)
+    if pt.is_string(kind) or pt.is_binary(kind) or pt.is_large_string(kind) or pt.is_large_binary(kind):
+        offset = np.int64 if pt.is_large_string(kind) or pt.is_large_binary(kind) else np.int32
+        if not len(values):
+            return np.zeros(0, np.int64)
+        ends = np.frombuffer(values.buffers()[1], offset)[values.offset : values.offset + len(values) + 1]
+        return np.diff(ends).astype(np.int64)
+    whole = decoded_bytes(values, None)
+    return np.full(len(values), whole if pt.is_nested(kind) or swells(kind) else _null_bytes(kind), np.int64)
+
+
+def _null_bytes(kind: pa.DataType | None) -> int:
+    """Return the bytes that a NULL of a type takes."""
+    if kind is None:
+        return _WORD
+    if isinstance(kind, pa.BaseExtensionType):
+        return _null_bytes(kind.storage_type)
+    if pt.is_fixed_size_list(kind):
+        return int(kind.list_size) * _null_bytes(kind.value_type)
+    if pt.is_struct(kind):
+        return sum(_null_bytes(field.type) for field in kind) + 1
+    return max(1, kind.bit_width // 8) if pt.is_primitive(kind) or pt.is_decimal(kind) else _WORD
+
+
+def _inner(want: pa.DataType | None, at: int) -> pa.DataType | None:
+    """Return the type of a part of a type's values; None where it has no such part."""
+    if want is None or not pt.is_nested(want) or at >= want.num_fields:
+        return None
+    return want.field(at).type

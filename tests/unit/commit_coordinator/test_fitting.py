@@ -1,0 +1,84 @@
+"""Rows in the types of a table's columns: in parts of bounded size, however few bytes say them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.tables.fitting import Fitting
+from core.domain.table import TableField
+from core.errors import FailedPrecondition, InvalidArgument
+
+WORD = "x" * (1 << 20)
+CODED = pa.dictionary(pa.int32(), pa.string())
+
+
+def fitted(values: pa.Array, column: pa.DataType) -> list[pa.RecordBatch]:
+    batch = pa.RecordBatch.from_arrays([values], names=["a"])
+    table = [TableField(pa.field("a", column), (0,))]
+    return list(Fitting(batch.schema, table).fitted(batch))
+
+
+def coded(rows: int, kind: pa.DataType | None = None) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([WORD], kind or pa.string()))
+
+
+def views(rows: int) -> pa.Array:
+    """The same text so many times: each is its length, how it begins, the number of a buffer and a place there."""
+    each = np.array([len(WORD), int.from_bytes(b"xxxx", "little"), 0, 0], np.int32)
+    buffers = [None, pa.py_buffer(np.tile(each, rows)), pa.py_buffer(WORD.encode())]
+    return pa.Array.from_buffers(pa.string_view(), rows, buffers)
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        (pa.nulls(1 << 21), pa.list_(pa.float32(), 1 << 12)),
+        (coded(1 << 12, pa.binary()), pa.binary()),
+        (coded(1 << 12, pa.binary()).slice(5, 1 << 11), pa.large_binary()),
+        (pa.ListArray.from_arrays(pa.array([0, 2, 1 << 12], pa.int32()), coded(1 << 12)), pa.list_(pa.string())),
+        (pa.StructArray.from_arrays([coded(1 << 12)], names=["b"]), pa.struct({"b": pa.string()})),
+        (pa.ListArray.from_arrays(pa.array([0, 1 << 30], pa.int32()), pa.nulls(1 << 30)), pa.list_(pa.int64())),
+        (views(1 << 12), pa.large_string()),
+    ],
+    ids=["NULLs of vectors", "dictionary", "slice", "list", "struct", "NULLs in a list", "views"],
+)
+def test_what_few_bytes_say_is_refused_before_it_takes_memory(values, column):
+    allocated = pa.total_allocated_bytes()
+    with pytest.raises(InvalidArgument) as refused:
+        fitted(values, column)
+    assert refused.value.reason == "BATCH_TOO_LARGE"
+    assert pa.total_allocated_bytes() - allocated < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        (pa.nulls(150_000), pa.int64()),
+        (pa.array(np.arange(150_000, dtype=np.int32)), pa.int64()),
+        (pa.array([b"a", None, b"bc"] * 50_000).dictionary_encode(), pa.binary()),
+        (pa.array([1, None, 3] * 50_000).dictionary_encode(), pa.int64()),
+        (pa.array(["a", None, "b" * 20] * 50_000, pa.string_view()).slice(1), pa.large_string()),
+        (pa.array([["a"], None, []] * 50_000, pa.list_(CODED)), pa.list_(pa.string())),
+        (
+            pa.array([{"b": "a", "c": None}] * 3, pa.struct({"b": CODED, "c": pa.null()})),
+            pa.struct({"b": pa.string(), "c": pa.int8()}),
+        ),
+        (pa.array([[("k", None)]] * 3, pa.map_(pa.string(), pa.null())), pa.map_(pa.string(), pa.int64())),
+        (pa.array([[1, 2]] * 3, pa.list_(pa.int8(), 2)), pa.list_(pa.int64(), 2)),
+        (pa.array([], pa.dictionary(pa.int8(), pa.binary())), pa.binary()),
+    ],
+    ids=lambda kind: str(kind.type if isinstance(kind, pa.Array) else kind)[:40],
+)
+def test_values_are_converted_a_part_at_a_time(values, column):
+    parts = fitted(values, column)
+    assert all(part.num_rows <= 1 << 16 for part in parts)
+    assert [row["a"] for part in parts for row in part.to_pylist()] == values.to_pylist()
+    assert {part.schema.field("a").type for part in parts} <= {column}
+
+
+def test_lists_that_arrow_would_not_convert_whole_are_refused():
+    with pytest.raises(FailedPrecondition) as refused:
+        fitted(pa.array([[1], [2, 3]], pa.list_view(pa.int64())), pa.list_(pa.int64()))
+    assert refused.value.reason == "TYPE_MISMATCH"
