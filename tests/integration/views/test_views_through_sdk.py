@@ -113,6 +113,32 @@ def test_what_was_computed_before_is_not_computed_again(db, call_log, tmp_path):
     assert pairs(view, "x", "y") == [(x, 2 * x) for x in (*range(3, 30), 100, 101, 102)]
 
 
+def test_rows_that_are_updated_and_merged_are_new_in_a_view_and_others_stay(db, call_log):
+    table = db.create_table("t", pa.table({"id": range(20), "x": range(20)}), max_rows_per_file=10)
+    query = table.search(None).where("x < 100").select(["id", "x"]).add_column("y", call_log.double())
+    view = db.create_materialized_view("v", query)
+    view.refresh(progress=False)
+    call_log.clear()
+
+    table.update("id < 3", values_sql={"x": "x + 50"})
+    table.update("id = 4", {"x": 400})
+    updated = view.refresh(progress=False, policy="incremental")
+    table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(
+        pa.table({"id": [4, 5, 77], "x": [60, 61, 62]})
+    )
+    rows = {**{n: n for n in range(20)}, **{n: n + 50 for n in range(3)}, 4: 60, 5: 61, 77: 62}
+    merged = view.refresh(progress=False, policy="incremental")
+
+    assert (updated.rows_evicted, updated.rows_evaluated, merged.rows_evaluated) == (1, 3, 3)
+    assert pairs(view, "id", "x", "y") == [(n, x, 2 * x) for n, x in sorted(rows.items())]
+    assert sorted(call_log.seen()) == [50, 51, 52, 60, 61, 62]
+
+    remaining = pa.table({"id": [1, 77]})
+    table.merge_insert("id").when_not_matched_by_source_delete("id > 10").execute(remaining)
+    assert view.refresh(progress=False, policy="incremental").rows_evaluated == 0
+    assert pairs(view, "id") == [(n,) for n in (*range(11), 77)]
+
+
 def test_views_on_views_in_two_databases(db, system, tmp_path, call_log):
     table = db.create_table("t", numbers(20))
     low = db.create_materialized_view("low", table.search(None).add_column("y", call_log.double()))
