@@ -32,7 +32,7 @@ with without(*HEAVY):
     from core.config import Settings
     from core.errors import InvalidArgument, LemanError
     from core.process_secrets import blank_shown
-    from embedded import leftovers
+    from embedded import leftovers, warm_socket
     from embedded.log_file import LogFile
     from embedded.service_file import AlreadyRunning, Home, HomeLock, write_private
     from embedded.supervisor import Supervisor
@@ -97,6 +97,7 @@ def _serve(home: Home, database: Path | None, settings: Settings, arguments: arg
     log = LogFile(home.log("supervisor"), settings.log.file_max_mb << 20, settings.log.files_kept)
     with contextlib.closing(log):
         telemetry.configure(settings, "supervisor", cast(TextIO, log))
+        warm_socket.sweep(home.folder)
         for path in leftovers.sweep(home.folder):
             _log.info("half-written file of a killed process deleted", file=str(path))
         try:

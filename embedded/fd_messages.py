@@ -31,7 +31,8 @@ def send(connection: socket.socket, document: dict[str, Any], descriptors: Seque
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Wait for a message, and return it with its descriptors; None where the other end is gone.
+    """Wait for a message, and return it with its descriptors; None where the other end is gone, or silent for
+    longer than the connection's timeout.
 
     Raises:
         ValueError: It is no message.
@@ -45,7 +46,10 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | Non
             if not chunk:
                 raise ConnectionError
             data += chunk
-        return dict(json.loads(data[_LENGTH.size :])), descriptors
+        document = json.loads(data[_LENGTH.size :])
+        if not isinstance(document, dict):
+            raise ValueError("a message is a JSON object")
+        return document, descriptors
     except OSError:
         close(descriptors)
         return None

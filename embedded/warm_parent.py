@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core import linux
-from embedded import child, fd_messages
+from embedded import child, fd_messages, warm_socket
 from embedded.started_process import AdoptedProcess
 
 if TYPE_CHECKING:
@@ -29,14 +30,18 @@ _EARLY_JVM = "executor.spark.early_jvm"
 #: that of a worker that is no fork, the environment's.
 _ENVIRONMENT = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
 _END_SECONDS = 3.0
+#: So long it has to answer, to the first request after everything is imported.
+_ANSWER_SECONDS = 60.0
 
 
 class WarmParent:
     """One such process. Without it, as where it was killed, services are started as new processes."""
 
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, file: Path) -> None:
         self._first: subprocess.Popen[bytes] | None = process
         self._control = control
+        self._control.setblocking(False)
+        self._file = file
         self._asking = asyncio.Lock()
         self._stays: AdoptedProcess | None = None
         self.is_gone = False
@@ -54,8 +59,9 @@ class WarmParent:
             return None
         linux.adopt_orphans()
         ours, theirs = socket.socketpair()
+        file = folder / warm_socket.name(os.getpid())  # another supervisor may be about to take the folder's lock
         with theirs:
-            arguments = [str(theirs.fileno()), str(folder / "warm.sock"), *([_EARLY_JVM] if with_jvm else [])]
+            arguments = [str(theirs.fileno()), str(file), *([_EARLY_JVM] if with_jvm else [])]
             process = subprocess.Popen(
                 [sys.executable, "-P", _CHILD, str(os.getpid()), "warm", *arguments],
                 stdin=subprocess.PIPE,
@@ -65,7 +71,7 @@ class WarmParent:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        return cls(process, ours)
+        return cls(process, ours, file)
 
     @property
     def pids(self) -> set[int]:
@@ -79,7 +85,11 @@ class WarmParent:
             if self.is_gone:
                 return None
             try:
-                return await (self._become(spec) if spec.name == "executor" and self._first else self._fork(spec))
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    return await (self._become(spec) if spec.name == "executor" and self._first else self._fork(spec))
+            except TimeoutError:  # it hangs, and would not end by itself
+                self._kill()
+                return None
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 self._lose()
                 return None
@@ -130,14 +140,12 @@ class WarmParent:
         """
         environment: Mapping[str, str] = spec.environment
         request = {"command": spec.command[1:], "name": spec.name, "environment": dict(environment), "become": become}
-        fd_messages.send(self._control, request, descriptors)
-        self._control.setblocking(False)
+        data = fd_messages.encoded(request)
+        sent = socket.send_fds(self._control, [data], descriptors) if descriptors else 0
         loop = asyncio.get_running_loop()
-        try:
-            length = int.from_bytes(await self._read(loop, 4), "big")
-            return int(json.loads(await self._read(loop, length))["pid"])
-        finally:
-            self._control.setblocking(True)
+        await loop.sock_sendall(self._control, data[sent:])
+        length = int.from_bytes(await self._read(loop, 4), "big")
+        return int(json.loads(await self._read(loop, length))["pid"])
 
     async def _read(self, loop: asyncio.AbstractEventLoop, size: int) -> bytes:
         data = b""
@@ -164,9 +172,22 @@ class WarmParent:
         self.is_gone = True
         self._control.close()
         if self._first is not None:
-            self._first.kill()
-            self.last_words = self._first.communicate()[1].decode(errors="replace")
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._first.pid, signal.SIGKILL)  # an early JVM below it has its pipes, too
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said = self._first.communicate(timeout=_END_SECONDS)[1].decode(errors="replace")
+                self.last_words = said or self.last_words
             self._first = None
+        with contextlib.suppress(OSError):
+            self._file.unlink()
+
+    def _kill(self) -> None:
+        """End it at once."""
+        if self._stays is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._stays.kill()
+        self.last_words = f"it did not answer within {_ANSWER_SECONDS:g} s"
+        self._lose()
 
     def _lose(self) -> None:
         """Have it end by itself: services that were forked from it go on."""

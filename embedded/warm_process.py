@@ -51,6 +51,8 @@ _PRELOADED: Mapping[str, Sequence[str]] = {
 }
 _DAEMON = "executor.spark.daemon"
 _END_SECONDS = 2.0
+#: So long a client of the file's socket may be silent in the middle of its request.
+_REQUEST_SECONDS = 2.0
 _LOOK_SECONDS = 0.01
 _ADOPTION_SECONDS = 0.0005
 
@@ -60,6 +62,7 @@ def main(supervisor: int, control: int, socket_file: str, preludes: Sequence[str
     whose standard input is the supervisor's.
     """
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
+    warnings.filterwarnings("ignore", message=".* found in sys.modules after import of package", module="runpy")
     warm = WarmProcess(supervisor, socket.socket(fileno=control), Path(socket_file))
     warm.begin(preludes)
     command = warm.serve()
@@ -81,7 +84,8 @@ class WarmProcess:
         self._supervisor = supervisor
         self._control = control
         self._file = socket_file
-        self._first = dict(os.environ)
+        #: Names alone: the values of settings are not to stay in what is forked.
+        self._first = frozenset(os.environ)
         self._listener = _listen(socket_file)
         self._preludes: list[Any] = []
         self._imported: set[str] = set()
@@ -223,14 +227,11 @@ class WarmProcess:
             {"command": [...], "environment": {…}, "path": [...]}
 
         It is answered with the process's id, and the connection closed when that ends. Where the connection is closed
-        from the other side, as who asked was killed, the daemon is ended.
+        from the other side, as who asked was killed or would not wait, the daemon is ended, or not forked at all.
         """
         assert self._listener is not None
         connection, _ = self._listener.accept()
-        try:
-            asked = fd_messages.receive(connection)
-        except ValueError:
-            asked = None
+        asked = _request(connection)
         if asked is None:
             connection.close()
             return
@@ -238,8 +239,7 @@ class WarmProcess:
         pid = os.fork()
         if pid == 0:
             connection.close()
-            os.environ.pop(SOCKET_VARIABLE, None)
-            del request["environment"][SOCKET_VARIABLE]  # it is the daemon itself, and asks for none
+            os.environ.pop(SOCKET_VARIABLE, None)  # it is the daemon itself, and asks for none
             sys.path[:] = request["path"]
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as a JVM has it for what it starts
@@ -285,6 +285,24 @@ class WarmProcess:
                 os.killpg(pid, signal.SIGKILL)
         self._file.unlink(missing_ok=True)
         os._exit(0)
+
+
+def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Return the request of a client that still waits for an answer; None where there is none that makes sense."""
+    connection.settimeout(_REQUEST_SECONDS)
+    try:
+        asked = fd_messages.receive(connection)
+    except Exception:  # noqa: BLE001 whatever a client sends, others are served
+        return None
+    if asked is None:
+        return None
+    waiting = select.poll()
+    waiting.register(connection, select.POLLRDHUP)
+    if waiting.poll(0) or not {"command", "environment", "path"} <= asked[0].keys():
+        fd_messages.close(asked[1])
+        return None
+    connection.settimeout(None)
+    return asked
 
 
 def _listen(file: Path) -> socket.socket | None:

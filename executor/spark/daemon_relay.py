@@ -15,21 +15,25 @@ import sys
 
 #: The file of the socket at which it is asked for (`embedded.warm_process`).
 VARIABLE = "_LEMAN_WARM_PROCESS"
+#: So long the other process has to begin its answer: it forks in milliseconds, or not at all.
+_ANSWER_SECONDS = 10.0
 
 
 def run() -> None:
     """Have a daemon forked, and end with it. Return where that cannot be: this process is to be the daemon then."""
-    file = os.environ.get(VARIABLE)
+    file = os.environ.pop(VARIABLE, None)  # not for functions
     if not file:
         return
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
         try:
             connection.connect(file)
             _ask(connection)
+            if not connection.recv(1):
+                return
         except OSError:
             return
-        if not connection.recv(1):
-            return
+        connection.settimeout(None)
         with contextlib.suppress(OSError):
             while connection.recv(4096):
                 pass

@@ -125,7 +125,7 @@ class LaunchedJvm:
         prepare_environment(settings)
         archive, folder = archive_of(settings), TempFolder.make(settings.scratch_dir)
         chosen = session_settings(settings, archive.use() if archive is not None else [], folder)
-        info = Path(tempfile.mkdtemp()) / "connection"
+        info = Path(tempfile.mkdtemp(dir=folder.path if folder is not None else None)) / "connection"
         command = [str(spark_home() / "bin" / "spark-submit")]
         for key, value in shown(chosen).items():
             command += ["--conf", f"{key}={value}"]

@@ -1,0 +1,123 @@
+"""The process that others are forked from, and who asks it: nobody waits for ever for the other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from embedded import fd_messages, process, warm_parent, warm_process, warm_socket
+from embedded.process import Spec
+from embedded.warm_parent import WarmParent
+from embedded.warm_process import WarmProcess
+from executor.spark import daemon_relay
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+REQUEST = {"command": [], "environment": {}, "path": []}
+#: Tells the id of a process that it has started, which holds its pipes.
+STARTS_ANOTHER = ["sh", "-c", "sleep 600 & echo $! >&2; wait"]
+
+
+@pytest.fixture
+def warm(tmp_path, monkeypatch):
+    """A process that may not fork: nothing that it is asked here is reason to."""
+    monkeypatch.setattr(warm_process, "_REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a daemon was forked"))
+    control, other = socket.socketpair()
+    made = WarmProcess(os.getpid(), control, tmp_path / "s")
+    yield made
+    made._listener.close()
+    control.close()
+    other.close()
+
+
+def _asked(warm: WarmProcess, data: bytes, *, leave: bool = False) -> None:
+    """Send something, have it served, and see that the connection was closed."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(warm._file))
+        client.sendall(data)
+        if leave:
+            client.close()
+        warm._fork_daemon()
+        if not leave:
+            assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", fd_messages.encoded(REQUEST)[:-1], b"\0\0\0\3[1]", b"\0\0\0\1x", fd_messages.encoded({})]
+)
+def test_who_sends_no_request_holds_nobody_up(warm, sent):
+    _asked(warm, sent)
+
+
+def test_no_daemon_is_forked_for_one_who_has_left(warm):
+    _asked(warm, fd_messages.encoded(REQUEST), leave=True)
+
+
+def test_the_values_of_settings_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEMAN_SERVER__TOKEN", "a secret value")
+    control, other = socket.socketpair()
+    with control, other:
+        warm = WarmProcess(os.getpid(), control, tmp_path / "s")
+        warm._listener.close()
+        assert "a secret value" not in repr(vars(warm))
+
+
+def test_a_daemon_is_started_anew_where_none_is_forked_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(daemon_relay, "_ANSWER_SECONDS", 0.05)
+    monkeypatch.setenv(daemon_relay.VARIABLE, str(tmp_path / "s"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        daemon_relay.run()
+    assert daemon_relay.VARIABLE not in os.environ
+
+
+def _parent(folder: Path, command: list[str]) -> tuple[WarmParent, socket.socket, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair()
+    started = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    return WarmParent(started, ours, folder / "s"), theirs, started
+
+
+def test_a_service_is_started_anew_where_the_process_does_not_answer(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_parent, "_ANSWER_SECONDS", 0.05)
+    spec = Spec(
+        name="planner", command=process.module("planner"), environment={"x": "y" * (1 << 20)}, log=tmp_path / "l"
+    )
+    parent, theirs, started = _parent(tmp_path, ["sleep", "600"])
+    with theirs:
+        assert asyncio.run(parent.start(spec)) is None
+    assert parent.is_gone
+    assert started.returncode is not None
+    assert "did not answer" in parent.last_words
+
+
+def test_what_it_has_started_is_ended_with_it_and_not_waited_for(tmp_path):
+    parent, theirs, started = _parent(tmp_path, STARTS_ANOTHER)
+    assert started.stderr is not None
+    (tmp_path / "s").touch()
+    theirs.close()
+    below = psutil.Process(int(started.stderr.readline()))
+    parent.abandon()
+    assert started.returncode is not None
+    _, alive = psutil.wait_procs([below], timeout=10)
+    assert not [left for left in alive if left.status() != psutil.STATUS_ZOMBIE]
+    assert not (tmp_path / "s").exists()
+
+
+def test_sockets_of_supervisors_that_are_gone_are_deleted(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for pid in (gone.pid, os.getpid()):
+        (tmp_path / warm_socket.name(pid)).touch()
+    (tmp_path / "service.json").touch()
+    warm_socket.sweep(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["service.json", warm_socket.name(os.getpid())]
