@@ -51,16 +51,16 @@ def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
 
 def _sizes(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Return the bytes of each value; of one that is nested those of all of them."""
-    kind = values.type
+    kind, end = values.type, values.offset + len(values)
+    if not len(values):
+        return np.zeros(0, np.int64)
     if pt.is_string_view(kind) or pt.is_binary_view(kind):
-        views = np.frombuffer(values.buffers()[1], np.int32).reshape(-1, _VIEW_BYTES // 4)
-        lengths = views[values.offset : values.offset + len(values), 0]
-        return np.where(values.is_valid().to_numpy(zero_copy_only=False), lengths, 0).astype(np.int64)
+        views = np.frombuffer(values.buffers()[1], np.int32, count=end * _VIEW_BYTES // 4).reshape(end, -1)
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(valid, views[values.offset :, 0], 0).astype(np.int64)
     if pt.is_string(kind) or pt.is_binary(kind) or pt.is_large_string(kind) or pt.is_large_binary(kind):
         offset = np.int64 if pt.is_large_string(kind) or pt.is_large_binary(kind) else np.int32
-        if not len(values):
-            return np.zeros(0, np.int64)
-        ends = np.frombuffer(values.buffers()[1], offset)[values.offset : values.offset + len(values) + 1]
+        ends = np.frombuffer(values.buffers()[1], offset, count=end + 1)[values.offset :]
         return np.diff(ends).astype(np.int64)
     whole = decoded_bytes(values, None)
     return np.full(len(values), whole if pt.is_nested(kind) or swells(kind) else _null_bytes(kind), np.int64)
