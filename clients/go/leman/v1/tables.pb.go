@@ -521,8 +521,8 @@ type UpdateRowsRequest struct {
 	// Column → SQL over the row as it was, such as `n + 1`, which gives its new value. What SQL may say: docs/sql.md;
 	// `now()` and the like are read as of the call.
 	Expressions map[string]string `protobuf:"bytes,3,rep,name=expressions,proto3" json:"expressions,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The same value for every row: an Arrow IPC stream of one row, whose columns get what it has. Beside `expressions`,
-	// or without.
+	// The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
+	// `expressions`, or without.
 	Values []byte `protobuf:"bytes,4,opt,name=values,proto3" json:"values,omitempty"`
 	// Chosen by the caller; remembered as that of AppendRowsHeader.
 	RequestId     string `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -749,7 +749,7 @@ type MergeRowsHeader struct {
 	// Whether a row of the table that matches gets the values that are sent.
 	UpdateMatched bool `protobuf:"varint,4,opt,name=update_matched,json=updateMatched,proto3" json:"update_matched,omitempty"`
 	// Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-	// each that matches.
+	// each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
 	UpdateWhere string `protobuf:"bytes,5,opt,name=update_where,json=updateWhere,proto3" json:"update_where,omitempty"`
 	// Whether a row that is sent and matches none of the table is added.
 	InsertNotMatched bool `protobuf:"varint,6,opt,name=insert_not_matched,json=insertNotMatched,proto3" json:"insert_not_matched,omitempty"`

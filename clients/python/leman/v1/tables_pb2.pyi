@@ -280,8 +280,8 @@ class UpdateRowsRequest(_message.Message):
     where: _builtins.str
     """Rows for which this SQL is true get the values; `true`: all rows."""
     values: _builtins.bytes
-    """The same value for every row: an Arrow IPC stream of one row, whose columns get what it has. Beside `expressions`,
-    or without.
+    """The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
+    `expressions`, or without.
     """
     request_id: _builtins.str
     """Chosen by the caller; remembered as that of AppendRowsHeader."""
@@ -388,7 +388,7 @@ class MergeRowsHeader(_message.Message):
     """Whether a row of the table that matches gets the values that are sent."""
     update_where: _builtins.str
     """Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-    each that matches.
+    each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
     """
     insert_not_matched: _builtins.bool
     """Whether a row that is sent and matches none of the table is added."""

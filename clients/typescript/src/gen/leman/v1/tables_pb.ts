@@ -293,8 +293,8 @@ export type UpdateRowsRequest = Message<"leman.v1.UpdateRowsRequest"> & {
   expressions: { [key: string]: string };
 
   /**
-   * The same value for every row: an Arrow IPC stream of one row, whose columns get what it has. Beside `expressions`,
-   * or without.
+   * The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
+   * `expressions`, or without.
    *
    * @generated from field: bytes values = 4;
    */
@@ -416,7 +416,7 @@ export type MergeRowsHeader = Message<"leman.v1.MergeRowsHeader"> & {
 
   /**
    * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches.
+   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
    *
    * @generated from field: string update_where = 5;
    */

@@ -208,7 +208,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches.
+   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -230,7 +230,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches.
+   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -1306,7 +1306,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches.
+     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1327,7 +1327,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches.
+     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1349,7 +1349,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches.
+     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1367,7 +1367,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches.
+     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>
@@ -1382,7 +1382,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-     * each that matches.
+     * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
      * </pre>
      *
      * <code>string update_where = 5;</code>

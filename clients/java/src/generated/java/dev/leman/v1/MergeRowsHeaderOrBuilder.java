@@ -109,7 +109,7 @@ public interface MergeRowsHeaderOrBuilder extends
   /**
    * <pre>
    * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches.
+   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>
@@ -119,7 +119,7 @@ public interface MergeRowsHeaderOrBuilder extends
   /**
    * <pre>
    * Only where this SQL is true, which names columns of the table `target.n`, and those that are sent `source.n`. Empty:
-   * each that matches.
+   * each that matches. It has no CASE, and no time beside a column with a time zone; see docs/tables.md.
    * </pre>
    *
    * <code>string update_where = 5;</code>

@@ -116,8 +116,8 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * The same value for every row: an Arrow IPC stream of one row, whose columns get what it has. Beside `expressions`,
-   * or without.
+   * The same value for every row: an Arrow IPC stream of one row, not compressed, whose columns get what it has. Beside
+   * `expressions`, or without.
    * </pre>
    *
    * <code>bytes values = 4;</code>
