@@ -67,8 +67,8 @@ class MergeInsert:
     def when_matched_update_all(self, where: str | None = None) -> Self:
         """Rows of the table that match get the values that are given; columns that are not given keep theirs.
 
-        `where`: only those for which this SQL is true, which names columns `target.n` and `source.n`. It has no CASE, and
-        for a column with a time zone a time is written as a number: `cast(target.at as bigint) < 1717200000000000`.
+        `where`: only those for which this SQL is true, which names columns `target.n` and `source.n`. It has no CASE,
+        and for a column with a time zone a time is written as a number: `cast(target.at as bigint) < 1717200000000000`.
         """
         self._header.update_matched = True
         self._header.update_where = where or ""
