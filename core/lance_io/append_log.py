@@ -29,6 +29,8 @@ _KEEP_LITTLE = datetime.timedelta(minutes=1)
 #: A fragment with so many rows is not made larger by compaction.
 _FULL = 1024
 #: How often an append is tried that meets others: each try is twenty of Lance's.
+#: Seconds between looks at a table of which there is no version, but a place for them; 0 ends them.
+_PAUSES = (0.01, 0.05, 0.2, 0.0)
 _TRIES = 30
 _LONGEST_PAUSE_SECONDS = 0.5
 
@@ -245,18 +247,22 @@ class AppendLog:
 
     def _open_raw(self) -> lance.LanceDataset | None:
         """Open the latest version of the table. Raises what Lance raises."""
-        try:
-            return self._open_latest()
-        except (ValueError, OSError) as error:
-            found = damage.versions(self._uri)
-            if found:
-                with contextlib.suppress(ValueError, OSError):
-                    return self._open_latest()  # somebody made it after the first look
-            if not self._repairs and (found or damage.had_versions(self._uri)):
-                raise
-            if not found:
-                return None
-            return self._open_before_damage(error)
+        for pause in _PAUSES:
+            try:
+                return self._open_latest()
+            except (ValueError, OSError) as error:
+                found = damage.versions(self._uri)
+                if found:
+                    with contextlib.suppress(ValueError, OSError):
+                        return self._open_latest()  # somebody made it after the first look
+                if self._repairs:
+                    return self._open_before_damage(error) if found else None
+                if not found and not damage.had_versions(self._uri):
+                    return None
+                if found or not pause:
+                    raise
+            time.sleep(pause)  # somebody makes it just now: the folder of its versions is there before the first one
+        raise AssertionError("the last try returns or raises")
 
     def _open_latest(self) -> lance.LanceDataset:
         with panics_as_errors():

@@ -44,7 +44,11 @@ def versions(uri: str) -> list[tuple[int, str]]:
     """
     filesystem, root = filesystem_of(uri)
     selector = pafs.FileSelector(f"{root}/_versions", allow_not_found=True)
-    names = [PurePosixPath(entry.path).name for entry in filesystem.get_file_info(selector)]
+    try:
+        entries = filesystem.get_file_info(selector)
+    except FileNotFoundError:  # where it is made at that very moment, pyarrow has seen it both ways
+        entries = filesystem.get_file_info(selector)
+    names = [PurePosixPath(entry.path).name for entry in entries]
     found = [
         (_version(name.removesuffix(_MANIFEST)), f"_versions/{name}")
         for name in names

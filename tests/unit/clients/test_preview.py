@@ -174,7 +174,7 @@ def test_what_makes_no_sense_is_refused_here(table, fake, wrong):
 
 
 def test_the_command_tries_a_function_of_a_file(table, fake, tmp_path, monkeypatch, capsys):
-    file = tmp_path / "mine.py"
+    file = tmp_path / "loud_functions.py"
     file.write_text("import leman\n\n@leman.udf\ndef shout(text: str) -> str:\n    return text.upper()\n")
 
     def run(*arguments: str) -> tuple[Any, str]:
@@ -188,8 +188,8 @@ def test_the_command_tries_a_function_of_a_file(table, fake, tmp_path, monkeypat
     assert (code, asked(fake).definition.name) == (3, "shout")
     assert "ValueError: two" in out
     monkeypatch.chdir(tmp_path)
-    code, out = run("mine:shout", "--json", "--column", "text")
+    code, out = run("loud_functions:shout", "--json", "--column", "text")
     assert [one["state"] for one in json.loads(out)["rows"]] == ["computed", "failed"]
     assert run("words")[0] == 3
     assert asked(fake).column == "words"
-    assert run("mine:nothing")[0] == 2
+    assert run("loud_functions:nothing")[0] == 2

@@ -189,6 +189,7 @@ def test_two_executors_make_one_job_of_one_request(database, redis, work):
             executor.leases.unknown = redis == "away"
             executor.planner.tasks = executor.planner.tasks if work == "some" else ()
         answers = await crossing.make(backfill(database), backfill(database))
+        assert not [repr(answer) for answer in answers if isinstance(answer, BaseException)]
         (job_id,) = {answer.job.job_id for answer in answers}
         for executor in crossing.both:
             assert [job.job_id for job in await executor.jobs.list_jobs(database)] == [job_id]
