@@ -123,6 +123,7 @@ class Workers:
         self.runner = SparkRunner(Spark(master=CLUSTER, driver_host="10.9.8.7", **settings))
         self.there, self.said = threading.Event(), []
         self.cancelled, self.cut_off = threading.Event(), threading.Event()
+        self.ended = threading.Semaphore(0)
         monkeypatch.setattr(spark_runner, "_LOOK_SECONDS", 0.01)
         monkeypatch.setattr(spark_runner, "_AGAIN_SECONDS", 0.01)
         monkeypatch.setattr(readiness, "failed_tasks", lambda *_: iter(self.said))
@@ -138,6 +139,7 @@ class Workers:
         while not self.there.wait(0.01):
             if self.cancelled.is_set():
                 self.cancelled.clear()
+                self.ended.release()
                 raise RuntimeError("cancelled")
 
     def cancel(self, _tag: str) -> None:
@@ -211,6 +213,7 @@ def test_a_running_job_does_not_wait_for_workers_for_ever(workers, monkeypatch):
     for _ in range(2):
         with pytest.raises(Unavailable, match="cannot reach the driver"):
             asyncio.run(workers.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
+        assert workers.ended.acquire(timeout=20), "its cancel would be the next one's"
 
 
 def test_workers_follow_the_cores_of_the_cluster_unless_the_settings_say(monkeypatch):
