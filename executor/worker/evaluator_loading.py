@@ -31,13 +31,19 @@ class Loaded:
 
 
 def load_evaluator(
-    context: WorkContext, watchdog: Watchdog, connections: contextlib.ExitStack, bundle: bytes = b""
+    context: WorkContext,
+    watchdog: Watchdog,
+    connections: contextlib.ExitStack,
+    bundle: bytes = b"",
+    *,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Loaded:
     """Return the evaluator of a context.
 
     Args:
         connections: closes what a remote function has open.
         bundle: the function's bundle, where it is not to be read from storage.
+        stopped: tells whether nobody is to wait for the servers of a remote function any more.
 
     Raises:
         LemanError: what `load` and `RemoteFunction` raise.
@@ -51,7 +57,7 @@ def load_evaluator(
     if udf.kind is UdfKind.REMOTE:
         from executor.worker.remote_function import RemoteFunction  # noqa: PLC0415 no other one needs Flight
 
-        function = remote = connections.enter_context(RemoteFunction(udf, output))
+        function = remote = connections.enter_context(RemoteFunction(udf, output, stopped=stopped))
     else:
         function = load(udf, bundle)
     kept.loaded()

@@ -36,6 +36,7 @@ class RemoteFunction:
     Args:
         ref: The function; it is a remote one.
         output: The type of its values.
+        stopped: Tells whether the unit is to give back what is left: then nobody waits for servers.
         clock: Seconds, as `time.monotonic` counts them.
         sleep: Waits for so many seconds.
     """
@@ -45,6 +46,7 @@ class RemoteFunction:
         ref: UdfRef,
         output: pa.DataType,
         *,
+        stopped: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -53,6 +55,7 @@ class RemoteFunction:
         self._name = f"{ref.name}@{ref.version}"
         self._patience = ref.remote.patience_seconds
         self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
+        self._stopped = stopped
         self._clock, self._sleep = clock, sleep
         self._servers = [
             RemoteServer(access, ref.remote.function, ref.version, self._inputs, output, clock)
@@ -173,7 +176,8 @@ class RemoteFunction:
                 yield server
 
     def _hopeless(self, refusals: list[LemanError], waited: float) -> bool:
-        return waited >= self._patience or not any(isinstance(error, Unavailable) for error in refusals)
+        may_come = any(isinstance(error, Unavailable) for error in refusals)
+        return not may_come or waited >= self._patience or self._stopped()
 
     def _refusal(self, refusals: list[LemanError]) -> LemanError:
         """Return why no server computes: what one said that answered, or else that none did."""

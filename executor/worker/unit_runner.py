@@ -116,7 +116,11 @@ class UnitRunner:
             except LemanError as error:
                 if self._remote is not None and self._remote.is_doubted:
                     results.clear()
-                failure = UnitFailure(error.reason, error.message)
+                if error.reason == "FUNCTION_UNAVAILABLE" and self._stopped():  # a paused job waits for no server
+                    left = self._unit.works[len(results) :]
+                    results += [FragmentResult(work.fragment_id, left=work.ranges) for work in left]
+                else:
+                    failure = UnitFailure(error.reason, error.message)
             except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
                 failure = UnitFailure(INTERNAL_BUG, f"{type(error).__name__}: {error}")
@@ -215,7 +219,7 @@ class UnitRunner:
         return self._evaluator
 
     def _load(self) -> Evaluates:
-        loaded = load_evaluator(self._context, self._watchdog, self._connections)
+        loaded = load_evaluator(self._context, self._watchdog, self._connections, stopped=self._stopped)
         self._remote = loaded.remote
         return loaded.evaluator
 

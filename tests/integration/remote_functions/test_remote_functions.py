@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -272,6 +273,26 @@ def test_a_job_ends_where_no_server_is_there(db, start):
     assert caught.value.reason == "FUNCTION_UNAVAILABLE"
     assert "row_address" not in caught.value.facts
     assert table.row_states("y").failed == 0
+
+
+def test_a_job_that_waits_for_a_server_can_be_paused(db, start):
+    server = start(*EXAMPLE, "--port", "0")
+    known = db.register_remote("double", addresses=[server.address])
+    table = numbers(db, 1, 2)
+    table.add_columns({"y": of(known)})
+    server.kill()
+    with socket.create_server(("127.0.0.1", server.port)) as silent:
+        silent.settimeout(60)
+        job = table.backfill_async("y")
+        for _ in range(2):  # it was refused once, and asks again
+            silent.accept()[0].close()
+    job.pause()
+    wait_for(lambda: job.status() is leman.JobState.PAUSED, "it did not pause")
+
+    start(*EXAMPLE, "--port", str(server.port))
+    job.resume()
+    job.result()
+    assert column(table, "y") == [2, 4]
 
 
 def test_a_row_that_kills_the_server_is_isolated(db, start, tmp_path):

@@ -30,7 +30,7 @@ from core.domain.work import (
     WorkUnit,
 )
 from executor.coordination.reservations import InProcessReservations
-from executor.worker.unit_runner import UnitRunner
+from executor.worker.unit_runner import UnitRunner, never
 
 COLUMN = "y"
 COLUMN_ID = "c0ffee"
@@ -123,6 +123,7 @@ class Lab:
         look_first: bool = False,
         budget_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        stopped: Callable[[], bool] = never,
     ) -> UnitOutcome:
         return UnitRunner(
             context,
@@ -132,6 +133,7 @@ class Lab:
             sink=self,
             errors=self,
             clock=clock,
+            stopped=stopped,
         ).run()
 
     def store(self, failures: Sequence[RowFailure]) -> None:

@@ -256,6 +256,34 @@ def test_nobody_there_ends_after_the_patience_with_ever_longer_pauses():
     assert [round(pause, 1) for pause in time.slept] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
 
 
+def test_who_is_to_stop_waits_for_no_server():
+    time, stopped = Time(), iter([False, False, True])
+    never_there = RemoteFunction(
+        ref(nowhere()), pa.int64(), stopped=lambda: next(stopped), clock=lambda: time.now, sleep=time.sleep
+    )
+    with never_there as function, pytest.raises(NoServer):
+        function(batch(1))
+    assert len(time.slept) == 2
+
+
+def test_a_unit_that_is_to_stop_gives_back_what_no_server_computed(lab):
+    asked: list[bool] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.setblocking(False)
+
+        def stopped() -> bool:
+            with contextlib.suppress(BlockingIOError):
+                silent.accept()[0].close()
+                asked.append(True)
+            return bool(asked)
+
+        context = lab.context(ref(f"grpc://127.0.0.1:{silent.getsockname()[1]}", patience=3600.0))
+        works = [lab.work(context, fragment, [(0, 20)]) for fragment in (0, 1)]
+        outcome = lab.run(context, *works, stopped=stopped)
+    assert outcome.failure is None
+    assert [[(r.start, r.end) for r in result.left] for result in outcome.results] == [[(0, 20)]] * 2
+
+
 def test_who_comes_back_within_the_patience_gets_the_batch():
     late: list[Server] = []
     port = int(nowhere().rpartition(":")[2])
