@@ -4,6 +4,7 @@ A database with a long past is written and services are started on it. Then come
 
 rpcs      each RPC in a closed loop for what it can, then from half to ten times of that, with health, GetJob and
           CancelJob beside it (about five minutes)
+flood     each RPC through an Envoy from half to ten times what it can, from h2load (needs --front)
 watchers  as many streams as there may be (half a minute)
 work      jobs with real work, many at once (a minute)
 soak      everything at an easy rate for `--minutes`
@@ -26,7 +27,8 @@ from benchmarks.common import Document, Options, machine, rounded, say, scratch
 from benchmarks.leman_side import Caller, running
 from benchmarks.load import crowds
 from benchmarks.load.cores import keep_apart
-from benchmarks.load.front import in_front
+from benchmarks.load.flood import flood
+from benchmarks.load.front import Front, in_front
 from benchmarks.load.generator import Generator
 from benchmarks.load.history import fill
 from benchmarks.load.rpcs import measure
@@ -35,12 +37,13 @@ from benchmarks.load.soak import soak
 from benchmarks.load.subjects import System
 from benchmarks.load.targets import judged
 
-_PARTS = ("rpcs", "watchers", "work", "soak")
+_PARTS = ("rpcs", "watchers", "work", "flood", "soak")
+_USUAL = ("rpcs", "watchers", "work")
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=_PARTS[:-1], choices=_PARTS, help="default: all but the soak")
+    parser.add_argument("--only", nargs="*", default=_USUAL, choices=_PARTS, help=f"default: {' '.join(_USUAL)}")
     parser.add_argument("--quick", action="store_true", help="check that it works; its figures mean nothing")
     parser.add_argument("--jobs", type=int, help="of history (default: 100,000)")
     parser.add_argument("--errors", type=int, help="failed rows (default: 1,000,000)")
@@ -54,6 +57,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--lake", type=Path, help="database to fill and keep, or that an earlier run has filled")
     parser.add_argument("--folder", default="", help="where the database is made")
     given = parser.parse_args()
+    if "flood" in given.only and not given.front:
+        parser.error("flood is about what a front refuses: it needs --front")
     usual = (2_000, 20_000, 0.5, 0.25) if given.quick else (100_000, 1_000_000, 3.0, 10.0)
     for name, value in zip(("jobs", "errors", "seconds", "minutes"), usual, strict=True):
         if getattr(given, name) is None:
@@ -73,7 +78,7 @@ def main() -> None:
             if given.apart:
                 keep_apart(processes.values())
             system = System(caller, failed_job, front and front.addresses)
-            parts = _parts(given, caller, system)
+            parts = _parts(given, caller, system, front)
             for name in given.only:
                 say(f"== {name}")
                 with Sampler(processes) as sampler:
@@ -92,17 +97,24 @@ def main() -> None:
     sys.stdout.write(text)
 
 
-def _parts(given: argparse.Namespace, caller: Caller, system: System) -> dict[str, Callable[[], Document]]:
+def _parts(
+    given: argparse.Namespace, caller: Caller, system: System, front: Front | None
+) -> dict[str, Callable[[], Document]]:
     jobs, streams = (20, 64) if given.quick else (200, 1024)
 
     def watchers() -> Document:
         with Generator(3) as prober:
             return crowds.watchers(caller, prober, system.probes("executor"), streams, given.seconds)
 
+    def flooded() -> Document:
+        assert front is not None  # the options were looked at
+        return flood(system, front, given.rpc, given.seconds)
+
     return {
         "rpcs": lambda: measure(system, given.rpc, given.seconds),
         "watchers": watchers,
         "work": lambda: crowds.real_work(caller, jobs, 20_000),
+        "flood": flooded,
         "soak": lambda: soak(caller, system.subjects(), given.minutes),
     }
 

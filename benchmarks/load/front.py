@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -16,9 +17,11 @@ import grpc
 
 from benchmarks.leman_side import Caller
 from core.config import Peers, Settings
-from core.rpc.front.envoy import FrontLimits, bootstrap
+from core.rpc.front.envoy import FrontLimits, Json, bootstrap
 
 _START_SECONDS = 30.0
+_LOGGED = "%REQ(:PATH)% %RESPONSE_FLAGS% %GRPC_STATUS(SNAKE_STRING)% %DURATION%\n"
+_FIELDS, _REFUSED = 4, "UO"
 
 
 def envoy_binary() -> Path:
@@ -29,11 +32,36 @@ def envoy_binary() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
+class Noted:
+    """A call that ended, as the front's log has it. `seconds`: that it was in the front."""
+
+    method: str
+    code: str
+    #: By the front, without the service.
+    refused: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Front:
-    """A front that runs: its address for each service, and its process."""
+    """A front that runs: its address for each service, its process, its log."""
 
     addresses: dict[str, str]
     pid: int
+    log: Path
+
+    def forget(self) -> None:
+        """Empty the log."""
+        os.truncate(self.log, 0)
+
+    def noted(self) -> list[Noted]:
+        """Return the calls that the log has: of those that the service or the front answered, not of those cut."""
+        rows = (line.split() for line in self.log.read_text().splitlines())
+        return [
+            Noted(method, code, flags == _REFUSED, int(milliseconds) / 1000)
+            for method, flags, code, milliseconds in (row for row in rows if len(row) == _FIELDS)
+            if flags in ("-", _REFUSED)
+        ]
 
 
 @contextlib.contextmanager
@@ -43,18 +71,31 @@ def in_front(caller: Caller) -> Iterator[Front]:
     host, _, port = address.rpartition(":")
     peers = {name: caller.service[name] for name in ("planner", "executor", "commit_coordinator")}
     config = bootstrap(Settings(peers=Peers(**peers)), host, int(port), FrontLimits())
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(config, file)
-        file.flush()
-        command = [str(envoy_binary()), "-c", file.name, "--concurrency", "1", "--disable-hot-restart", "-l", "warning"]
+    with tempfile.TemporaryDirectory() as folder:
+        log, file = Path(folder, "calls.log"), Path(folder, "envoy.json")
+        _have_logged(config, log)
+        file.write_text(json.dumps(config))
+        command = [str(envoy_binary()), "-c", str(file), "--concurrency", "1", "--disable-hot-restart", "-l", "warning"]
+        command += ["--file-flush-interval-msec", "100"]
         process = subprocess.Popen(command, stdout=sys.stderr, stderr=sys.stderr)
         try:
             with grpc.insecure_channel(address) as channel:
                 grpc.channel_ready_future(channel).result(_START_SECONDS)
-            yield Front(dict.fromkeys(peers, address), process.pid)
+            yield Front(dict.fromkeys(peers, address), process.pid, log)
         finally:
             process.terminate()
             process.wait()
+
+
+def _have_logged(config: Json, path: Path) -> None:
+    """Have each call noted in a file."""
+    manager = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+    log = {
+        "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+        "path": str(path),
+        "log_format": {"text_format_source": {"inline_string": _LOGGED}},
+    }
+    manager["access_log"] = [{"name": "envoy.access_loggers.file", "typed_config": log}]
 
 
 def _free_port() -> int:

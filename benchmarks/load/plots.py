@@ -14,6 +14,7 @@ import matplotlib as mpl
 from matplotlib import pyplot as plt
 
 from benchmarks.common import Document
+from benchmarks.load.flood import ITSELF, worst_of
 
 mpl.use("svg")
 mpl.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font.size": 9})
@@ -34,6 +35,8 @@ def draw(document: Document, folder: Path) -> None:
     if "rpcs" in document:
         _peaks(document["rpcs"]["subjects"], folder / "peaks.svg")
         _overload(document["rpcs"]["subjects"], folder / "overload.svg")
+    if "flood" in document:
+        _flood(document["flood"]["subjects"], folder / "front.svg")
     if "soak" in document:
         _soak(document["soak"]["samples"], folder / "soak.svg")
 
@@ -74,6 +77,28 @@ def _overload(rpcs: Document, path: Path) -> None:
             axes.minorticks_off()
     grid[0][0].legend(frameon=False)
     grid[0][1].legend(frameon=False)
+    _save(figure, path)
+
+
+def _flood(rpcs: Document, path: Path) -> None:
+    """Through a front: what share of the peak is kept, and how long refusals and the probes take."""
+    figure, (kept, times) = plt.subplots(1, 2, figsize=(9, 3.6))
+    for name, rpc in rpcs.items():
+        steps, peak = rpc["open_loop"], rpc["closed_loop"]["answered_per_second"]
+        factors = [step["factor"] for step in steps]
+        kept.plot(factors, [step["answered_per_second"] / peak for step in steps], "o-", label=name)
+        beside = [[probe for kind, probe in step["probes"].items() if kind != ITSELF] for step in steps]
+        (line,) = times.plot(factors, [worst_of(probes) for probes in beside], "s:")
+        refused = [_refused_p99(step["probes"][ITSELF]) for step in steps]
+        times.plot(factors, refused, "x--", color=line.get_color())
+    kept.set(title="answered, of the peak", xscale="log", ylim=(0, None))
+    kept.axhline(0.8, color="grey", linewidth=0.5)
+    times.set(title="p99: x refusals, squares health, GetJob, CancelJob", xscale="log", ylabel="milliseconds")
+    times.axhline(100, color="grey", linewidth=0.5)
+    for axes in (kept, times):
+        axes.set_xticks(factors, [f"{factor:g}×" for factor in factors])
+        axes.minorticks_off()
+    kept.legend(frameon=False, fontsize=7)
     _save(figure, path)
 
 

@@ -74,6 +74,10 @@ class System:
         """Return GetJob of the job that is done."""
         return self._jobs("GetJob", jobs_pb2.GetJobRequest(database=self._caller.database, job_id=self.ended_job))
 
+    def processes(self) -> dict[str, int]:
+        """Return the services' process ids by name."""
+        return self._caller.processes()
+
     def probes(self, service: str) -> dict[str, Target]:
         """Return what has to be answered quickly whatever else goes on."""
         cancel = jobs_pb2.CancelJobRequest(database=self._caller.database, job_id=self.ended_job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from benchmarks.common import Document, Target
+from benchmarks.load.flood import ITSELF, worst_of
 from benchmarks.load.overload import FACTORS
 
 #: A latency is as before where it is not longer than so many times that, and so many milliseconds.
@@ -21,6 +22,8 @@ def _targets(document: Document) -> Iterator[Target]:
     yield from _rates(rpcs)
     for name, rpc in rpcs.items():
         yield from _overload(name, rpc)
+    for name, rpc in document.get("flood", {}).get("subjects", {}).items():
+        yield from _flood(name, rpc)
     if "watchers" in document:
         yield from _watchers(document["watchers"])
     if "work" in document:
@@ -68,6 +71,26 @@ def _overload(name: str, rpc: Document) -> Iterator[Target]:
     yield Target(f"{name}: p99 a second after it as before ({before:.1f} ms)", after, limit)
     probes = [probe["answered"].get("p99", float("inf")) for step in steps for probe in step["probes"].values()]
     yield Target(f"{name}: health, GetJob and CancelJob beside it p99 ≤ 100 ms", max(probes), 100)
+
+
+def _flood(name: str, rpc: Document) -> Iterator[Target]:
+    steps, peak = rpc["open_loop"], rpc["closed_loop"]["answered_per_second"]
+    last = steps[-1]
+    at = f"{name} through a front at {last['factor']:g} times"
+    yield Target(f"{at}: ≥ 90 % of the calls were sent", last["calls_per_second"] / last["rate"], 0.9, at_least=True)
+    yield Target(f"{at}: ≥ 80 % of the peak", last["answered_per_second"] / peak, 0.8, at_least=True)
+    itself = [step["probes"][ITSELF] for step in steps]
+    refused = [took["p99"] for probe in itself for took in probe["others"].values()]
+    if refused:
+        yield Target(f"{name} through a front: refusals p99 ≤ 100 ms", max(refused), 100)
+        bare = sum(sum(probe["unexplained"].values()) for probe in itself)
+        yield Target(f"{name} through a front: refusals without ErrorInfo or RetryInfo", bare, 0)
+    before, after = steps[0]["all"]["p99"], rpc["after"]["all"]["p99"]
+    limit = _AS_BEFORE * before + _MILLISECONDS
+    yield Target(f"{name} through a front: p99 a second after it as before ({before:.1f} ms)", after, limit)
+    beside = [probe for step in steps for kind, probe in step["probes"].items() if kind != ITSELF]
+    rule = f"{name} through a front: health, GetJob and CancelJob beside it p99 ≤ 100 ms"
+    yield Target(rule, worst_of(beside), 100)
 
 
 def _watchers(found: Document) -> Iterator[Target]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from benchmarks.load.flood import _sent_often
+from benchmarks.load.front import Front, Noted
 from benchmarks.load.generator import Outcomes, Target, _is_explained
 from benchmarks.load.targets import judged
 from core.errors import NotFound, ResourceExhausted
@@ -81,3 +83,62 @@ def test_each_promise_is_judged_by_itself(last, after, missed):
     targets = judged({"rpcs": {"subjects": {"ExplainPlan": rpc}}})
     assert len(targets) == 5
     assert [target["rule"].partition(": ")[2] for target in targets if not target["met"]] == missed
+
+
+def flooded(
+    answered: float, refused: float, *, sent: float = 1.0, probe: float = 1.0, unexplained: int = 0
+) -> dict[str, object]:
+    refusals = {"RESOURCE_EXHAUSTED": {"p99": refused}}
+    return {
+        "factor": 10,
+        "rate": 1000,
+        "calls_per_second": 1000 * sent,
+        "answered_per_second": answered,
+        "all": {"p99": 50.0},
+        "probes": {
+            "GetJob": {"answered": {}, "others": {"RESOURCE_EXHAUSTED": {"p99": probe}}},
+            "itself": {"answered": {"p99": 300.0}, "others": refusals, "unexplained": {"X": unexplained}},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("last", "after", "missed"),
+    [
+        (flooded(90, 50), 10, []),
+        (flooded(90, 50, sent=0.8), 10, ["at 10 times: ≥ 90 % of the calls were sent"]),
+        (flooded(70, 50), 10, ["at 10 times: ≥ 80 % of the peak"]),
+        (flooded(90, 101), 10, ["refusals p99 ≤ 100 ms"]),
+        (flooded(90, 50, unexplained=1), 10, ["refusals without ErrorInfo or RetryInfo"]),
+        (flooded(90, 50), 25, ["p99 a second after it as before (10.0 ms)"]),
+        (flooded(90, 50, probe=101), 10, ["health, GetJob and CancelJob beside it p99 ≤ 100 ms"]),
+    ],
+)
+def test_a_flood_through_a_front_is_judged_by_the_refusals_that_a_client_sees(last, after, missed):
+    half = {**flooded(50, 1), "all": {"p99": 10.0}}
+    rpc = {
+        "closed_loop": {"answered_per_second": 100.0},
+        "open_loop": [half, last],
+        "after": {"all": {"p99": after}},
+    }
+    targets = judged({"flood": {"subjects": {"X": rpc}}})
+    found = [str(one["rule"]) for one in targets if not one["met"]]
+    assert len(found) == len(missed)
+    assert all(rule.endswith(end) for rule, end in zip(found, missed, strict=True))
+
+
+def test_the_front_s_log_tells_refusals_from_answers_and_leaves_out_what_was_cut(tmp_path):
+    log = tmp_path / "calls.log"
+    log.write_text("/x/Y - OK 3\n/x/Y UO RESOURCE_EXHAUSTED 0\n/x/Y DC - 9\n/x/Y - NOT_FOUND 5\n/x/Y -")
+    front = Front({}, 1, log)
+    noted = [Noted("/x/Y", "OK", False, 0.003), Noted("/x/Y", "RESOURCE_EXHAUSTED", True, 0.0)]
+    assert front.noted() == [*noted, Noted("/x/Y", "NOT_FOUND", False, 0.005)]
+    front.forget()
+    assert front.noted() == []
+
+
+def test_a_flood_of_jobs_makes_one_with_each_call():
+    target = Target(
+        "127.0.0.1:1", "/x/Y", (jobs_pb2.CreateJobRequest(request_id="r").SerializeToString(),), makes_jobs=True
+    )
+    assert jobs_pb2.CreateJobRequest.FromString(_sent_often(target)).request_id == ""
