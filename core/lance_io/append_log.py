@@ -82,22 +82,34 @@ class AppendLog:
         except OSError as error:  # somebody else was faster, unless the storage refuses
             self._raise_refusal(error)
 
-    def append(self, rows: Sequence[dict[str, object]]) -> Snapshot:
+    def append(self, rows: Sequence[dict[str, object]], base: Snapshot | None = None) -> Snapshot:
         """Add rows in one version and return it.
 
         Where others append at the same time it takes its turn.
+
+        Args:
+            rows: what is added.
+            base: a version that is open: where nobody wrote since, nothing is read again.
 
         Raises:
             DataLoss: TABLE_DAMAGED.
             LemanError: what `storage_errors.failed` gives.
         """
         table = pa.Table.from_pylist(list(rows), schema=self._schema)
-        written = self._write(table)
+        written = self._write_on(base, table) or self._write(table)
         self._appended += 1
         if self._compact_after and self._appended >= self._compact_after:
             self._appended = 0
             self.compact()
         return self._snapshot(written)
+
+    def _write_on(self, base: Snapshot | None, table: pa.Table) -> lance.LanceDataset | None:
+        """Append to a version that is open; None: it is not the latest any more, or that failed, whatever the cause."""
+        if base is None or not base.is_untouched:
+            return None
+        with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
+            return base.append(table)
+        return None
 
     def _write(self, table: pa.Table) -> lance.LanceDataset:
         looked = False

@@ -10,7 +10,10 @@ import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from lance.fragment import RowIdMeta, RowIdSequence
 
+from core.errors import LemanError
+from core.lance_io import manifest
 from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.panics import panics_as_errors
 from core.storage_errors import failed
@@ -87,6 +90,7 @@ class Snapshot:
         self._dataset = dataset
         self._called = called
         self.version = int(dataset.version)
+        self._manifest = manifest.identity(dataset)
 
     @property
     def columns(self) -> list[str]:
@@ -98,6 +102,23 @@ class Snapshot:
         """Tell whether no later version is there."""
         with self._readable():
             return int(self._dataset.latest_version) == self.version
+
+    @property
+    def is_untouched(self) -> bool:
+        """Tell whether it is certain, at little cost, that nothing was written since, and that this is still its table.
+
+        False in an object store: there the look costs as much as opening the latest version.
+        """
+        if self._manifest is None or manifest.identity(self._dataset) != self._manifest:
+            return False
+        try:
+            return self.is_latest
+        except LemanError:
+            return False
+
+    def append(self, table: pa.Table) -> lance.LanceDataset:
+        """Add rows to the latest version, which is taken to be this one. Raises what Lance raises."""
+        return lance.write_dataset(table, self._dataset, mode="append")
 
     @property
     def fragments(self) -> dict[str, int]:
@@ -151,8 +172,12 @@ class Snapshot:
         if SAVED_FROM not in self.columns:
             return []
         with self._readable():
-            found = self._fragment(fragment_id).to_table(columns=[], with_row_id=True)
-            ids: list[int] = found.column(_ROW_ID).to_pylist()
+            fragment = self._fragment(fragment_id)
+            stored = fragment.metadata.row_id_meta
+            if isinstance(stored, RowIdMeta) and fragment.metadata.deletion_file is None:
+                ids: list[int] = RowIdSequence.from_inline_metadata(stored).to_pyarrow().to_pylist()
+            else:
+                ids = fragment.to_table(columns=[], with_row_id=True).column(_ROW_ID).to_pylist()
         return ids
 
     def readable(self, fragment_id: int) -> list[dict[str, object]]:
@@ -207,8 +232,9 @@ class Snapshot:
 
 
 def _name(fragment: lance.fragment.FragmentMetadata) -> str:
+    # `path` makes a class at every call
     deletions = fragment.deletion_file
-    return str(fragment.files[0].path) + (f" without {deletions.asdict()}" if deletions is not None else "")
+    return str(fragment.files[0]._path) + (f" without {deletions.asdict()}" if deletions is not None else "")
 
 
 @contextlib.contextmanager

@@ -58,6 +58,21 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
     return None if serialized is None else serialized()
 
 
+def identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
+    """Return what tells the manifest's file from any other, also one of the same name that was made later.
+
+    Returns:
+        None where it is not on this machine's disk, or not there.
+    """
+    if "://" in dataset.uri:
+        return None
+    try:
+        found = Path(dataset.uri, "_versions", file_name(dataset.version)).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def file_name(version: int) -> str:
     """Return the file name of a version's manifest in the folder `_versions`.
 

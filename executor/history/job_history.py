@@ -100,7 +100,7 @@ class JobHistory:
         rows = [_row(job, text) for job, text in zip(jobs, texts, strict=True)]
         with self._lock:
             before = self._snapshot
-            written = self._log.append(rows)
+            written = self._log.append(rows, before)
             self._appended += 1
             fragments = written.fragments
             unread = fragments.keys() - self._read

@@ -1,9 +1,11 @@
-"""A log that somebody makes at the very moment when another one looks for it."""
+"""Logs that others make, write to and replace while one looks."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import lance
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
@@ -59,3 +61,57 @@ def test_a_folder_that_is_made_while_it_is_listed_is_listed_again(tmp_path, monk
 
     monkeypatch.setattr(damage, "filesystem_of", lambda uri: (Making(), uri))
     assert damage.versions(str(Path(folder).parent)) == [(7, "_versions/7.manifest")]
+
+
+def _written(uri: str, *values: int) -> AppendLog:
+    log = AppendLog(uri, SCHEMA)
+    log.create()
+    for value in values:
+        log.append([{"x": value}])
+    return log
+
+
+def _values(uri: str) -> list[object]:
+    return [row["x"] for row in AppendLog(uri, SCHEMA).read()]
+
+
+def test_an_append_goes_on_from_an_open_version_without_opening_the_table(tmp_path, monkeypatch):
+    uri = str(tmp_path / "log.lance")
+    log = _written(uri, 1)
+    base = log.snapshot()
+    monkeypatch.setattr(log, "_write", lambda _: pytest.fail("the table was opened"))
+    written = log.append([{"x": 2}], base)
+    log.append([{"x": 3}], written)
+    assert _values(uri) == [1, 2, 3]
+
+
+def test_an_append_to_an_open_version_keeps_what_others_appended_since(tmp_path):
+    uri = str(tmp_path / "log.lance")
+    log = _written(uri, 1)
+    base = log.snapshot()
+    assert base is not None
+    AppendLog(uri, SCHEMA).append([{"x": 2}])
+    written = log.append([{"x": 3}], base)
+    assert _values(uri) == [1, 2, 3]
+    assert written.version == base.version + 2
+
+
+def test_an_append_to_an_open_version_of_a_table_that_was_made_anew_leaves_that_whole(tmp_path):
+    uri = str(tmp_path / "log.lance")
+    log = _written(uri, 1, 2)
+    base = log.snapshot()
+    assert base is not None
+    shutil.rmtree(uri)
+    _written(uri, 10, 20)
+    assert lance.dataset(uri).version == base.version
+    log.append([{"x": 30}], base)
+    assert _values(uri) == [10, 20, 30]
+
+
+def test_an_append_to_an_open_version_of_a_table_that_is_gone_makes_it_as_any_append_does(tmp_path):
+    uri = str(tmp_path / "log.lance")
+    log = _written(uri, 1)
+    base = log.snapshot()
+    shutil.rmtree(uri)
+    log.append([{"x": 2}], base)
+    assert _values(uri) == [2]
