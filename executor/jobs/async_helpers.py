@@ -81,6 +81,24 @@ async def all_or_first(*work: Awaitable[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def all_ended(*tasks: asyncio.Future[Any]) -> None:
+    """Wait until all have ended; then the error of the first of them that failed is raised.
+
+    So nothing is under way any more when this raises.
+    """
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    errors = [task.exception() for task in tasks]
+    for error in errors:
+        if error is not None:
+            raise error
+
+
 async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
     """Make calls, `count` at once, and return the results in the order of the calls.
 

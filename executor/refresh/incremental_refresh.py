@@ -14,11 +14,11 @@ import numpy as np
 from core.crash_points import crash_point
 from core.domain.plan import StagedFile
 from core.domain.refresh import AskedCommit, RefreshMode, RefreshPlan, RefreshReason, RefreshResult, ResolvedFunction
-from core.domain.view import ViewDefinition
+from core.domain.view import FailedNote, ViewDefinition
 from core.lance_io.views import evictions_file, source_records
 from core.lance_io.views.scratch_table import ScratchTable
 from core.views import metadata as view_metadata
-from executor.jobs.async_helpers import patiently
+from executor.jobs.async_helpers import all_ended, patiently
 from executor.refresh import file_layout
 from executor.refresh.diff.view_changes import NOTHING, RowOutcome, every_row, with_all_others
 from executor.refresh.failed_row_upkeep import failures_in, noted, noted_anew
@@ -101,25 +101,33 @@ class Delta:
         recording.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
         scratch = await self._computed(plan, change)
         self._work.check()
-        appended, swapped = await self._files(plan, change, scratch)
-        plan = await self._with_failed(await recording, change, scratch)
+        asked = _asked(plan, change, len(file_layout.touched(change.outcome.recompute_addresses)))
+        writing = asyncio.ensure_future(self._files(plan, change, scratch))
+        evicting = asyncio.ensure_future(self._evictions(plan, change))
+        noting = asyncio.ensure_future(self._failed(plan, change, scratch))
+        asking = asyncio.ensure_future(self._work.journal.asking(asked))  # the view says what became of it
+        await all_ended(writing, evicting, noting, asking, recording)
+        recorded, failed = recording.result(), noting.result()
+        plan = replace(recorded, definition=replace(recorded.definition, failed=failed))
         crash_point("executor.view_files_written")
-        asked = _asked(plan, change, len(swapped))
-        made = await self._commit(plan, change, appended, swapped, asked)
-        self._note(asked, made)
-        self._work.failed = plan.definition.failed
+        commit = self._commit_of(plan, change, asked, *writing.result(), evicting.result())
+        self._note(asked, await self._timed(patiently(commit)))
+        self._work.failed = failed
         await self._work.drop_scratch()
 
-    async def _with_failed(self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None) -> RefreshPlan:
-        """Return the plan with what the view is going to say of failed rows."""
+    async def _failed(self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None) -> FailedNote:
+        """Return what the view is going to say of failed rows."""
         names, job = [f.column.name for f in change.functions], self._work.status.job.job_id
         failed = {} if scratch is None else await in_thread(failures_in, scratch, names, change.rows, None)
         if _replaces_all(plan):
-            note = await in_thread(noted_anew, plan.uri, failed, job)
-        else:
-            before, outcome = plan.definition.failed, change.outcome
-            note = await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, failed, job)
-        return replace(plan, definition=replace(plan.definition, failed=note))
+            return await in_thread(noted_anew, plan.uri, failed, job)
+        before, outcome = plan.definition.failed, change.outcome
+        return await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, failed, job)
+
+    async def _evictions(self, plan: RefreshPlan, change: _Change) -> tuple[str, str]:
+        """Write down which rows are evicted, and return the name and the digest of that; empty where none are."""
+        addresses = change.outcome.evict_addresses
+        return await in_thread(evictions_file.write, plan.uri, addresses) if len(addresses) else ("", "")
 
     async def _recorded(self, plan: RefreshPlan) -> RefreshPlan:
         """Return the plan with a record of the source version that the view is going to be right for."""
@@ -154,20 +162,6 @@ class Delta:
         files = await self._work.write(plan, plan.target_version, scratch, names, works)
         swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
         return files[: len(cuts)], swapped
-
-    async def _commit(
-        self,
-        plan: RefreshPlan,
-        change: _Change,
-        appended: Sequence[StagedFile],
-        swapped: Sequence[tuple[int, StagedFile]],
-        asked: AskedCommit,
-    ) -> int:
-        evictions = ("", "")
-        if len(change.outcome.evict_addresses):
-            evictions = await in_thread(evictions_file.write, plan.uri, change.outcome.evict_addresses)
-        await self._work.journal.asking(asked)
-        return await self._timed(patiently(self._commit_of(plan, change, asked, appended, swapped, evictions)))
 
     def _commit_of(
         self,

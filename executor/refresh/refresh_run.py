@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 import uuid
@@ -14,7 +15,7 @@ from core.domain.view import FailedNote
 from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
-from executor.jobs.async_helpers import patiently
+from executor.jobs.async_helpers import all_ended, patiently
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.takeover import begin_attempt
@@ -145,8 +146,8 @@ class RefreshRun:
 
     async def _refreshed(self, plan: RefreshPlan) -> bool:
         await self._bring_up_to_date(plan)
-        await self._work.drop_leftovers(plan)
-        await self._see_to_indexes(plan)
+        dropping = asyncio.ensure_future(self._work.drop_leftovers(plan))
+        await all_ended(dropping, asyncio.ensure_future(self._see_to_indexes(plan)))
         return self._done is JobState.DONE_WITH_ERRORS
 
     @property

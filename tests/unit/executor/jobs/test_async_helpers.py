@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from core.errors import ResourceExhausted, Unavailable
-from executor.jobs.async_helpers import SharedLook, patiently, so_many_at_once
+from executor.jobs.async_helpers import SharedLook, all_ended, patiently, so_many_at_once
 
 
 def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():
@@ -148,5 +148,48 @@ def test_only_what_may_pass_is_tried_again(first, calls):
         else:
             assert await patiently(call) == "done"
         assert len(made) == calls
+
+    asyncio.run(main())
+
+
+def test_an_error_of_one_task_is_raised_when_no_other_one_is_under_way():
+    async def main() -> None:
+        failed = asyncio.Event()
+
+        async def fails(message: str) -> None:
+            failed.set()
+            raise ValueError(message)
+
+        async def goes_on() -> int:
+            await failed.wait()
+            await asyncio.sleep(0)
+            return 7
+
+        later, first, second = (asyncio.ensure_future(w) for w in (goes_on(), fails("the first"), fails("the second")))
+        with pytest.raises(ValueError, match="the first"):
+            await all_ended(later, first, second)
+        assert later.result() == 7
+
+    asyncio.run(main())
+
+
+def test_who_waits_for_tasks_and_is_cancelled_leaves_none_under_way():
+    async def main() -> None:
+        begun, ended = asyncio.Event(), []
+
+        async def waits() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append(True)
+
+        waiting = asyncio.ensure_future(all_ended(asyncio.ensure_future(waits())))
+        await begun.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended == [True]
 
     asyncio.run(main())
