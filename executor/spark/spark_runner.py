@@ -17,7 +17,7 @@ import msgspec
 import psutil
 import structlog
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from core.config import Spark
 from core.domain.work import WorkContext
@@ -31,7 +31,7 @@ from executor.spark.driver_jvm import DriverJvm, connect, driver_process
 from executor.spark.readiness import ClusterReadiness
 from executor.spark.session import cause, open_session
 from executor.spark.spark_status import cores
-from executor.spark.spark_task import SCHEMA, WORKER_TASK, resource_profile, task_function
+from executor.spark.spark_task import WORKER_TASK, worker_plan
 from executor.spark.temp_folder import TempFolder
 from executor.worker.messages import Hello, WorkerTask
 
@@ -65,7 +65,8 @@ class SparkRunner:
         #: The session is for the first job that needs it.
         self.on_demand = settings.on_demand and self._local
         self._folder: TempFolder | None = None
-        self._frames: dict[tuple[int, SlotProfile | None], DataFrame] = {}
+        #: Spark's own plan of a job, for each number of workers and what they are to be given.
+        self._plans: dict[tuple[int, SlotProfile | None], Any] = {}
         self._lock = threading.Lock()
         self._beginning = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
@@ -333,7 +334,7 @@ class SparkRunner:
             for tag in tags:
                 context.addJobTag(tag)
             context.setLocalProperty(WORKER_TASK, msgspec.json.encode(worker_task).decode())
-            self._frame(session, count, profile).collect()
+            self._plan(session, count, profile).count()
         except Exception as error:
             if tags[0] in self._cancelled:
                 raise Cancelled(tags[0]) from None
@@ -345,12 +346,13 @@ class SparkRunner:
         finally:
             context.clearJobTags()
 
-    def _frame(self, session: SparkSession, count: int, profile: SlotProfile | None) -> DataFrame:
-        """Return a frame with a worker in each of `count` partitions; it is kept: building costs as much as running."""
+    def _plan(self, session: SparkSession, count: int, profile: SlotProfile | None) -> Any:
+        """Return what Spark runs for a worker in each of `count` partitions; see `worker_plan`.
+
+        It is kept: building costs as much as running.
+        """
         with self._lock:
-            frame = self._frames.get((count, profile))
-            if frame is None:
-                asked = None if profile is None else resource_profile(profile)
-                workers = session.range(0, count, 1, count)
-                frame = self._frames[count, profile] = workers.mapInArrow(task_function(), SCHEMA, profile=asked)
-            return frame
+            plan = self._plans.get((count, profile))
+            if plan is None:
+                plan = self._plans[count, profile] = worker_plan(session, count, profile)
+            return plan

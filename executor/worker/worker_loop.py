@@ -165,7 +165,6 @@ def run_task(worker_task_json: str) -> int:
 def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
     """Run units until there are none; return how many."""
     context = _contexts.decode(context_json)
-    worker_state = WorkerState(context)
     units = 0
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
         link.settimeout(None)
@@ -173,6 +172,7 @@ def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         connection = ExecutorConnection(link)
         connection.say(msgspec.structs.replace(hello, worker=f"worker {os.getpid()} on {socket.gethostname()}"))
+        worker_state = WorkerState(context)  # while the executor looks for a unit
         with file_descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:
                 with connection.working():

@@ -81,7 +81,17 @@ class FakeSession:
         self.frames.append(1)
         return self
 
-    def collect(self) -> None:
+    @property
+    def _jdf(self) -> FakeSession:
+        return self
+
+    def queryExecution(self) -> FakeSession:
+        return self
+
+    def toRdd(self) -> FakeSession:
+        return self
+
+    def count(self) -> None:
         self.running.set()
         assert self.finish.wait(SECONDS)
         if self.cancelled:
@@ -125,7 +135,7 @@ def test_a_spark_job_that_was_left_and_does_not_end_is_cut_off(runner, session):
 
 def test_one_that_has_ended_is_not_cut_off(runner, session):
     session.finish.set()
-    ended = runner._threads.submit(session.collect)
+    ended = runner._threads.submit(session.count)
     ended.result(SECONDS)
     runner._cut_off("job-1-x", ended)
     runner._threads.shutdown()
@@ -180,7 +190,7 @@ def test_cancelled_while_it_is_on_its_way_to_spark(runner, session, stopped_for_
     assert len(session.cancelled) > 1
 
 
-def test_every_job_runs_the_same_frame_with_a_worker_task_of_its_own(runner, session):
+def test_every_job_runs_the_same_plan_with_a_worker_task_of_its_own(runner, session):
     session.finish.set()
     asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
     asyncio.run(runner.run_workers(ExecutorEndpoint("h", 2, "job-2", "other"), CONTEXT, 2))
@@ -197,7 +207,7 @@ def test_spark_that_gives_up_says_so(runner, session, monkeypatch):
     def fail() -> None:
         raise RuntimeError("Caused by: no more workers")
 
-    monkeypatch.setattr(session, "collect", fail)
+    monkeypatch.setattr(session, "count", fail)
     with pytest.raises(Unavailable, match="no more workers"):
         asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
 
