@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from lance.fragment import DataFile as LanceDataFile
 from core.domain.plan import OutputField, StagedFile
 from core.errors import FailedPrecondition
 from core.lance_io import column_file_checks, column_file_writer
+from core.lance_io.column_file_checks import Verified
 from core.lance_io.deletions import Deletions
 from core.lance_io.tables import open_table
 
@@ -32,6 +34,7 @@ class StagedFiles:
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._layouts: dict[tuple[Hashable, ...], LanceDataFile] = {}
+        self._finding = threading.Lock()
 
     def prepare(self, staged: StagedFile, output: OutputField) -> InstallableFile:
         """Check the content of a staged file and return it as an installable one.
@@ -43,19 +46,23 @@ class StagedFiles:
         """
         verified = column_file_checks.verify(self._uri, staged, output.field.arrow)
         key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
-        layout = self._layouts.get(key)
-        if layout is None:
-            with contextlib.ExitStack() as stack:
-                name = staged.file
-                if verified.column != output.name:  # Lance would look for its column by the name in the file
-                    like = column_file_writer.empty_copy(self._uri, staged, output.field.arrow, verified.format)
-                    name = stack.enter_context(like)
-                layout = self._layouts[key] = self._layout(name, output)
+        with self._finding:  # by one of many threads: it opens the table
+            layout = self._layouts.get(key)
+            if layout is None:
+                layout = self._layouts[key] = self._layout_of(staged, verified, output)
         return InstallableFile(
             staged.file,
             with_layout_of(layout, staged),
             verified.deletions,
         )
+
+    def _layout_of(self, staged: StagedFile, verified: Verified, output: OutputField) -> LanceDataFile:
+        with contextlib.ExitStack() as stack:
+            name = staged.file
+            if verified.column != output.name:  # Lance would look for its column by the name in the file
+                like = column_file_writer.empty_copy(self._uri, staged, output.field.arrow, verified.format)
+                name = stack.enter_context(like)
+            return self._layout(name, output)
 
     def _layout(self, name: str, output: OutputField) -> LanceDataFile:
         """Return which field is in which column of the file.

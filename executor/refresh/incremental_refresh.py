@@ -113,7 +113,6 @@ class Delta:
         commit = self._commit_of(plan, change, asked, *writing.result(), evicting.result())
         self._note(asked, await self._timed(patiently(commit)))
         self._work.failed = failed
-        await self._work.drop_scratch()
 
     async def _failed(self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None) -> FailedNote:
         """Return what the view is going to say of failed rows."""

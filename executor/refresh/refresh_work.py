@@ -144,7 +144,11 @@ class RefreshWork:
         self._scratch_in_use = None
 
     async def drop_leftovers(self, plan: RefreshPlan) -> None:
-        """Remove what refreshes left that died or were given up, unless another job on the view is open."""
+        """Remove the scratch table, and what refreshes left that died or were given up.
+
+        The latter only where no other job on the view is open.
+        """
+        await self.drop_scratch()
         spec = self.spec
         try:
             await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.status.job.job_id)
