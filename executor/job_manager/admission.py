@@ -136,11 +136,15 @@ class Admission:
         except BaseException:
             # where history has it all the same, whoever opens the database takes it over once nobody holds it
             del self._running.runs[job_id]
+            await run.abandon()
             database.jobs.drop(job_id)
             self._supervisor.leave_queue(job_id)
             await self._leases.release(job_id)
             raise
-        return await self._made_elsewhere(asked, job_id) if run.status.lost else job
+        if not run.status.lost:
+            return job
+        await run.abandon()
+        return await self._made_elsewhere(asked, job_id)
 
     async def _begin(self, run: JobRun, plan: Any) -> Job:
         """End a job that has nothing to do, have it run, or have it wait for its turn.
@@ -153,14 +157,16 @@ class Admission:
             self._supervisor.forget_old_runs()
             return run.status.job
         run.check_resources(plan)
-        if await self._is_made_elsewhere(job):
+        lease = await self._lease(job)
+        if lease is Answer.HELD:
             run.status.lose()
             return job
         turn = self._supervisor.join_queue(job)
         at_once = turn.done()
         if at_once:
             run.status.has_its_turn()
-            run.prefetch(plan)
+            if lease is Answer.OURS or self._leases.is_alone:  # else another executor may be about to make it too
+                run.prefetch(plan)
         else:
             run.status.note("queue", "as many jobs run as may: it waits for its turn")
         await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
@@ -170,18 +176,18 @@ class Admission:
             self._supervisor.tell_places()
         return run.status.snapshot()
 
-    async def _is_made_elsewhere(self, job: Job) -> bool:
-        """Take the lease of a new job, and tell whether another executor has made the job.
+    async def _lease(self, job: Job) -> Answer:
+        """Take the lease of a new job; HELD: another executor has made the job.
 
         Where the lease is held, wait until its holder has written the job down, or has given it up.
         """
         database = self._databases.of(job)
-        while await self._leases.acquire(job.job_id, job.request.database) is Answer.HELD:
+        while (answer := await self._leases.acquire(job.job_id, job.request.database)) is Answer.HELD:
             await database.reload()
             if database.jobs.get(job.job_id) is not None:
-                return True
+                break
             await asyncio.sleep(_MADE_SECONDS)
-        return False
+        return answer
 
     async def _made_elsewhere(self, asked: _Asked, job_id: str) -> Job:
         """Return the job that another executor made of the same request.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import threading
 import time
@@ -11,6 +12,7 @@ from dataclasses import replace
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import OnStaleInput, Plan
 from core.domain.plan_summary import summarise
+from core.domain.udf import UdfKind
 from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from executor.jobs import stale_indices
@@ -30,17 +32,29 @@ _PLANS_OVERTAKEN = 500
 
 
 class BackfillRun:
-    """A backfill while it runs: see `JobRun`."""
+    """A backfill while it runs: see `JobRun`.
 
-    def __init__(self, job: Job, services: JobEnvironment, status: JobStatus | None = None) -> None:
+    Args:
+        job: The job.
+        services: What it uses.
+        status: The job as watchers see it; None: one of its own.
+        has_indexes: Whether its table may have indexes, which leave out what it writes.
+    """
+
+    def __init__(
+        self, job: Job, services: JobEnvironment, status: JobStatus | None = None, *, has_indexes: bool = True
+    ) -> None:
         #: The job as watchers see it.
         self.status = status or JobStatus(job)
         #: Set where the job was asked to stop, for good or for a while.
         self._stop = threading.Event()
         self._cancelled = False
         self._execution: PlanExecution | None = None
+        #: One whose workers were started while history did not know the job yet.
+        self._ahead: PlanExecution | None = None
         self._services = services
         self._inputs = InputColumns(self.status, services, BackfillRun)
+        self._has_indexes = has_indexes
         self._cost: float | None = None
         self._planned = False
         self._workers = 0
@@ -96,8 +110,18 @@ class BackfillRun:
         """
         self._workers = slots_of(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
 
-    def prefetch(self, _plan: Plan) -> None:
-        """Do nothing: workers read what they need."""
+    def prefetch(self, plan: Plan) -> None:
+        """Start workers, see `JobRun`: they get nothing to do before `run`."""
+        if plan.tasks and not (plan.migrated or self._computes_inputs(plan) or plan.header.udf.kind is UdfKind.SQL):
+            with contextlib.suppress(LemanError):  # the job is to end by that, once it is known
+                self._ahead = self._execution_of(plan)
+                self._ahead.begin()
+
+    async def abandon(self) -> None:
+        """End what `prefetch` began, see `JobRun`."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            await ahead.abandon()
 
     async def ended_at_once(self, plan: Plan) -> bool:
         """End the job where nothing is to be done; False: it has to run."""
@@ -128,8 +152,12 @@ class BackfillRun:
         await run_to_completion(self, self._services, self._work(plan))
 
     async def _work(self, plan: Plan) -> bool:
-        await self._execute_plans(plan)
-        if self.status.job.table_version or self.status.job.backfill.optimize_indices:
+        try:
+            await self._execute_plans(plan)
+        finally:
+            await self.abandon()
+        written = self._has_indexes and self.status.job.table_version
+        if written or self.status.job.backfill.optimize_indices:
             await self._see_to_indexes(plan)
         return bool(self.status.metrics.rows_failed + self.status.metrics.rows_failed_before)
 
@@ -219,11 +247,18 @@ class BackfillRun:
         )
 
     async def _execute(self, plan: Plan) -> Unsettled | None:
-        self._execution = PlanExecution(self.status, plan, self._services, self._cost, self._waits)
+        if self._ahead is not None and self._ahead.plan is plan:
+            self._execution, self._ahead = self._ahead, None
+        else:
+            await self.abandon()
+            self._execution = self._execution_of(plan)
         try:
             return await self._execution.work()
         finally:
             self._execution = None
+
+    def _execution_of(self, plan: Plan) -> PlanExecution:
+        return PlanExecution(self.status, plan, self._services, self._cost, self._waits)
 
     def _tell_waits(self) -> None:
         """Publish which reservations of other jobs this one waits for, and since when."""

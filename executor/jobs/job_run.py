@@ -59,7 +59,11 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def prefetch(self, plan: Any) -> None:
-        """Begin with what is only read, while history does not know the job yet."""
+        """Begin with what writes nothing and calls no function, while history does not know the job yet."""
+        ...
+
+    async def abandon(self) -> None:
+        """End what `prefetch` began, where `run` is not called after all."""
         ...
 
     async def run(self, plan: Any) -> None:

@@ -19,6 +19,7 @@ from executor.jobs.unit_source import PlanUnits
 from executor.jobs.work_context import work_context
 from executor.jobs.worker_fleet import WorkerFleet
 from executor.scheduling.crash_tracker import CrashTracker
+from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.reservation_waits import ReservationWaits
 from executor.scheduling.stalls import WorkerWatch
 from executor.scheduling.work_queue import WorkQueue
@@ -85,11 +86,33 @@ class PlanExecution:
         self._fleet = WorkerFleet(status, services, self._context, self._slots, self._units)
         self._computed = False
         self._busy = ""
+        self._address: ExecutorEndpoint | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan that is executed."""
+        return self._plan
+
+    def begin(self) -> None:
+        """Start workers, which get nothing to do before `work`; where that is not called, call `abandon`."""
+        if self._units.ended:
+            return
+        self._units.hold()
+        self._address = self._services.dispatcher.open(self._status.job.job_id, self._units)
+        self._fleet.begin(self._address)
+
+    async def abandon(self) -> None:
+        """End what `begin` started."""
+        self._units.close()
+        await self._services.stop_workers(self._status.job.job_id)
+        await self._services.dispatcher.close(self._status.job.job_id)
 
     async def work(self) -> Unsettled | None:
         """Compute and commit what the plan lists, and return what is left; None when everything is committed."""
-        if self._slots.note and not self._status.metrics.spark_jobs:
+        own = 0 if self._address is None else 1
+        if self._slots.note and self._status.metrics.spark_jobs == own:
             self._status.note("resources", self._slots.note)
+        self._units.begin()
         self._collect_staged()
         committing = asyncio.create_task(self._committer.run())
         try:
@@ -154,7 +177,7 @@ class PlanExecution:
         them asks for work.
         """
         job_id = self._status.job.job_id
-        address = self._services.dispatcher.open(job_id, self._units)
+        address = self._address or self._services.dispatcher.open(job_id, self._units)
         try:
             fruitless = 0
             while not self._units.ended:

@@ -61,6 +61,9 @@ class PlanUnits:
         self._first: list[WorkUnit] = work_queue.first_units()
         self._reassigned = ReassignedUnits()
         self._freed = asyncio.Event()
+        #: Not set: workers that come wait.
+        self._open = asyncio.Event()
+        self._open.set()
         self._pause = 0.0
         self._over = False
         #: Whether the job was asked to stop: no more units are given out.
@@ -92,6 +95,14 @@ class PlanUnits:
         """Tell whether nothing more is to be computed for this plan."""
         return self.stopping or self._work_queue.empty or bool(self.trouble)
 
+    def hold(self) -> None:
+        """Let workers that come wait, until `begin`."""
+        self._open.clear()
+
+    def begin(self) -> None:
+        """Give units out."""
+        self._open.set()
+
     def stop(self) -> None:
         """Give no more units out; those that workers have come back as far as they are done."""
         self.stopping = True
@@ -102,6 +113,7 @@ class PlanUnits:
         """Give no more units out; workers that wait for one end."""
         self._over = True
         self._freed.set()
+        self._open.set()
 
     def fail(self, error: LemanError) -> None:
         """End the job; the first error is the one that counts."""
@@ -133,6 +145,7 @@ class PlanUnits:
 
     async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
         """Return the next unit; None where none is left and none can come back, or the worker was replaced."""
+        await self._open.wait()
         while not (self._no_more or self.failure.done() or self._reassigned.has_worker(worker)):
             unit = self._first.pop() if self._first else self._work_queue.take()
             if unit is not None:

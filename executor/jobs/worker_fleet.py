@@ -36,6 +36,11 @@ class WorkerFleet:
         self._count = slots.count
         self._missing = 0
         self._replaced = 0
+        self._begun: asyncio.Future[None] | None = None
+
+    def begin(self, address: ExecutorEndpoint) -> None:
+        """Start the workers that `until_end` is going to wait for."""
+        self._begun = self._start(address, self._count)
 
     def grow(self, count: int) -> None:
         """Have so many workers from now on."""
@@ -50,7 +55,8 @@ class WorkerFleet:
             The error where Spark gave up on a worker, else None. It is a failure only where it happens before a worker
             has asked for a unit: the units of dead workers are counted.
         """
-        workers = {self._start(address, self._count)}
+        begun, self._begun = self._begun, None
+        workers = {begun or self._start(address, self._count)}
         self._missing, self._replaced = 0, self._units.silent_workers
         refused: Unavailable | None = None
         while workers:

@@ -94,6 +94,9 @@ class RefreshRun:
         """Begin to compare rows, which only reads, while the job is not in the job history yet."""
         self._work.prefetch(plan)
 
+    async def abandon(self) -> None:
+        """Do nothing, see `JobRun`: what only reads may go on."""
+
     async def _finish_at_once(self, plan: RefreshPlan) -> None:
         """End the job: the plan left nothing to do, or an earlier attempt did it."""
         if not self._work.journal.result.view_version:

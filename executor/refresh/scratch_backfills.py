@@ -91,12 +91,13 @@ class ScratchBackfills:
         parent = self._status.job
         spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
         job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
-        child = BackfillRun(job, self._services, PartStatus(job, self._status))
+        child = BackfillRun(job, self._services, PartStatus(job, self._status), has_indexes=False)
         if self._stop.is_set():
             raise Cancelled(parent.job_id)
         self._running = child
         try:
             plan = await self._planned(child, known)
+            child.prefetch(plan)
             await self._journal.column(table, function.column.name, child.status.metrics)
             if not await child.ended_at_once(plan):
                 await child.run(plan)
@@ -104,6 +105,7 @@ class ScratchBackfills:
             raise _passing(error) from None
         finally:
             self._running = None
+            await child.abandon()
         ended = child.status.job
         if child.status.lost or ended.state is JobState.CANCELLED or self._stop.is_set():
             raise Cancelled(parent.job_id)

@@ -53,7 +53,7 @@ NO_PREVIEWS: Any = None
 
 class BusySpark:
     """Runs workers that end when their job is cancelled, and not by themselves. `started`: whose workers it ran, in
-    this order; `cancelled`: jobs that were to be."""
+    this order; `cancelled`: jobs that were to be; `stopped`: jobs whose workers were to end, and be gone."""
 
     busy = ""
 
@@ -61,6 +61,7 @@ class BusySpark:
         self.at_work = asyncio.Event()
         self.started: list[str] = []
         self.cancelled: list[str] = []
+        self.stopped: list[str] = []
         self._loop = asyncio.get_running_loop()
         self._running: dict[str, asyncio.Future[None]] = {}
         self._stopped: set[str] = set()
@@ -73,8 +74,8 @@ class BusySpark:
         self.at_work.set()
         await running
 
-    async def stop_job(self, _: str) -> None:
-        return
+    async def stop_job(self, job_id: str) -> None:
+        self.stopped.append(job_id)
 
     def slots(self, here: int) -> int:
         return here

@@ -122,6 +122,7 @@ def test_a_job_that_history_did_not_take_is_not_there(database, monkeypatch):
             patch.setattr(JobHistory, "save_all", _refuse)
             with pytest.raises(Unavailable, match="no room"):
                 await executor.jobs.create(BackfillSpec(database, "t", "y"), "r1")
+        assert executor.spark.started == executor.spark.stopped, "workers that were started ahead end"
         assert await executor.jobs.list_jobs(database) == []
         assert not executor.jobs.busy()
         job = await executor.jobs.create(BackfillSpec(database, "t", "y"), "r1")
