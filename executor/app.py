@@ -19,6 +19,7 @@ from core.lance_io.tables import LanceTables
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
 from core.rpc.registered_databases import registry_place
+from executor.coordination.env_values import EnvValues
 from executor.coordination.leases import JobLeases
 from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
@@ -129,7 +130,14 @@ class Executor:
             checkpoints=LanceCheckpointMaintenance(self._pool),
             reservations=PooledReservations(reservations, self._pool),
         )
-        shared = Shared(services=services, databases=databases, running=running, store=store, leases=leases)
+        shared = Shared(
+            services=services,
+            databases=databases,
+            running=running,
+            store=store,
+            leases=leases,
+            env_values=EnvValues(redis_url),
+        )
         return services, JobManager(shared)
 
     def trouble(self) -> LemanError | None:

@@ -53,6 +53,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         failed_in=job.failed_in,
         stale_indices=[convert.index_to_proto(index) for index in job.stale_indices],
         labels=job.labels,
+        env_names=job.env_names,
         priority=job.priority,
         initiator=job.initiator,
         start_time=timestamp_to_proto(job.started_at) if job.started_at else None,

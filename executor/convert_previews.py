@@ -7,6 +7,7 @@ import pyarrow as pa
 from core.domain.row_address import RowAddress
 from core.errors import InvalidArgument
 from core.rpc.convert_arrow import schema_to_bytes
+from core.rpc.convert_env import env_from_proto
 from core.rpc.convert_types import schema_to_json
 from core.rpc.convert_values import (
     duration_to_proto,
@@ -15,6 +16,7 @@ from core.rpc.convert_values import (
     seconds_from_proto,
     unless_negative,
 )
+from core.rpc.request_digest import without_secrets
 from executor.previews.previews import PreviewRequest, PreviewResult
 from executor.previews.record import TriedRow
 from executor.worker.preview_messages import COMPUTED, FAILED, FAILS
@@ -36,7 +38,7 @@ def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewReque
     """Return what is asked of this executor; the planner looks at the rest.
 
     Raises:
-        InvalidArgument: BAD_NUMBER, BAD_REQUEST.
+        InvalidArgument: BAD_NUMBER, BAD_REQUEST, BAD_ENV.
     """
     rows = int(number_from_proto(message, "rows", default=DEFAULT_ROWS))
     if rows > MOST_ROWS:
@@ -53,7 +55,7 @@ def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewReque
             "BAD_REQUEST", "a bundle belongs to a definition with its digest: send that too", field="bundle"
         )
     return PreviewRequest(
-        message=message,
+        message=without_secrets(message, keys=False),
         database=message.table.database,
         table=message.table.table,
         column=message.column,
@@ -63,6 +65,7 @@ def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewReque
         bundle=message.bundle,
         entrypoint=message.definition.entrypoint,
         addresses=tuple(message.definition.remote_function.addresses),
+        env=env_from_proto(message.env),
     )
 
 

@@ -14,6 +14,7 @@ from core.domain.refresh import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
 from core.rpc import convert, convert_views
 from core.rpc.auth.caller import ANONYMOUS, current_caller
+from core.rpc.convert_env import env_from_proto
 from core.rpc.convert_labels import labels_from_proto
 from core.rpc.convert_values import seconds_from_proto
 from core.rpc.encoded import encoded
@@ -210,6 +211,7 @@ def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -
         labels=labels_from_proto(request.labels),
         priority=convert_jobs.priority_from_proto(request.priority),
         initiator=_initiator(),
+        env=env_from_proto(request.env),
     )
 
 

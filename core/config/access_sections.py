@@ -123,6 +123,10 @@ class Udf(Section):
     """Entrypoints that may be named, as patterns of `package.module:name` in which `*` stands for any module, or any
     public name of one. Empty: all; as that is whatever is installed on the workers, registering one takes the right
     `code` then."""
+    env_names: tuple[str, ...] = ()
+    """Environment variables that callers may give the functions of a job, as patterns of names in which `*` stands for
+    any letters, such as `*_API_KEY`. Empty: all; as some of them have programs run other code, giving one takes the
+    right `code` then."""
     remote_addresses: tuple[AddressPattern, ...] = ()
     """Addresses at which remote functions may be served, as patterns such as `grpc+tls://*.features.internal:7443`:
     `*` stands for any letters of a host, and for any port. Empty: those of this machine alone (loopback); as

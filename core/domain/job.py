@@ -156,6 +156,8 @@ class Job:
     """The name of the caller who asked for it; empty: anonymous."""
     ended_at: float = 0.0
     """When it ended; 0: it has not ended."""
+    env_names: tuple[str, ...] = ()
+    """The environment variables that its functions have, in order; their values are in no record."""
     deleted: bool = False
     """It was taken out of the history: this is all that is left of it, see `deleted`."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -99,6 +101,8 @@ class WorkContext:
     ignored_holds: tuple[str, ...] = ()
     #: Whether the plan was asked for the table's latest version.
     of_latest: bool = True
+    #: Environment variables of the function, by name; their values are secrets.
+    env: dict[str, str] = field(default_factory=dict, repr=False, hash=False)
     #: Rows are read from this older version where it has them, and others left alone; 0: from `read_version`.
     inputs_version: int = 0
 
@@ -106,6 +110,17 @@ class WorkContext:
     def holder(self) -> str:
         """Return the name under which its units reserve rows."""
         return holder_of(self.job_id, self.attempt)
+
+    def process_name(self, salt: bytes) -> str:
+        """Return what names the processes that may run it: those of one version of a function in one environment.
+
+        Args:
+            salt: of up to 64 bytes, secret, so that the name does not tell what is in the environment.
+        """
+        if not self.env:
+            return self.udf.identity
+        pairs = json.dumps(sorted(self.env.items())).encode()
+        return f"{self.udf.identity} {hashlib.blake2b(pairs, key=salt, digest_size=16).hexdigest()}"
 
     @property
     def selective(self) -> bool:

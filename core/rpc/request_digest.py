@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from typing import TypeVar
 
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from core.errors import reused
+
+_Request = TypeVar("_Request", bound=Message)
 
 
 def body_digest(request: Message) -> str:
     """Return the identity of a request as it was sent, as hex: its kind and every field, unknown ones too.
 
+    The values of a map of secrets (`debug_redact`) are left out, as digests are stored; its keys are in it.
     It is that of a serialisation, which another release of protobuf may write otherwise: a request that is sent again
     over such an upgrade counts as another one.
     """
     kind = request.DESCRIPTOR.full_name.encode()
+    request = without_secrets(request)
     return hashlib.blake2b(kind + b"\n" + request.SerializeToString(deterministic=True), digest_size=16).hexdigest()
+
+
+def without_secrets(request: _Request, *, keys: bool = True) -> _Request:
+    """Return a request with no value in its maps of secrets (`debug_redact`), which is a copy where there was one.
+
+    Args:
+        keys: whether their keys stay.
+    """
+    given = [field.name for field in _secret_maps(request.DESCRIPTOR) if getattr(request, field.name)]
+    if not given:
+        return request
+    copy = type(request)()
+    copy.CopyFrom(request)
+    for name in given:
+        secrets = getattr(copy, name)
+        names = list(secrets) if keys else []
+        secrets.clear()
+        secrets.update(dict.fromkeys(names, ""))
+    return copy
+
+
+@functools.cache
+def _secret_maps(kind: Descriptor) -> tuple[FieldDescriptor, ...]:
+    return tuple(field for field in kind.fields if field.GetOptions().debug_redact)
 
 
 def check_body(request_id: str, known: str, asked: str) -> None:

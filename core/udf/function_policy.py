@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from core.domain.udf import FunctionVersion, RemoteFunction, UdfDefinition, UdfKind
@@ -31,11 +33,19 @@ class FunctionPolicy:
     max_bundle_bytes: int = 0
     #: Patterns of addresses of function servers; empty: those of this machine.
     remote_addresses: tuple[str, ...] = ()
+    #: Patterns of the environment variables that jobs may have; empty: all.
+    env_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, allowed: Udf) -> FunctionPolicy:
         """Return what the settings allow."""
-        return cls(allowed.allow, allowed.entrypoints, allowed.max_bundle_mb << 20, allowed.remote_addresses)
+        return cls(
+            allowed.allow,
+            allowed.entrypoints,
+            allowed.max_bundle_mb << 20,
+            allowed.remote_addresses,
+            allowed.env_names,
+        )
 
     def check_pickled(self) -> None:
         """Refuse pickled code, whatever function it is of.
@@ -88,6 +98,22 @@ class FunctionPolicy:
         for address in remote.addresses:
             if not (self.lists_address(address) if self.remote_addresses else parse_address(address).loopback):
                 raise _refused(name, f"what is served at '{address}'", "LEMAN_UDF__REMOTE_ADDRESSES")
+
+    def check_env(self, names: Iterable[str]) -> None:
+        """Refuse environment variables that no pattern names.
+
+        Raises:
+            PermissionDenied: ENV_NOT_ALLOWED.
+        """
+        for name in names if self.env_names else ():
+            if not any(fnmatchcase(name, pattern) for pattern in self.env_names):
+                raise PermissionDenied(
+                    "ENV_NOT_ALLOWED",
+                    f"These services let nobody set the environment variable {name} for a function "
+                    f"(LEMAN_UDF__ENV_NAMES names {', '.join(self.env_names)}): use another one, or ask "
+                    "whoever runs the services",
+                    setting="LEMAN_UDF__ENV_NAMES",
+                )
 
     def lists_address(self, address: str) -> bool:
         """Tell whether a pattern names the address."""

@@ -16,6 +16,8 @@ import redis.asyncio as aioredis
 import structlog
 from redis.exceptions import RedisError
 
+from executor.coordination.env_values import key_of
+
 _log = structlog.get_logger(__name__)
 
 #: Lifetimes after which a key that does not expire as a lease does is taken away and the lease is free.
@@ -28,9 +30,12 @@ _OPEN_JOBS = "leman:open-jobs"
 _ASKED = 500
 
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
-#: KEYS: lease, open jobs. ARGV: owner, the job where it has ended, else nothing.
+#: KEYS: lease, open jobs, values of the job's environment. ARGV: owner, the job where it has ended, else nothing.
 _RELEASE = """
-if ARGV[2] ~= '' then redis.pcall('HDEL', KEYS[2], ARGV[2]) end
+if ARGV[2] ~= '' then
+  redis.pcall('HDEL', KEYS[2], ARGV[2])
+  redis.pcall('DEL', KEYS[3])
+end
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
@@ -158,14 +163,16 @@ class JobLeases:
         """Give the lease up.
 
         Args:
-            ended: the job needs nobody any more, as history has its end or does not have it.
+            ended: the job needs nobody any more, as history has its end or does not have it. The values of its
+                environment are deleted with that.
         """
         self._stuck_since.pop(job_id, None)
         self._database_of.pop(job_id, None)
         if self._client is None:
             return
         try:
-            await self._client.eval(_RELEASE, 2, _key(job_id), _OPEN_JOBS, self._owner, job_id if ended else "")
+            keys = _key(job_id), _OPEN_JOBS, key_of(job_id)
+            await self._client.eval(_RELEASE, len(keys), *keys, self._owner, job_id if ended else "")
         except (RedisError, OSError) as error:
             _log.debug("lease not released", job_id=job_id, error=str(error))
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from core.domain.job import Job, JobRequest, JobState
-from core.errors import AlreadyExists
+from core.errors import AlreadyExists, Unavailable, reused
 from core.rpc.request_digest import check_body
+from core.udf.function_policy import FunctionPolicy
 from executor.coordination.leases import Answer
 from executor.job_manager.queries import JobQueries
 from executor.job_manager.request_deduplication import JobRequests
 from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor, queued
 from executor.job_manager.takeovers import Takeovers
+from executor.jobs.function_env import check_may_set
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
 from executor.jobs.retry import Retry, check_worth, specification
@@ -63,6 +66,7 @@ class _Asked:
             labels=dict(self.attributes.labels),
             priority=self.attributes.priority,
             initiator=self.attributes.initiator,
+            env_names=tuple(sorted(self.attributes.env)),
         )
 
 
@@ -78,6 +82,8 @@ class Admission:
         self._takeovers = takeovers
         self._queries = queries
         self._leases = shared.leases
+        self._env_values = shared.env_values
+        self._policy = FunctionPolicy.of(shared.services.settings.udf)
         self._requests = JobRequests()
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
 
@@ -85,12 +91,12 @@ class Admission:
         """Accept a job, see `JobManager.create`."""
         asked = _Asked(request=request, request_id=request_id, body=body, attributes=attributes)
         make = functools.partial(self._create, asked)
-        return await self._once(request.database, request_id, body, make)
+        return await self._once(request.database, request_id, body, attributes, make)
 
     async def retry(self, path: str, retry: Retry, request_id: str, body: str, attributes: JobAttributes) -> Job:
         """Accept the retry of a job, see `JobManager.retry`."""
         make = functools.partial(self._retry, path, retry, request_id, body, attributes)
-        return await self._once(path, request_id, body, make)
+        return await self._once(path, request_id, body, attributes, make)
 
     async def _retry(self, path: str, retry: Retry, request_id: str, body: str, attributes: JobAttributes) -> Job:
         job = await self._queries.get(path, retry.job_id)
@@ -102,7 +108,15 @@ class Admission:
         """End the making of jobs."""
         await self._requests.stop()
 
-    async def _once(self, path: str, request_id: str, body: str, make: Callable[[], Coroutine[Any, Any, Job]]) -> Job:
+    async def _once(
+        self,
+        path: str,
+        request_id: str,
+        body: str,
+        attributes: JobAttributes,
+        make: Callable[[], Coroutine[Any, Any, Job]],
+    ) -> Job:
+        check_may_set(attributes.env, self._policy)
         database = await self._takeovers.open(path)
 
         def known() -> Job | None:
@@ -111,7 +125,25 @@ class Admission:
 
         if request_id and known() is None:
             await database.reload()  # another executor may have made it
-        return await self._requests.once((path, request_id), body, known, make)
+        job = await self._requests.once((path, request_id), body, known, make)
+        await self._check_values(job, request_id, attributes.env)
+        return job
+
+    async def _check_values(self, job: Job, request_id: str, env: Mapping[str, str]) -> None:
+        """Refuse a request id that came with other values before, as long as they are kept: no digest has them.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED.
+        """
+        if not (request_id and env) or job.state.terminal:
+            return
+        run = self._running.here(job.job_id)
+        known: Mapping[str, str] | None = None if run is None else run.status.env
+        if run is None:
+            with contextlib.suppress(Unavailable):
+                known = await self._env_values.find(job.job_id)
+        if known and known != env:
+            raise reused(request_id)
 
     async def _create(self, asked: _Asked) -> Job:
         job = asked.job()
@@ -121,10 +153,11 @@ class Admission:
                 f"the job of request id {asked.request_id!r} was deleted: take a new id",
                 request_id=asked.request_id,
             )
-        run = self._supervisor.run_of(job)
+        run = self._supervisor.run_of(job, asked.attributes.env)
         self._supervisor.queue.check_capacity(queued(run.status.job))
         async with self._planning:
             plan: Any = await run.plan()
+        run.check_env(plan)
         if asked.retry_of is not None:
             check_worth(asked.retry_of, plan)
         database = self._databases.at(asked.request.database)
@@ -170,6 +203,7 @@ class Admission:
         else:
             run.status.note("queue", "as many jobs run as may: it waits for its turn")
         await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
+        await self._env_values.keep(job.job_id, run.status.env)
         await self._store.save(run.status.job)
         if not run.status.lost:
             self._supervisor.start(run, run.run(plan) if at_once else self._supervisor.in_turn(run, turn))

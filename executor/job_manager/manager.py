@@ -40,6 +40,7 @@ class JobManager:
         self._running = shared.running
         self._store = shared.store
         self._leases = shared.leases
+        self._env_values = shared.env_values
         self._limits = shared.limits
         self._supervisor = Supervisor(shared)
         self._takeovers = Takeovers(shared, self._supervisor)
@@ -246,4 +247,5 @@ class JobManager:
         for job_id in list(runs):
             await self._leases.release(job_id)
         await self._leases.close()
+        await self._env_values.close()
         await self._databases.close()

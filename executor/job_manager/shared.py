@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from executor.coordination.env_values import EnvValues
 from executor.coordination.leases import JobLeases
 from executor.job_manager.job_databases import JobDatabases
 from executor.job_manager.job_store import HistoryJobStore
@@ -21,4 +22,5 @@ class Shared:
     running: RunningJobs
     store: HistoryJobStore
     leases: JobLeases
+    env_values: EnvValues = field(default_factory=lambda: EnvValues(""))
     limits: RegisteredLimits = field(default_factory=RegisteredLimits)

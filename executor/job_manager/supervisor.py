@@ -40,6 +40,7 @@ class Supervisor:
         self._running = shared.running
         self._store = shared.store
         self._leases = shared.leases
+        self._env_values = shared.env_values
         self._telling: asyncio.Task[None] | None = None
         self._news = False
         self._told: Mapping[str, int] = {}
@@ -56,13 +57,14 @@ class Supervisor:
         waits = limits.max_waiting_jobs, limits.max_waiting_jobs_per_caller
         self.queue = JobQueue(turns, *waits, self._seconds_left, shared.limits.waiting)
 
-    def run_of(self, job: Job) -> JobRun:
-        """Return a run of the job that belongs to this executor."""
+    def run_of(self, job: Job, env: Mapping[str, str]) -> JobRun:
+        """Return a run of the job, with the values of its environment, that belongs to this executor."""
         job = replace(job, executor=self.executor_id)
         kind = BackfillRun if isinstance(job.request, BackfillSpec) else RefreshRun
         run = kind(job, self._services)
         run.status.expected = self.queue.expected
         run.status.pace = self._pace
+        run.status.take_env(env)
         return run
 
     def _seconds_left(self, queued: QueuedJob) -> float | None:
@@ -189,6 +191,7 @@ class Supervisor:
             in_time = time.monotonic() - beaten < self._leases.lease_seconds
             beaten = time.monotonic()
             kept = await self._leases.renew(run.status.job.job_id)
+            await self._env_values.renew(run.status.job.job_id, run.status.env)
             if not (kept and in_time):
                 await self._check_ours(run)
 

@@ -10,12 +10,13 @@ from dataclasses import replace
 import structlog
 
 from core.domain.job import AT_REST, OPEN, Job, JobError, JobState, same_attempt
-from core.errors import LemanError
+from core.errors import LemanError, Unavailable
 from executor.coordination.leases import Answer
 from executor.history.job_filter import JobFilter
 from executor.job_manager.job_databases import JobDatabase
 from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor
+from executor.jobs.function_env import NO_ENV, env_lost
 from executor.jobs.takeover import begin_attempt
 
 _log = structlog.get_logger(__name__)
@@ -37,6 +38,7 @@ class Takeovers:
         self._store = shared.store
         self._supervisor = supervisor
         self._leases = shared.leases
+        self._env_values = shared.env_values
         self.waiting: dict[str, asyncio.Task[None]] = {}
 
     async def open(self, path: str, *, take_over: bool = True) -> JobDatabase:
@@ -137,11 +139,18 @@ class Takeovers:
     async def _adopt(self, job: Job) -> None:
         """Take over a job whose executor died: from the plan on, as everything finished is found there.
 
-        The executor that writes the new attempt into history first has the job.
+        The executor that writes the new attempt into history first has the job. While nobody can tell the values of
+        its environment it is left as it is, for whoever looks next.
         """
         deaths = job.attempt - job.handed_back
         at_rest = job.state in AT_REST  # nobody died over it
         pausing = job.state in (JobState.PAUSING, JobState.PAUSED)
+        try:
+            env = await self._env_values.find(job.job_id) if job.env_names else NO_ENV
+        except Unavailable as error:
+            _log.warning("a job is not taken over yet", job_id=job.job_id, why=error.message)
+            await self._leases.release(job.job_id)
+            return
         job = replace(
             job,
             attempt=job.attempt + 1,
@@ -159,7 +168,11 @@ class Takeovers:
         if deaths >= self._services.settings.executor.job_attempts_max and not (at_rest or pausing):
             await self._end_for_another(replace(job, state=JobState.FAILED, error=_executor_lost(deaths)))
             return
-        run = self._supervisor.run_of(job)
+        if env is None:
+            lost = env_lost(job.job_id, job.env_names)
+            await self._end_for_another(replace(job, state=JobState.FAILED, error=lost))
+            return
+        run = self._supervisor.run_of(job, env)
         run.status.note("state", "taken over from an executor that died or was stopped")
         self._running.runs[job.job_id] = run
         if pausing:

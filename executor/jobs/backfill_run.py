@@ -17,6 +17,7 @@ from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import patiently
+from executor.jobs.function_env import check_usable
 from executor.jobs.input_columns import InputColumns
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
@@ -101,6 +102,11 @@ class BackfillRun:
             )
             status.note("plan", status.job.plan_summary)
         return plan
+
+    def check_env(self, plan: Plan) -> None:
+        """Check that a function can have the job's environment, see `JobRun`; inputs that are computed may be such."""
+        if not self._computes_inputs(plan):
+            check_usable(self.status.env, [plan.header.udf])
 
     def check_resources(self, plan: Plan) -> None:
         """Check that workers have what the function asks for.

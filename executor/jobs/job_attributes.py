@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAttributes:
-    """Labels, priority and initiator of a job; meanings in `protos/leman/v1/jobs.proto`."""
+    """Labels, priority, initiator and environment of a job; meanings in `protos/leman/v1/jobs.proto`."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     initiator: str = ""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 USUAL = JobAttributes()

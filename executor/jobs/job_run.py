@@ -50,6 +50,14 @@ class JobRun(EndingRun, Protocol):
         """End the job where nothing is to be done; False: it has to run."""
         ...
 
+    def check_env(self, plan: Any) -> None:
+        """Check that a function can have the environment variables of the job, where it has some.
+
+        Raises:
+            FailedPrecondition: ENV_NOT_USABLE – none can.
+        """
+        ...
+
     def check_resources(self, plan: Any) -> None:
         """Check that workers have what the functions ask for.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from core.domain.job import Job, JobError, JobEvent, JobState, Progress
 from core.domain.work import RowFailure
 from core.errors import LemanError
 from executor.jobs import job_news
+from executor.jobs.function_env import NO_ENV
 from executor.jobs.job_metrics import JobMetrics
 from executor.jobs.job_news import JobNews
 from executor.jobs.ports import JobStore
@@ -45,6 +46,7 @@ class JobStatus:
         #: Shared by all jobs of the executor.
         self.pace = WatcherPace()
         self._lost = False
+        self._env: Mapping[str, str] = NO_ENV
         self.sequence = job_news.first_sequence(job.attempt)
         self._events: list[JobEvent] = []
         #: All events after this sequence are kept.
@@ -62,6 +64,15 @@ class JobStatus:
     def lose(self) -> None:
         """Note that another executor has the job: from now on nothing here is its state."""
         self._lost = True
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Environment variables of the job's functions, whose values nobody is told; none once it has ended here."""
+        return self._env
+
+    def take_env(self, env: Mapping[str, str]) -> None:
+        """Keep the values of the job's environment variables until it ends."""
+        self._env = env
 
     def snapshot(self) -> Job:
         """Return the job as it stands."""
@@ -160,6 +171,7 @@ class JobStatus:
     async def _enter(self, job: Job) -> None:
         self.job = job
         if job.state.terminal:
+            self._env = NO_ENV
             end = job_news.end_of(job)
             self.sequence = end.sequence
             self._keep(end)

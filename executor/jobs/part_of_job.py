@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -55,6 +56,11 @@ class PartStatus(JobStatus):
     def lose(self) -> None:
         """Mark the whole job as lost."""
         self._whole.lose()
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Return the environment of the whole job."""
+        return self._whole.env
 
     def update(self, **changes: Any) -> None:
         """Change the status; stalls are passed on to the whole job, which waits for the same."""

@@ -65,7 +65,7 @@ class PlanExecution:
             diversity=spec.task_shuffle_diversity,
             first_unit=status.metrics.units,
         )
-        self._context: WorkContext = work_context(status.job, plan.header, settings, waits.dead)
+        self._context: WorkContext = work_context(status.job, plan.header, settings, waits.dead, status.env)
         self._left = LeftReservations(services.reservations, self._context)
         interval = settings.executor.commit_interval_seconds
         self._committer = Committer(services.commits, plan, status, self._left, interval_seconds=interval)

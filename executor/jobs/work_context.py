@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from core.config import Settings
@@ -11,11 +13,21 @@ from core.domain.udf import UdfDefinition
 from core.domain.work import RemoteRef, UdfRef, WorkContext
 from core.remote.credentials import access_to
 from core.udf import blobs
+from executor.jobs.function_env import KINDS_WITH_ENV, NO_ENV
 from executor.worker.error_store import errors_uri
 
 
-def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds: tuple[str, ...] = ()) -> WorkContext:
+def work_context(
+    job: Job,
+    header: PlanHeader,
+    settings: Settings,
+    ignored_holds: tuple[str, ...] = (),
+    env: Mapping[str, str] = NO_ENV,
+) -> WorkContext:
     """Return the work context of a plan; bounds that the request gives win over those of the function.
+
+    Args:
+        env: environment variables of the job; only a function that has a process of its own is given them.
 
     Raises:
         FailedPrecondition: FUNCTION_ACCESS_DENIED, where the credentials of a remote function cannot be read.
@@ -63,6 +75,7 @@ def work_context(job: Job, header: PlanHeader, settings: Settings, ignored_holds
         attempt=job.attempt,
         ignored_holds=ignored_holds,
         of_latest=not (spec.read_version or spec.read_tag),
+        env=dict(env) if udf.kind in KINDS_WITH_ENV else {},
     )
 
 

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import time
 import uuid
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -20,6 +21,7 @@ from core.domain.work import WorkContext
 from core.errors import InvalidArgument, ResourceExhausted
 from core.rpc.auth.requirements import check_code
 from core.udf.function_policy import FunctionPolicy
+from executor.jobs.function_env import check_may_set, check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.work_context import work_context
 from executor.previews.function_pool import FunctionPool, ProcessEnded
@@ -42,7 +44,7 @@ class PreviewPlanner(Protocol):
 class PreviewRequest:
     """What is asked of an executor; meanings in `protos/leman/v1/jobs.proto`."""
 
-    #: The message, for the planner.
+    #: The message, for the planner: without `env`.
     message: Any
     database: str
     table: str
@@ -55,6 +57,7 @@ class PreviewRequest:
     #: Where the code is of a function that comes with the request, as far as a policy lists such places.
     entrypoint: str = ""
     addresses: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +88,13 @@ class Previews:
             LemanError: what `JobService.PreviewFunction` (protos/leman/v1/jobs.proto) names.
         """
         check_sent_code(request, self._policy)
+        check_may_set(request.env, self._policy)
         if self._running >= _MOST_AT_ONCE:
             raise ResourceExhausted("TOO_MANY_CALLS", f"{self._running} previews are at work: try again later")
         self._running += 1
         try:
             header = await self._planner.plan_preview(request.message)
+            check_usable(request.env, [header.udf])
             workers = slots_of(header.udf, request.concurrency, self._services).count
             context = _context(header, request, self._services.settings)
             task = PreviewTask(context=msgspec.json.encode(context), rows=request.rows, bundle=request.bundle)
@@ -148,4 +153,4 @@ def _context(header: PlanHeader, request: PreviewRequest, settings: Settings) ->
     """Return what a worker of a backfill would be told; nothing of it is stored, and no job is made."""
     spec = BackfillSpec(request.database, request.table, request.column or header.output.name)
     job = Job("preview", "", JobState.RUNNING, spec, created_at=0.0, updated_at=0.0)
-    return work_context(job, header, settings)
+    return work_context(job, header, settings, env=request.env)

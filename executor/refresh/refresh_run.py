@@ -16,6 +16,7 @@ from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import all_ended, patiently
+from executor.jobs.function_env import check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.takeover import begin_attempt
@@ -79,6 +80,10 @@ class RefreshRun:
                 raise
         # the version was cleaned away meanwhile: there is a later one
         return await patiently(self._work.services.planner.plan_refresh, replace(self._work.spec, src_version=0))
+
+    def check_env(self, plan: RefreshPlan) -> None:
+        """Check that a function can have the job's environment, see `JobRun`."""
+        check_usable(self.status.env, [function.udf for function in plan.functions])
 
     def check_resources(self, plan: RefreshPlan) -> None:
         """Check that workers have what the functions ask for, and may run them.

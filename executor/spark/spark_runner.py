@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import secrets
 import threading
 import time
 import uuid
@@ -67,6 +68,7 @@ class SparkRunner:
         self._folder: TempFolder | None = None
         #: Spark's own plan of a job, for each number of workers and what they are to be given.
         self._plans: dict[tuple[int, SlotProfile | None], Any] = {}
+        self._salt = secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._beginning = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
@@ -255,8 +257,8 @@ class SparkRunner:
         if self.on_demand and not self.started:
             await asyncio.shield(asyncio.wrap_future(self.start_meanwhile()))
         job_id = address.job_id
-        hello = Hello(job_id, address.secret)
-        worker_task = WorkerTask(address.host, address.port, hello, msgspec.json.encode(context), context.udf.identity)
+        hello, name = Hello(job_id, address.secret), context.process_name(self._salt)
+        worker_task = WorkerTask(address.host, address.port, hello, msgspec.json.encode(context), name)
         own = f"{job_id}-{uuid.uuid4().hex}"
         call = self._threads.submit(self._run_spark_job, (job_id, own), worker_task, count, profile)
         calls = self._calls.setdefault(job_id, set())

@@ -17,7 +17,7 @@ from core.errors import FailedPrecondition
 from core.filesystems import filesystem_of
 from core.storage_errors import in_use
 from core.udf.python_versions import PYTHON, python_mismatch
-from executor.worker.user_errors import missing_module
+from executor.worker.user_errors import missing_module, text
 
 _loaded: dict[str, Callable[..., Any]] = {}
 
@@ -86,7 +86,7 @@ def _built(ref: UdfRef, function: Callable[..., Any]) -> Callable[..., Any]:
 def _not_loadable(ref: UdfRef, error: Exception) -> FailedPrecondition:
     return FailedPrecondition(
         "UDF_NOT_LOADABLE",
-        f"UDF '{ref.name}' could not be set up on a worker: {type(error).__name__}: {error}"
+        f"UDF '{ref.name}' could not be set up on a worker: {type(error).__name__}: {text(error)}"
         f"{missing_module(error)}. Are the packages it imports installed on the workers?",
     )
 

@@ -29,7 +29,7 @@ class WorkerTask(msgspec.Struct, frozen=True):
     hello: Hello
     #: A `WorkContext` as JSON, decoded by whoever needs it.
     context: bytes
-    #: Names one version of a function; a process that runs it may run no other.
+    #: Names one version of a function in one environment; a process that runs it may run no other.
     function: str = ""
 
 

@@ -41,6 +41,7 @@ from executor.worker.preview_messages import (
 from executor.worker.preview_prints import captured
 from executor.worker.preview_rows import Part
 from executor.worker.processes import file_descriptors
+from executor.worker.processes.process_environment import kept
 from executor.worker.sql_source import SqlSource
 from executor.worker.watchdog import Watchdog
 
@@ -61,7 +62,9 @@ def run(task_json: str, say: Callable[[bytes], None]) -> int:
 
     with captured(tell):
         try:
-            called = Preview(task, _contexts.decode(task.context), tell).run()
+            context = _contexts.decode(task.context)
+            kept.give(context.env)
+            called = Preview(task, context, tell).run()
             file_descriptors.check()
         except LemanError as error:
             tell(Refused(type(error).__name__, error.reason, error.message, error.facts))

@@ -11,6 +11,7 @@ import sys
 import traceback
 
 from core.domain.work import RowFailure
+from executor.worker.processes.masked_values import masked
 from executor.worker.remote_errors import ServerError
 
 _MESSAGE_CHARS = 2048
@@ -69,8 +70,8 @@ def text(error: BaseException) -> str:
 
 
 def _storable(any_text: str) -> str:
-    """Return a text that UTF-8 can hold: half of a surrogate pair is escaped."""
-    return any_text.encode(errors="backslashreplace").decode()
+    """Return a text that UTF-8 can hold, as half of a surrogate pair is escaped, and without values of `env`."""
+    return masked.out_of(any_text).encode(errors="backslashreplace").decode()
 
 
 def _short(long: str) -> str:

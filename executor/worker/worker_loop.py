@@ -30,6 +30,7 @@ from executor.worker.messages import (
     framed,
 )
 from executor.worker.processes import file_descriptors
+from executor.worker.processes.process_environment import kept
 from executor.worker.unit_runner import UnitRunner, never
 
 _CONNECT_SECONDS = 30.0
@@ -165,6 +166,7 @@ def run_task(worker_task_json: str) -> int:
 def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
     """Run units until there are none; return how many."""
     context = _contexts.decode(context_json)
+    kept.give(context.env)
     units = 0
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
         link.settimeout(None)

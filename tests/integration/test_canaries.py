@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from pathlib import Path
 
@@ -32,6 +33,7 @@ STORAGE_KEY = "canary-of-the-storage-key"
 STORAGE_SECRET = "canary-of-the-storage-in-spark"
 URL_PASSWORD = "canary-in-a-url"
 FUNCTION_TOKEN = "canary-of-the-function-server"
+ENV_VALUE = "canary-of-the-environment"
 ISSUER, AUDIENCE = "https://login.example/", "leman"
 #: Files of which the use is that a secret is in them, for their owner alone.
 SECRET_FILES = {"service.json", "tokens.toml", "functions.toml"}
@@ -63,6 +65,34 @@ def sometimes(x: int) -> int:
     if x == 1:
         raise ValueError("a row that fails")
     return x
+
+
+@leman.udf(
+    data_type=pa.int64(),
+    name="asks",
+    version="1",
+    error_handling=leman.ErrorHandlingConfig(on_error=[leman.Skip(ValueError)]),
+)
+def asks(x: int) -> int:
+    key = os.environ["API_KEY"]
+    print("asking with", key)  # noqa: T201 it is to be masked
+    if x == 1:
+        raise ValueError(f"https://asked.example/?key={key} says 401")
+    return x
+
+
+def use_variables(table: leman.Table, db: leman.Database) -> list[str]:
+    """Has a function print a variable, and raise an error that tells it; and has a preview and a view use it."""
+    table.add_columns({"k": asks})
+    job_id = table.backfill("k", env={"API_KEY": ENV_VALUE}, progress=False)
+    job, failed = db.job(job_id), table.get_errors(job_id=job_id)
+    assert job.env_names == ("API_KEY",)
+    assert "key=*** says 401" in failed[0].error_message
+    tried = table.preview(asks, env={"API_KEY": ENV_VALUE})
+    assert [row.state for row in tried.rows[:2]] == ["computed", "failed"]
+    with pytest.raises(errors.InvalidArgument) as caught:
+        table.backfill("k", env={"PATH": ENV_VALUE}, progress=False)
+    return [repr(caught.value), repr(job), repr(failed), repr(tried.rows)]
 
 
 @leman.udf(version="1")
@@ -164,6 +194,7 @@ def test_no_secret_is_in_a_log_a_file_an_error_or_a_command_line(tmp_path):
                     table.backfill("z", where=f"x = '{WRONG_TOKEN[:0]}' AND", progress=False)
                 said = [repr(caught.value), *try_everything(service, issuer)]
                 said += use_function_servers(table, db, server.port, stranger.port)
+                said += use_variables(table, db)
             with leman.connect(database, endpoint=str(service["planner"]), token=FILE_TOKEN) as db:
                 with pytest.raises(errors.PermissionDenied) as refused:
                     db.open_table("t").add_columns({"w": sometimes})
@@ -183,6 +214,7 @@ def test_no_secret_is_in_a_log_a_file_an_error_or_a_command_line(tmp_path):
         for name, value in globals().items()
         if isinstance(value, str) and value.startswith("canary")
     }
-    assert len(secrets) == 8
+    assert b"asking with ***" in logs
+    assert len(secrets) == 9
     secrets |= {"a JWT": issuer.token().split(".")[0].encode() + b".", "a private key": issuer.pem.encode()}
     assert [(name, where) for name, secret in secrets.items() for where, text in seen.items() if secret in text] == []

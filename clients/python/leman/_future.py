@@ -13,7 +13,7 @@ from google.protobuf import field_mask_pb2
 
 from leman import _wire
 from leman._channel import Services
-from leman._job_attributes import check_labels, check_priority
+from leman._job_attributes import check_env, check_labels, check_priority
 from leman._job_model import Job, JobEvent, JobState, JobUpdate, Progress
 from leman._job_text import interrupted_line, left_line
 from leman._patience import Patience
@@ -103,10 +103,14 @@ class JobFuture(Shown):
         return _wire.job(self._services.jobs.UpdateJob(request).job)
 
     @boundary
-    def retry(self, *, udf: UDF | str | None = None, keep_others: bool = False) -> JobFuture:
+    def retry(
+        self, *, udf: UDF | str | None = None, keep_others: bool = False, env: Mapping[str, str] | None = None
+    ) -> JobFuture:
         """Once the job has ended: calls the function again for its failed rows. See `Database.retry_job_async`."""
         registration = Registration(self._services, self._database)
-        return retry_job(self._services, registration, self._database, self.job_id, udf, keep_others=keep_others)
+        return retry_job(
+            self._services, registration, self._database, self.job_id, udf, keep_others=keep_others, env=env
+        )
 
     @boundary
     def result(self, timeout: float | None = None, *, progress: Callable[[Progress], object] | None = None) -> str:
@@ -191,13 +195,18 @@ def retry_job(
     udf: UDF | str | None,
     *,
     keep_others: bool,
+    env: Mapping[str, str] | None,
 ) -> JobFuture:
     """See `Database.retry_job_async`."""
     if keep_others and udf is None:
         raise InvalidArgument("keep_others needs udf=: with the same function all other rows stay as they are anyway")
     found = None if udf is None else registration.resolve(udf)
     request = jobs_pb2.RetryJobRequest(
-        database=database, job_id=job_id, keep_others=keep_others, request_id=uuid.uuid4().hex
+        database=database,
+        job_id=job_id,
+        keep_others=keep_others,
+        request_id=uuid.uuid4().hex,
+        env=check_env(env),
     )
     if found is not None:
         request.udf.name, request.udf.version = found.name, found.version

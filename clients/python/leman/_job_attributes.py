@@ -1,15 +1,16 @@
-"""What callers say of jobs beside what these are to do: labels, priorities, and filters by them."""
+"""What callers say of jobs beside what these are to do: labels, priorities, environments, and filters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from leman._job_model import JobState
-from leman.errors import InvalidArgument
+from leman.errors import FailedPrecondition, InvalidArgument
 from leman.v1 import jobs_pb2
 
 _HIGHEST_PRIORITY = 100
+_Result = TypeVar("_Result")
 
 
 def check_labels(labels: Any) -> dict[str, str]:
@@ -29,6 +30,29 @@ def check_priority(priority: Any) -> int:
             facts={"field": "priority"},
         )
     return priority
+
+
+def check_env(env: Any) -> dict[str, str]:
+    """Environment variables on the wire; None: none. Raises InvalidArgument, which tells no value."""
+    if env is None:
+        return {}
+    if not isinstance(env, Mapping) or not all(isinstance(name, str) for name in env):
+        raise InvalidArgument("env maps names of environment variables to values", facts={"field": "env"})
+    for name, value in env.items():
+        if not isinstance(value, str):
+            raise InvalidArgument(f"env[{name!r}] is a str, not a {type(value).__name__}", facts={"field": "env"})
+    return dict(env)
+
+
+def with_usable_env(start: Callable[[Mapping[str, str] | None], _Result], env: Mapping[str, str] | None) -> _Result:
+    """What starts one of several jobs with these variables, or without them where no function of it can have any (SQL,
+    remote functions): of several columns or views some may be such."""
+    try:
+        return start(env)
+    except FailedPrecondition as error:
+        if env is None or error.reason != "ENV_NOT_USABLE":
+            raise
+    return start(None)
 
 
 def job_filter(

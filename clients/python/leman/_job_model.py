@@ -182,7 +182,8 @@ class Job(Shown):
     history tells. `stale_indices`: indexes on what it wrote that left rows out when it ended: see
     `Table.optimize_indices`. `labels` and `priority`: what its caller
     gave it; `initiator`: that caller's name, empty where it is anonymous. `start_time`: when it first had its turn;
-    `end_time`: when it ended; None: it has not."""
+    `end_time`: when it ended; None: it has not. `env_names`: the environment variables that it was given, whose values
+    nobody is told."""
 
     job_id: str
     state: JobState
@@ -212,6 +213,7 @@ class Job(Shown):
     start_time: datetime.datetime | None = None
     end_time: datetime.datetime | None = None
     expected_start_time: datetime.datetime | None = None
+    env_names: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:

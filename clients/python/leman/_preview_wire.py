@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from leman import _bundle_upload
 from leman._backfill import check_where
 from leman._channel import Services
+from leman._job_attributes import check_env
 from leman._preview import Preview, PreviewError, PreviewRow
 from leman._sql import SqlExpression
 from leman._udf import UDF
@@ -37,6 +39,7 @@ class PreviewOptions:
     read_version: int | str | None = None
     timeout: float | None = None
     concurrency: int | None = None
+    env: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_whole("n", self.n)
@@ -55,6 +58,7 @@ class PreviewOptions:
             rows=self.n,
             timeout=duration(self.timeout),
             concurrency=self.concurrency,
+            env=check_env(self.env),
         )
         if isinstance(self.read_version, int):
             request.read_version = self.read_version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -12,7 +13,7 @@ from leman._column_changes import ColumnChange, OnChange, changes, on_change_to_
 from leman._column_changes import report as report_changes
 from leman._column_graph import inputs_first
 from leman._future import JobFuture, wait
-from leman._job_attributes import check_labels, check_priority
+from leman._job_attributes import check_env, check_labels, check_priority, with_usable_env
 from leman._job_model import Progress
 from leman._names import check_name
 from leman._plan import Plan
@@ -224,6 +225,7 @@ class Table(Relation):
         progress: bool | Callable[[Progress], object] | None = ...,
         labels: Mapping[str, str] | None = ...,
         priority: int = ...,
+        env: Mapping[str, str] | None = ...,
         **parameters: Unpack[BackfillParameters],
     ) -> str: ...
     @overload
@@ -234,6 +236,7 @@ class Table(Relation):
         progress: bool | Callable[[Progress], object] | None = ...,
         labels: Mapping[str, str] | None = ...,
         priority: int = ...,
+        env: Mapping[str, str] | None = ...,
         **parameters: Unpack[BackfillParameters],
     ) -> list[str]: ...
     @boundary
@@ -245,6 +248,7 @@ class Table(Relation):
         progress: bool | Callable[[Progress], object] | None = None,
         labels: Mapping[str, str] | None = None,
         priority: int = 0,
+        env: Mapping[str, str] | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> str | list[str]:
         """Compute the missing and stale values of a column, wait, and return the job's id. Of several columns, or of
@@ -257,6 +261,12 @@ class Table(Relation):
         to find the job by, see `Database.jobs`. `priority`: from -100 to 100; of jobs that wait for their turn, those
         with a higher one go first. Other parameters: see `BackfillParameters`.
 
+        `env`: environment variables of the function, such as `{"API_KEY": os.environ["API_KEY"]}`: it has those of the
+        services, as they were when these started, and these. Values are secrets, kept until the job ends and shown to
+        nobody; `Job.env_names` has the names. They are no part of the function's version: other values make nothing
+        stale. Inputs that are computed first have them too; SQL and remote functions cannot, and of several columns
+        those are computed without.
+
         A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job.
         Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
         InputColumnStale, TypeMismatch, TableNotFound, InvalidArgument.
@@ -265,15 +275,17 @@ class Table(Relation):
         if not isinstance(column, str):
             if udf is not None:
                 raise InvalidArgument("udf is the function of one column: name it as a text")
-            ordered = self._inputs_first(column)
-            return [
-                self.backfill(name, progress=progress, labels=labels, priority=priority, **parameters)
-                for name in ordered
-            ]
+
+            def one(name: str, usable: Mapping[str, str] | None) -> str:
+                return self.backfill(
+                    name, progress=progress, labels=labels, priority=priority, env=usable, **parameters
+                )
+
+            return [with_usable_env(functools.partial(one, name), env) for name in self._inputs_first(column)]
         if parameters.get("on_stale_input") == "warn":
             for stale in self.plan_backfill(column, udf=udf, **parameters).stale_inputs:
                 warn(f"{self.name}.{column} is computed from what is there of {stale}")
-        future = self.backfill_async(column, udf=udf, labels=labels, priority=priority, **parameters)
+        future = self.backfill_async(column, udf=udf, labels=labels, priority=priority, env=env, **parameters)
         return wait(future, f"{self.name}.{column}", progress=progress).job_id
 
     def _inputs_first(self, columns: Sequence[str] | None) -> list[str]:
@@ -299,6 +311,7 @@ class Table(Relation):
         udf: UDF | str | None = None,
         labels: Mapping[str, str] | None = None,
         priority: int = 0,
+        env: Mapping[str, str] | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> JobFuture:
         """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
@@ -307,6 +320,7 @@ class Table(Relation):
             request_id=uuid.uuid4().hex,
             labels=check_labels(labels),
             priority=check_priority(priority),
+            env=check_env(env),
         )
         job = _wire.job(self._services.jobs.CreateJob(request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
@@ -330,6 +344,7 @@ class Table(Relation):
         read_version: int | str | None = None,
         timeout: float | None = None,
         concurrency: int | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> Preview:
         """Try a function on a few rows, by the way that a backfill takes, and write nothing: no column, no job, no
         checkpoint, no version; a function that is new stays unregistered. Print what is returned.
@@ -339,12 +354,15 @@ class Table(Relation):
         `backfill`). `n`: how many rows, 100 at the most: the first ones for which the SQL expression `where` is true.
         `read_version`: those of this version, a number or a tag's name. `timeout`: seconds that it may take, 30 if
         nothing is said and 600 at the most. `concurrency`: the worker processes of the backfill that is projected.
+        `env`: environment variables of the function, as for `backfill`.
 
         What the function raises on a row, and a row on which it hangs or ends its process, is in the Preview. Raises
         InputColumnMissing, TypeMismatch, UdfDefinitionError, ColumnNotDefined, TableNotFound, InvalidArgument, and
         FailedPrecondition whose `reason` is UDF_NOT_LOADABLE.
         """
-        options = PreviewOptions(n=n, where=where, read_version=read_version, timeout=timeout, concurrency=concurrency)
+        options = PreviewOptions(
+            n=n, where=where, read_version=read_version, timeout=timeout, concurrency=concurrency, env=env
+        )
         request = options.request(self.ref())
         if isinstance(function, str) and (udf is not None or function in self.describe().schema.names):
             request.column = check_name(function, "column")

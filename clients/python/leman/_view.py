@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from leman import _wire
 from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
-from leman._job_attributes import check_labels, check_priority
+from leman._job_attributes import check_env, check_labels, check_priority, with_usable_env
 from leman._job_model import JobState, Progress, RefreshResult
 from leman._query import Query, query_message
 from leman._registration import Registration
@@ -86,6 +87,7 @@ class View(Relation):
         concurrency: int | None = None,
         cascade: bool = False,
         optimize_indices: bool = False,
+        env: Mapping[str, str] | None = None,
         progress: bool | Callable[[Progress], object] | None = None,
     ) -> RefreshResult:
         """Bring the view to a version of its source, wait, and tell what that took.
@@ -94,7 +96,7 @@ class View(Relation):
         `policy`: `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the
         latter; `full` computes everything. `concurrency`: worker processes at the most. `cascade`: first refreshes the
         source, where that is a view, and its source, and so on. `optimize_indices`: once the view is right, brings its
-        indexes up to date, as `optimize_indices()` does. `progress`: as for `Table.backfill`.
+        indexes up to date, as `optimize_indices()` does. `progress` and `env`: as for `Table.backfill`.
 
         Rows for which a function failed have NULL there: the answer counts them and names the jobs whose `get_errors`
         say why, and the log has a warning. Ctrl-C cancels the refresh; what it
@@ -104,8 +106,12 @@ class View(Relation):
         """
         if cascade:
             _check_cascade(src_version)
+
+            def one(source: View, usable: Mapping[str, str] | None) -> RefreshResult:
+                return source._refresh(progress=progress, policy=policy, concurrency=concurrency, env=usable)
+
             for source in reversed(self.sources()):
-                source._refresh(progress=progress, policy=policy, concurrency=concurrency)
+                with_usable_env(functools.partial(one, source), env)
         return self._refresh(
             progress=progress,
             src_version=src_version,
@@ -113,6 +119,7 @@ class View(Relation):
             policy=policy,
             concurrency=concurrency,
             optimize_indices=optimize_indices,
+            env=env,
         )
 
     @boundary
@@ -126,9 +133,10 @@ class View(Relation):
         optimize_indices: bool = False,
         labels: Mapping[str, str] | None = None,
         priority: int = 0,
+        env: Mapping[str, str] | None = None,
     ) -> JobFuture:
-        """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. `labels` and
-        `priority`: as for `Table.backfill`. Raises what planning it raises."""
+        """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. `labels`,
+        `priority` and `env`: as for `Table.backfill`. Raises what planning it raises."""
         spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, concurrency)
         spec.optimize_indices = bool(optimize_indices)
         request = jobs_pb2.CreateJobRequest(
@@ -136,6 +144,7 @@ class View(Relation):
             request_id=uuid.uuid4().hex,
             labels=check_labels(labels),
             priority=check_priority(priority),
+            env=check_env(env),
         )
         job = _wire.job(self._services.jobs.CreateJob(request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)

@@ -6,6 +6,8 @@ import io
 import os
 from typing import Any
 
+from executor.worker.processes.masked_values import masked
+
 #: A line without an end is written in parts of this size.
 _LONGEST = 1 << 16
 
@@ -47,7 +49,7 @@ class PrintedLines(io.RawIOBase):
 
     def _put(self, lines: list[bytes]) -> None:
         tag = f"[{PrintedLines.job_id}] ".encode() if PrintedLines.job_id and self.is_log else b""
-        text = b"".join(tag + line + b"\n" for line in lines)
+        text = masked.out_of_bytes(b"".join(tag + line + b"\n" for line in lines))
         while text:
             text = text[os.write(self._fd, text) :]
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from executor.worker.processes.masked_values import masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,15 @@ class Kept:
             self._kept = ProcessEnvironment.here()
         else:
             self._kept.restore()
+
+    def give(self, variables: Mapping[str, str]) -> None:
+        """Set environment variables of the job, before its function is loaded; afterwards they are what was kept.
+
+        All jobs of a process have the same ones (see `WorkContext.process_name`).
+        """
+        if not self._loaded:
+            os.environ.update(variables)
+            masked.take(variables.values())
 
     def loaded(self) -> None:
         """Keep what the function set up while it was loaded, as it belongs to it; only the first time counts."""

@@ -20,6 +20,7 @@ from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import WorkContext
 from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
+from executor.coordination.env_values import EnvValues
 from executor.coordination.leases import JobLeases
 from executor.job_manager import JobManager
 from executor.job_manager.job_databases import JobDatabases
@@ -53,7 +54,8 @@ NO_PREVIEWS: Any = None
 
 class BusySpark:
     """Runs workers that end when their job is cancelled, and not by themselves. `started`: whose workers it ran, in
-    this order; `cancelled`: jobs that were to be; `stopped`: jobs whose workers were to end, and be gone."""
+    this order; `cancelled`: jobs that were to be; `stopped`: jobs whose workers were to end, and be gone; `contexts`:
+    what workers were told last, by job."""
 
     busy = ""
 
@@ -62,6 +64,7 @@ class BusySpark:
         self.started: list[str] = []
         self.cancelled: list[str] = []
         self.stopped: list[str] = []
+        self.contexts: dict[str, WorkContext] = {}
         self._loop = asyncio.get_running_loop()
         self._running: dict[str, asyncio.Future[None]] = {}
         self._stopped: set[str] = set()
@@ -71,6 +74,7 @@ class BusySpark:
             raise Cancelled(context.job_id)
         running = self._running[context.job_id] = self._loop.create_future()
         self.started.append(context.job_id)
+        self.contexts[context.job_id] = context
         self.at_work.set()
         await running
 
@@ -103,6 +107,7 @@ class Planner:
         self.tasks: tuple[FragmentTask, ...] = (TASK,)
         self.rows = 0
         self.error: LemanError | None = None
+        self.udf = UDF
         self.asked = asyncio.Event()
         self.may = asyncio.Event()
         self.may.set()
@@ -112,7 +117,8 @@ class Planner:
         await self.may.wait()
         if self.error is not None:
             raise self.error
-        return Plan(replace(HEADER, where=spec.where, rows_to_compute=self.rows, rows_total=self.rows), self.tasks)
+        header = replace(HEADER, udf=self.udf, where=spec.where, rows_to_compute=self.rows, rows_total=self.rows)
+        return Plan(header, self.tasks)
 
 
 class Commits:
@@ -158,7 +164,9 @@ class Reservations:
 class Executor:
     """A job manager, and the process around it."""
 
-    def __init__(self, database: Path, settings: Settings | None = None, leases: Any = None) -> None:
+    def __init__(
+        self, database: Path, settings: Settings | None = None, leases: Any = None, env_values: Any = None
+    ) -> None:
         self.database = str(database)
         self.spark = BusySpark()
         self.planner = Planner()
@@ -181,7 +189,14 @@ class Executor:
             reservations=Reservations(),
         )
         self.jobs = JobManager(
-            Shared(services=services, databases=databases, running=self.running, store=self.store, leases=self.leases)
+            Shared(
+                services=services,
+                databases=databases,
+                running=self.running,
+                store=self.store,
+                leases=self.leases,
+                env_values=env_values or EnvValues(""),
+            )
         )
 
     async def works(self) -> None:

@@ -37,6 +37,8 @@ const (
 	ErrorReason_BAD_DATABASE ErrorReason = 3
 	// The body of a Connect stream is not enveloped as the protocol says; send it so.
 	ErrorReason_BAD_ENVELOPE ErrorReason = 4
+	// A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says.
+	ErrorReason_BAD_ENV ErrorReason = 190
 	// A file is not named as the services name theirs; a bug of the caller's.
 	ErrorReason_BAD_FILE_NAME ErrorReason = 5
 	// An HTTP header has no value that it can have; correct it.
@@ -178,6 +180,10 @@ const (
 	ErrorReason_DATABASE_IN_USE ErrorReason = 170
 	// Several rows of a merge match one row of the table; send one of them.
 	ErrorReason_DUPLICATE_KEY ErrorReason = 189
+	// The values of a job's `env` were lost with the executor that had them; run it again with `env`.
+	ErrorReason_ENV_LOST ErrorReason = 191
+	// Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out.
+	ErrorReason_ENV_NOT_USABLE ErrorReason = 192
 	// SQL that is right fails on a value; correct it, or exclude such rows.
 	ErrorReason_EXPRESSION_FAILED ErrorReason = 57
 	// Somebody else wrote to the view; restore the version before, or refresh with policy FULL.
@@ -383,6 +389,8 @@ const (
 	ErrorReason_VIEW_DAMAGED ErrorReason = 148
 	// The place does not lie where the services may work; name another one.
 	ErrorReason_DATABASE_NOT_ALLOWED ErrorReason = 149
+	// The services let nobody set that environment variable; use one of the names that the message tells.
+	ErrorReason_ENV_NOT_ALLOWED ErrorReason = 193
 	// An HTTP call without a token names another host than this machine; call it by its own name.
 	ErrorReason_HOST_NOT_LOCAL ErrorReason = 150
 	// Web pages of this origin may not call; add it to the service's settings.
@@ -425,6 +433,7 @@ var (
 		2:   "BAD_COLUMN_NAME",
 		3:   "BAD_DATABASE",
 		4:   "BAD_ENVELOPE",
+		190: "BAD_ENV",
 		5:   "BAD_FILE_NAME",
 		6:   "BAD_HEADER",
 		7:   "BAD_LABEL",
@@ -493,6 +502,8 @@ var (
 		56:  "COMMIT_REFUSED",
 		170: "DATABASE_IN_USE",
 		189: "DUPLICATE_KEY",
+		191: "ENV_LOST",
+		192: "ENV_NOT_USABLE",
 		57:  "EXPRESSION_FAILED",
 		58:  "EXTERNAL_WRITES",
 		59:  "FILE_FORMAT_NOT_SUPPORTED",
@@ -594,6 +605,7 @@ var (
 		147: "UDF_DAMAGED",
 		148: "VIEW_DAMAGED",
 		149: "DATABASE_NOT_ALLOWED",
+		193: "ENV_NOT_ALLOWED",
 		150: "HOST_NOT_LOCAL",
 		151: "ORIGIN_NOT_ALLOWED",
 		152: "ROLE_REQUIRED",
@@ -617,6 +629,7 @@ var (
 		"BAD_COLUMN_NAME":             2,
 		"BAD_DATABASE":                3,
 		"BAD_ENVELOPE":                4,
+		"BAD_ENV":                     190,
 		"BAD_FILE_NAME":               5,
 		"BAD_HEADER":                  6,
 		"BAD_LABEL":                   7,
@@ -685,6 +698,8 @@ var (
 		"COMMIT_REFUSED":              56,
 		"DATABASE_IN_USE":             170,
 		"DUPLICATE_KEY":               189,
+		"ENV_LOST":                    191,
+		"ENV_NOT_USABLE":              192,
 		"EXPRESSION_FAILED":           57,
 		"EXTERNAL_WRITES":             58,
 		"FILE_FORMAT_NOT_SUPPORTED":   59,
@@ -786,6 +801,7 @@ var (
 		"UDF_DAMAGED":                 147,
 		"VIEW_DAMAGED":                148,
 		"DATABASE_NOT_ALLOWED":        149,
+		"ENV_NOT_ALLOWED":             193,
 		"HOST_NOT_LOCAL":              150,
 		"ORIGIN_NOT_ALLOWED":          151,
 		"ROLE_REQUIRED":               152,
@@ -836,14 +852,15 @@ var File_leman_v1_errors_proto protoreflect.FileDescriptor
 
 const file_leman_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15leman/v1/errors.proto\x12\bleman.v1*\xca\x1f\n" +
+	"\x15leman/v1/errors.proto\x12\bleman.v1*\x92 \n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"BAD_COLUMN\x10\x01\x12\x13\n" +
 	"\x0fBAD_COLUMN_NAME\x10\x02\x12\x10\n" +
 	"\fBAD_DATABASE\x10\x03\x12\x10\n" +
-	"\fBAD_ENVELOPE\x10\x04\x12\x11\n" +
+	"\fBAD_ENVELOPE\x10\x04\x12\f\n" +
+	"\aBAD_ENV\x10\xbe\x01\x12\x11\n" +
 	"\rBAD_FILE_NAME\x10\x05\x12\x0e\n" +
 	"\n" +
 	"BAD_HEADER\x10\x06\x12\r\n" +
@@ -918,7 +935,9 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x0fCOLUMN_REQUIRED\x107\x12\x12\n" +
 	"\x0eCOMMIT_REFUSED\x108\x12\x14\n" +
 	"\x0fDATABASE_IN_USE\x10\xaa\x01\x12\x12\n" +
-	"\rDUPLICATE_KEY\x10\xbd\x01\x12\x15\n" +
+	"\rDUPLICATE_KEY\x10\xbd\x01\x12\r\n" +
+	"\bENV_LOST\x10\xbf\x01\x12\x13\n" +
+	"\x0eENV_NOT_USABLE\x10\xc0\x01\x12\x15\n" +
 	"\x11EXPRESSION_FAILED\x109\x12\x13\n" +
 	"\x0fEXTERNAL_WRITES\x10:\x12\x1d\n" +
 	"\x19FILE_FORMAT_NOT_SUPPORTED\x10;\x12\x13\n" +
@@ -1025,7 +1044,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\rTABLE_DAMAGED\x10\x92\x01\x12\x10\n" +
 	"\vUDF_DAMAGED\x10\x93\x01\x12\x11\n" +
 	"\fVIEW_DAMAGED\x10\x94\x01\x12\x19\n" +
-	"\x14DATABASE_NOT_ALLOWED\x10\x95\x01\x12\x13\n" +
+	"\x14DATABASE_NOT_ALLOWED\x10\x95\x01\x12\x14\n" +
+	"\x0fENV_NOT_ALLOWED\x10\xc1\x01\x12\x13\n" +
 	"\x0eHOST_NOT_LOCAL\x10\x96\x01\x12\x17\n" +
 	"\x12ORIGIN_NOT_ALLOWED\x10\x97\x01\x12\x12\n" +
 	"\rROLE_REQUIRED\x10\x98\x01\x12\x12\n" +

@@ -422,6 +422,7 @@ type Job struct {
 	//     the function's timeout; as for UDF_FAILED, or give the workers more memory.
 	//   - UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
 	//     imports, or register it again.
+	//   - ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
 	//   - EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
 	//   - NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
 	//   - SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -482,8 +483,11 @@ type Job struct {
 	// before that of a job in a place before it. Unset: it does not wait, or too little is known of those before it, such as
 	// a function that never ran, or a refresh. An estimate: it moves with what is measured.
 	ExpectedStartTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=expected_start_time,json=expectedStartTime,proto3" json:"expected_start_time,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+	// told to nobody.
+	EnvNames      []string `protobuf:"bytes,26,rep,name=env_names,json=envNames,proto3" json:"env_names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Job) Reset() {
@@ -698,6 +702,13 @@ func (x *Job) GetInitiator() string {
 func (x *Job) GetExpectedStartTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ExpectedStartTime
+	}
+	return nil
+}
+
+func (x *Job) GetEnvNames() []string {
+	if x != nil {
+		return x.EnvNames
 	}
 	return nil
 }
@@ -1248,7 +1259,14 @@ type CreateJobRequest struct {
 	// and `/`) and values of at most 255 bytes.
 	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// −100 to 100: among jobs that wait, those with a higher priority have their turn first; 0 is usual.
-	Priority      int32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
+	Priority int32 `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+	// letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+	// processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+	// the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+	// function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+	// long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+	Env           map[string]string `protobuf:"bytes,6,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1327,6 +1345,13 @@ func (x *CreateJobRequest) GetPriority() int32 {
 		return x.Priority
 	}
 	return 0
+}
+
+func (x *CreateJobRequest) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
 }
 
 type isCreateJobRequest_Request interface {
@@ -2736,7 +2761,9 @@ type RetryJobRequest struct {
 	// As CreateJobRequest.labels.
 	Labels map[string]string `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// As CreateJobRequest.priority.
-	Priority      int32 `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
+	Priority int32 `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
+	// As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+	Env           map[string]string `protobuf:"bytes,8,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2818,6 +2845,13 @@ func (x *RetryJobRequest) GetPriority() int32 {
 		return x.Priority
 	}
 	return 0
+}
+
+func (x *RetryJobRequest) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
 }
 
 // See JobService.RetryJob.
@@ -3172,7 +3206,9 @@ type PreviewFunctionRequest struct {
 	Concurrency *int32 `protobuf:"varint,13,opt,name=concurrency,proto3,oneof" json:"concurrency,omitempty"`
 	// Of `sql_expression`: what happens to rows for which it has no value; unset: what the same expression was registered
 	// with, else the job fails.
-	ErrorPolicy   *ErrorPolicy `protobuf:"bytes,14,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
+	ErrorPolicy *ErrorPolicy `protobuf:"bytes,14,opt,name=error_policy,json=errorPolicy,proto3" json:"error_policy,omitempty"`
+	// As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+	Env           map[string]string `protobuf:"bytes,15,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3325,6 +3361,13 @@ func (x *PreviewFunctionRequest) GetConcurrency() int32 {
 func (x *PreviewFunctionRequest) GetErrorPolicy() *ErrorPolicy {
 	if x != nil {
 		return x.ErrorPolicy
+	}
+	return nil
+}
+
+func (x *PreviewFunctionRequest) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
 	}
 	return nil
 }
@@ -3798,7 +3841,7 @@ var File_leman_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\n" +
-	"\x13leman/v1/jobs.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x16leman/v1/planner.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"\xca\v\n" +
+	"\x13leman/v1/jobs.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x16leman/v1/planner.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"\xe7\v\n" +
 	"\x03Job\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.leman.v1.Job.StateR\x05state\x124\n" +
@@ -3828,7 +3871,8 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"start_time\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x125\n" +
 	"\bend_time\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1c\n" +
 	"\tinitiator\x18\x18 \x01(\tR\tinitiator\x12J\n" +
-	"\x13expected_start_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x11expectedStartTime\x1a9\n" +
+	"\x13expected_start_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x11expectedStartTime\x12\x1b\n" +
+	"\tenv_names\x18\x1a \x03(\tR\benvNames\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x01\n" +
@@ -3917,15 +3961,19 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\x0fBOTTLENECK_LOAD\x10\x05\x12\x15\n" +
 	"\x11BOTTLENECK_COMMIT\x10\x06\x12\x17\n" +
 	"\x13BOTTLENECK_PLANNING\x10\a\x12\x19\n" +
-	"\x15BOTTLENECK_SCHEDULING\x10\b\"\xbc\x02\n" +
+	"\x15BOTTLENECK_SCHEDULING\x10\b\"\xb0\x03\n" +
 	"\x10CreateJobRequest\x124\n" +
 	"\bbackfill\x18\x01 \x01(\v2\x16.leman.v1.BackfillSpecH\x00R\bbackfill\x121\n" +
 	"\arefresh\x18\x02 \x01(\v2\x15.leman.v1.RefreshSpecH\x00R\arefresh\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12>\n" +
 	"\x06labels\x18\x04 \x03(\v2&.leman.v1.CreateJobRequest.LabelsEntryR\x06labels\x12\x1a\n" +
-	"\bpriority\x18\x05 \x01(\x05R\bpriority\x1a9\n" +
+	"\bpriority\x18\x05 \x01(\x05R\bpriority\x12:\n" +
+	"\x03env\x18\x06 \x03(\v2#.leman.v1.CreateJobRequest.EnvEntryB\x03\x80\x01\x01R\x03env\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\t\n" +
 	"\arequest\"4\n" +
@@ -4040,7 +4088,7 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\x10DeleteJobRequest\x12\x1a\n" +
 	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\"\x13\n" +
-	"\x11DeleteJobResponse\"\xbe\x02\n" +
+	"\x11DeleteJobResponse\"\xb1\x03\n" +
 	"\x0fRetryJobRequest\x12\x1a\n" +
 	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\"\n" +
@@ -4050,8 +4098,12 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x05 \x01(\tR\trequestId\x12=\n" +
 	"\x06labels\x18\x06 \x03(\v2%.leman.v1.RetryJobRequest.LabelsEntryR\x06labels\x12\x1a\n" +
-	"\bpriority\x18\a \x01(\x05R\bpriority\x1a9\n" +
+	"\bpriority\x18\a \x01(\x05R\bpriority\x129\n" +
+	"\x03env\x18\b \x03(\v2\".leman.v1.RetryJobRequest.EnvEntryB\x03\x80\x01\x01R\x03env\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"3\n" +
 	"\x10RetryJobResponse\x12\x1f\n" +
@@ -4081,7 +4133,7 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\x06row_id\x18\b \x01(\x03H\x00R\x05rowId\x88\x01\x01\x12\x1f\n" +
 	"\vudf_version\x18\t \x01(\tR\n" +
 	"udfVersionB\t\n" +
-	"\a_row_id\"\xd8\x04\n" +
+	"\a_row_id\"\xd2\x05\n" +
 	"\x16PreviewFunctionRequest\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\tR\x06column\x12$\n" +
@@ -4099,7 +4151,11 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\x04rows\x18\v \x01(\x05H\x02R\x04rows\x88\x01\x01\x123\n" +
 	"\atimeout\x18\f \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12%\n" +
 	"\vconcurrency\x18\r \x01(\x05H\x03R\vconcurrency\x88\x01\x01\x128\n" +
-	"\ferror_policy\x18\x0e \x01(\v2\x15.leman.v1.ErrorPolicyR\verrorPolicyB\n" +
+	"\ferror_policy\x18\x0e \x01(\v2\x15.leman.v1.ErrorPolicyR\verrorPolicy\x12@\n" +
+	"\x03env\x18\x0f \x03(\v2).leman.v1.PreviewFunctionRequest.EnvEntryB\x03\x80\x01\x01R\x03env\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n" +
 	"\n" +
 	"\bfunctionB\t\n" +
 	"\aversionB\a\n" +
@@ -4188,7 +4244,7 @@ func file_leman_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_leman_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_leman_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_leman_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_leman_v1_jobs_proto_goTypes = []any{
 	(JobOrder)(0),                   // 0: leman.v1.JobOrder
 	(Job_State)(0),                  // 1: leman.v1.Job.State
@@ -4235,134 +4291,140 @@ var file_leman_v1_jobs_proto_goTypes = []any{
 	(*PreviewProjection)(nil),       // 42: leman.v1.PreviewProjection
 	nil,                             // 43: leman.v1.Job.LabelsEntry
 	nil,                             // 44: leman.v1.CreateJobRequest.LabelsEntry
-	nil,                             // 45: leman.v1.JobFilter.LabelsEntry
-	nil,                             // 46: leman.v1.UpdateJobRequest.LabelsEntry
-	nil,                             // 47: leman.v1.RetryJobRequest.LabelsEntry
-	(*BackfillSpec)(nil),            // 48: leman.v1.BackfillSpec
-	(*RefreshSpec)(nil),             // 49: leman.v1.RefreshSpec
-	(*status.Status)(nil),           // 50: google.rpc.Status
-	(*timestamppb.Timestamp)(nil),   // 51: google.protobuf.Timestamp
-	(*UdfRef)(nil),                  // 52: leman.v1.UdfRef
-	(*ReasonCount)(nil),             // 53: leman.v1.ReasonCount
-	(*IndexCoverage)(nil),           // 54: leman.v1.IndexCoverage
-	(*RowRange)(nil),                // 55: leman.v1.RowRange
-	(*durationpb.Duration)(nil),     // 56: google.protobuf.Duration
-	(RefreshMode)(0),                // 57: leman.v1.RefreshMode
-	(RefreshReason)(0),              // 58: leman.v1.RefreshReason
-	(*fieldmaskpb.FieldMask)(nil),   // 59: google.protobuf.FieldMask
-	(*TableRef)(nil),                // 60: leman.v1.TableRef
-	(*UdfDefinition)(nil),           // 61: leman.v1.UdfDefinition
-	(*ErrorPolicy)(nil),             // 62: leman.v1.ErrorPolicy
-	(*JsonArrowSchema)(nil),         // 63: leman.v1.JsonArrowSchema
+	nil,                             // 45: leman.v1.CreateJobRequest.EnvEntry
+	nil,                             // 46: leman.v1.JobFilter.LabelsEntry
+	nil,                             // 47: leman.v1.UpdateJobRequest.LabelsEntry
+	nil,                             // 48: leman.v1.RetryJobRequest.LabelsEntry
+	nil,                             // 49: leman.v1.RetryJobRequest.EnvEntry
+	nil,                             // 50: leman.v1.PreviewFunctionRequest.EnvEntry
+	(*BackfillSpec)(nil),            // 51: leman.v1.BackfillSpec
+	(*RefreshSpec)(nil),             // 52: leman.v1.RefreshSpec
+	(*status.Status)(nil),           // 53: google.rpc.Status
+	(*timestamppb.Timestamp)(nil),   // 54: google.protobuf.Timestamp
+	(*UdfRef)(nil),                  // 55: leman.v1.UdfRef
+	(*ReasonCount)(nil),             // 56: leman.v1.ReasonCount
+	(*IndexCoverage)(nil),           // 57: leman.v1.IndexCoverage
+	(*RowRange)(nil),                // 58: leman.v1.RowRange
+	(*durationpb.Duration)(nil),     // 59: google.protobuf.Duration
+	(RefreshMode)(0),                // 60: leman.v1.RefreshMode
+	(RefreshReason)(0),              // 61: leman.v1.RefreshReason
+	(*fieldmaskpb.FieldMask)(nil),   // 62: google.protobuf.FieldMask
+	(*TableRef)(nil),                // 63: leman.v1.TableRef
+	(*UdfDefinition)(nil),           // 64: leman.v1.UdfDefinition
+	(*ErrorPolicy)(nil),             // 65: leman.v1.ErrorPolicy
+	(*JsonArrowSchema)(nil),         // 66: leman.v1.JsonArrowSchema
 }
 var file_leman_v1_jobs_proto_depIdxs = []int32{
 	1,  // 0: leman.v1.Job.state:type_name -> leman.v1.Job.State
-	48, // 1: leman.v1.Job.backfill:type_name -> leman.v1.BackfillSpec
-	49, // 2: leman.v1.Job.refresh:type_name -> leman.v1.RefreshSpec
+	51, // 1: leman.v1.Job.backfill:type_name -> leman.v1.BackfillSpec
+	52, // 2: leman.v1.Job.refresh:type_name -> leman.v1.RefreshSpec
 	8,  // 3: leman.v1.Job.progress:type_name -> leman.v1.Progress
-	50, // 4: leman.v1.Job.error:type_name -> google.rpc.Status
-	51, // 5: leman.v1.Job.create_time:type_name -> google.protobuf.Timestamp
-	51, // 6: leman.v1.Job.update_time:type_name -> google.protobuf.Timestamp
-	52, // 7: leman.v1.Job.udf:type_name -> leman.v1.UdfRef
-	53, // 8: leman.v1.Job.reasons:type_name -> leman.v1.ReasonCount
+	53, // 4: leman.v1.Job.error:type_name -> google.rpc.Status
+	54, // 5: leman.v1.Job.create_time:type_name -> google.protobuf.Timestamp
+	54, // 6: leman.v1.Job.update_time:type_name -> google.protobuf.Timestamp
+	55, // 7: leman.v1.Job.udf:type_name -> leman.v1.UdfRef
+	56, // 8: leman.v1.Job.reasons:type_name -> leman.v1.ReasonCount
 	6,  // 9: leman.v1.Job.stalls:type_name -> leman.v1.Stall
-	54, // 10: leman.v1.Job.stale_indices:type_name -> leman.v1.IndexCoverage
+	57, // 10: leman.v1.Job.stale_indices:type_name -> leman.v1.IndexCoverage
 	7,  // 11: leman.v1.Job.refresh_result:type_name -> leman.v1.RefreshResult
 	43, // 12: leman.v1.Job.labels:type_name -> leman.v1.Job.LabelsEntry
-	51, // 13: leman.v1.Job.start_time:type_name -> google.protobuf.Timestamp
-	51, // 14: leman.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	51, // 15: leman.v1.Job.expected_start_time:type_name -> google.protobuf.Timestamp
-	55, // 16: leman.v1.Stall.rows:type_name -> leman.v1.RowRange
-	56, // 17: leman.v1.Stall.idle_duration:type_name -> google.protobuf.Duration
-	57, // 18: leman.v1.RefreshResult.mode:type_name -> leman.v1.RefreshMode
-	58, // 19: leman.v1.RefreshResult.reason:type_name -> leman.v1.RefreshReason
-	56, // 20: leman.v1.Progress.udf_duration:type_name -> google.protobuf.Duration
-	56, // 21: leman.v1.Progress.read_duration:type_name -> google.protobuf.Duration
-	56, // 22: leman.v1.Progress.checkpoint_duration:type_name -> google.protobuf.Duration
-	56, // 23: leman.v1.Progress.write_duration:type_name -> google.protobuf.Duration
-	56, // 24: leman.v1.Progress.commit_duration:type_name -> google.protobuf.Duration
+	54, // 13: leman.v1.Job.start_time:type_name -> google.protobuf.Timestamp
+	54, // 14: leman.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	54, // 15: leman.v1.Job.expected_start_time:type_name -> google.protobuf.Timestamp
+	58, // 16: leman.v1.Stall.rows:type_name -> leman.v1.RowRange
+	59, // 17: leman.v1.Stall.idle_duration:type_name -> google.protobuf.Duration
+	60, // 18: leman.v1.RefreshResult.mode:type_name -> leman.v1.RefreshMode
+	61, // 19: leman.v1.RefreshResult.reason:type_name -> leman.v1.RefreshReason
+	59, // 20: leman.v1.Progress.udf_duration:type_name -> google.protobuf.Duration
+	59, // 21: leman.v1.Progress.read_duration:type_name -> google.protobuf.Duration
+	59, // 22: leman.v1.Progress.checkpoint_duration:type_name -> google.protobuf.Duration
+	59, // 23: leman.v1.Progress.write_duration:type_name -> google.protobuf.Duration
+	59, // 24: leman.v1.Progress.commit_duration:type_name -> google.protobuf.Duration
 	2,  // 25: leman.v1.Progress.bottleneck:type_name -> leman.v1.Progress.Bottleneck
-	56, // 26: leman.v1.Progress.elapsed_duration:type_name -> google.protobuf.Duration
-	56, // 27: leman.v1.Progress.remaining_duration:type_name -> google.protobuf.Duration
-	56, // 28: leman.v1.Progress.load_duration:type_name -> google.protobuf.Duration
-	48, // 29: leman.v1.CreateJobRequest.backfill:type_name -> leman.v1.BackfillSpec
-	49, // 30: leman.v1.CreateJobRequest.refresh:type_name -> leman.v1.RefreshSpec
+	59, // 26: leman.v1.Progress.elapsed_duration:type_name -> google.protobuf.Duration
+	59, // 27: leman.v1.Progress.remaining_duration:type_name -> google.protobuf.Duration
+	59, // 28: leman.v1.Progress.load_duration:type_name -> google.protobuf.Duration
+	51, // 29: leman.v1.CreateJobRequest.backfill:type_name -> leman.v1.BackfillSpec
+	52, // 30: leman.v1.CreateJobRequest.refresh:type_name -> leman.v1.RefreshSpec
 	44, // 31: leman.v1.CreateJobRequest.labels:type_name -> leman.v1.CreateJobRequest.LabelsEntry
-	5,  // 32: leman.v1.CreateJobResponse.job:type_name -> leman.v1.Job
-	5,  // 33: leman.v1.GetJobResponse.job:type_name -> leman.v1.Job
-	14, // 34: leman.v1.ListJobsRequest.filter:type_name -> leman.v1.JobFilter
-	0,  // 35: leman.v1.ListJobsRequest.order:type_name -> leman.v1.JobOrder
-	1,  // 36: leman.v1.JobFilter.states:type_name -> leman.v1.Job.State
-	45, // 37: leman.v1.JobFilter.labels:type_name -> leman.v1.JobFilter.LabelsEntry
-	51, // 38: leman.v1.JobFilter.create_time_from:type_name -> google.protobuf.Timestamp
-	51, // 39: leman.v1.JobFilter.create_time_before:type_name -> google.protobuf.Timestamp
-	5,  // 40: leman.v1.ListJobsResponse.jobs:type_name -> leman.v1.Job
-	5,  // 41: leman.v1.WatchJobResponse.job:type_name -> leman.v1.Job
-	18, // 42: leman.v1.WatchJobResponse.events:type_name -> leman.v1.JobEvent
-	51, // 43: leman.v1.JobEvent.event_time:type_name -> google.protobuf.Timestamp
-	3,  // 44: leman.v1.JobEvent.kind:type_name -> leman.v1.JobEvent.Kind
-	56, // 45: leman.v1.WaitJobRequest.timeout:type_name -> google.protobuf.Duration
-	5,  // 46: leman.v1.WaitJobResponse.job:type_name -> leman.v1.Job
-	46, // 47: leman.v1.UpdateJobRequest.labels:type_name -> leman.v1.UpdateJobRequest.LabelsEntry
-	59, // 48: leman.v1.UpdateJobRequest.update_mask:type_name -> google.protobuf.FieldMask
-	5,  // 49: leman.v1.UpdateJobResponse.job:type_name -> leman.v1.Job
-	5,  // 50: leman.v1.CancelJobResponse.job:type_name -> leman.v1.Job
-	5,  // 51: leman.v1.PauseJobResponse.job:type_name -> leman.v1.Job
-	5,  // 52: leman.v1.ResumeJobResponse.job:type_name -> leman.v1.Job
-	14, // 53: leman.v1.CancelJobsRequest.filter:type_name -> leman.v1.JobFilter
-	5,  // 54: leman.v1.CancelJobsResponse.jobs:type_name -> leman.v1.Job
-	52, // 55: leman.v1.RetryJobRequest.udf:type_name -> leman.v1.UdfRef
-	47, // 56: leman.v1.RetryJobRequest.labels:type_name -> leman.v1.RetryJobRequest.LabelsEntry
-	5,  // 57: leman.v1.RetryJobResponse.job:type_name -> leman.v1.Job
-	37, // 58: leman.v1.ListJobErrorsResponse.errors:type_name -> leman.v1.RowError
-	60, // 59: leman.v1.PreviewFunctionRequest.table:type_name -> leman.v1.TableRef
-	52, // 60: leman.v1.PreviewFunctionRequest.udf:type_name -> leman.v1.UdfRef
-	61, // 61: leman.v1.PreviewFunctionRequest.definition:type_name -> leman.v1.UdfDefinition
-	56, // 62: leman.v1.PreviewFunctionRequest.timeout:type_name -> google.protobuf.Duration
-	62, // 63: leman.v1.PreviewFunctionRequest.error_policy:type_name -> leman.v1.ErrorPolicy
-	52, // 64: leman.v1.PreviewFunctionResponse.udf:type_name -> leman.v1.UdfRef
-	40, // 65: leman.v1.PreviewFunctionResponse.rows:type_name -> leman.v1.PreviewRow
-	63, // 66: leman.v1.PreviewFunctionResponse.json_output_schema:type_name -> leman.v1.JsonArrowSchema
-	56, // 67: leman.v1.PreviewFunctionResponse.set_up_duration:type_name -> google.protobuf.Duration
-	42, // 68: leman.v1.PreviewFunctionResponse.projection:type_name -> leman.v1.PreviewProjection
-	4,  // 69: leman.v1.PreviewRow.state:type_name -> leman.v1.PreviewRow.State
-	56, // 70: leman.v1.PreviewRow.elapsed:type_name -> google.protobuf.Duration
-	41, // 71: leman.v1.PreviewRow.error:type_name -> leman.v1.PreviewError
-	56, // 72: leman.v1.PreviewProjection.duration_per_row:type_name -> google.protobuf.Duration
-	56, // 73: leman.v1.PreviewProjection.expected_duration:type_name -> google.protobuf.Duration
-	9,  // 74: leman.v1.JobService.CreateJob:input_type -> leman.v1.CreateJobRequest
-	11, // 75: leman.v1.JobService.GetJob:input_type -> leman.v1.GetJobRequest
-	13, // 76: leman.v1.JobService.ListJobs:input_type -> leman.v1.ListJobsRequest
-	16, // 77: leman.v1.JobService.WatchJob:input_type -> leman.v1.WatchJobRequest
-	19, // 78: leman.v1.JobService.WaitJob:input_type -> leman.v1.WaitJobRequest
-	21, // 79: leman.v1.JobService.UpdateJob:input_type -> leman.v1.UpdateJobRequest
-	23, // 80: leman.v1.JobService.CancelJob:input_type -> leman.v1.CancelJobRequest
-	25, // 81: leman.v1.JobService.PauseJob:input_type -> leman.v1.PauseJobRequest
-	27, // 82: leman.v1.JobService.ResumeJob:input_type -> leman.v1.ResumeJobRequest
-	29, // 83: leman.v1.JobService.CancelJobs:input_type -> leman.v1.CancelJobsRequest
-	31, // 84: leman.v1.JobService.DeleteJob:input_type -> leman.v1.DeleteJobRequest
-	33, // 85: leman.v1.JobService.RetryJob:input_type -> leman.v1.RetryJobRequest
-	35, // 86: leman.v1.JobService.ListJobErrors:input_type -> leman.v1.ListJobErrorsRequest
-	38, // 87: leman.v1.JobService.PreviewFunction:input_type -> leman.v1.PreviewFunctionRequest
-	10, // 88: leman.v1.JobService.CreateJob:output_type -> leman.v1.CreateJobResponse
-	12, // 89: leman.v1.JobService.GetJob:output_type -> leman.v1.GetJobResponse
-	15, // 90: leman.v1.JobService.ListJobs:output_type -> leman.v1.ListJobsResponse
-	17, // 91: leman.v1.JobService.WatchJob:output_type -> leman.v1.WatchJobResponse
-	20, // 92: leman.v1.JobService.WaitJob:output_type -> leman.v1.WaitJobResponse
-	22, // 93: leman.v1.JobService.UpdateJob:output_type -> leman.v1.UpdateJobResponse
-	24, // 94: leman.v1.JobService.CancelJob:output_type -> leman.v1.CancelJobResponse
-	26, // 95: leman.v1.JobService.PauseJob:output_type -> leman.v1.PauseJobResponse
-	28, // 96: leman.v1.JobService.ResumeJob:output_type -> leman.v1.ResumeJobResponse
-	30, // 97: leman.v1.JobService.CancelJobs:output_type -> leman.v1.CancelJobsResponse
-	32, // 98: leman.v1.JobService.DeleteJob:output_type -> leman.v1.DeleteJobResponse
-	34, // 99: leman.v1.JobService.RetryJob:output_type -> leman.v1.RetryJobResponse
-	36, // 100: leman.v1.JobService.ListJobErrors:output_type -> leman.v1.ListJobErrorsResponse
-	39, // 101: leman.v1.JobService.PreviewFunction:output_type -> leman.v1.PreviewFunctionResponse
-	88, // [88:102] is the sub-list for method output_type
-	74, // [74:88] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	45, // 32: leman.v1.CreateJobRequest.env:type_name -> leman.v1.CreateJobRequest.EnvEntry
+	5,  // 33: leman.v1.CreateJobResponse.job:type_name -> leman.v1.Job
+	5,  // 34: leman.v1.GetJobResponse.job:type_name -> leman.v1.Job
+	14, // 35: leman.v1.ListJobsRequest.filter:type_name -> leman.v1.JobFilter
+	0,  // 36: leman.v1.ListJobsRequest.order:type_name -> leman.v1.JobOrder
+	1,  // 37: leman.v1.JobFilter.states:type_name -> leman.v1.Job.State
+	46, // 38: leman.v1.JobFilter.labels:type_name -> leman.v1.JobFilter.LabelsEntry
+	54, // 39: leman.v1.JobFilter.create_time_from:type_name -> google.protobuf.Timestamp
+	54, // 40: leman.v1.JobFilter.create_time_before:type_name -> google.protobuf.Timestamp
+	5,  // 41: leman.v1.ListJobsResponse.jobs:type_name -> leman.v1.Job
+	5,  // 42: leman.v1.WatchJobResponse.job:type_name -> leman.v1.Job
+	18, // 43: leman.v1.WatchJobResponse.events:type_name -> leman.v1.JobEvent
+	54, // 44: leman.v1.JobEvent.event_time:type_name -> google.protobuf.Timestamp
+	3,  // 45: leman.v1.JobEvent.kind:type_name -> leman.v1.JobEvent.Kind
+	59, // 46: leman.v1.WaitJobRequest.timeout:type_name -> google.protobuf.Duration
+	5,  // 47: leman.v1.WaitJobResponse.job:type_name -> leman.v1.Job
+	47, // 48: leman.v1.UpdateJobRequest.labels:type_name -> leman.v1.UpdateJobRequest.LabelsEntry
+	62, // 49: leman.v1.UpdateJobRequest.update_mask:type_name -> google.protobuf.FieldMask
+	5,  // 50: leman.v1.UpdateJobResponse.job:type_name -> leman.v1.Job
+	5,  // 51: leman.v1.CancelJobResponse.job:type_name -> leman.v1.Job
+	5,  // 52: leman.v1.PauseJobResponse.job:type_name -> leman.v1.Job
+	5,  // 53: leman.v1.ResumeJobResponse.job:type_name -> leman.v1.Job
+	14, // 54: leman.v1.CancelJobsRequest.filter:type_name -> leman.v1.JobFilter
+	5,  // 55: leman.v1.CancelJobsResponse.jobs:type_name -> leman.v1.Job
+	55, // 56: leman.v1.RetryJobRequest.udf:type_name -> leman.v1.UdfRef
+	48, // 57: leman.v1.RetryJobRequest.labels:type_name -> leman.v1.RetryJobRequest.LabelsEntry
+	49, // 58: leman.v1.RetryJobRequest.env:type_name -> leman.v1.RetryJobRequest.EnvEntry
+	5,  // 59: leman.v1.RetryJobResponse.job:type_name -> leman.v1.Job
+	37, // 60: leman.v1.ListJobErrorsResponse.errors:type_name -> leman.v1.RowError
+	63, // 61: leman.v1.PreviewFunctionRequest.table:type_name -> leman.v1.TableRef
+	55, // 62: leman.v1.PreviewFunctionRequest.udf:type_name -> leman.v1.UdfRef
+	64, // 63: leman.v1.PreviewFunctionRequest.definition:type_name -> leman.v1.UdfDefinition
+	59, // 64: leman.v1.PreviewFunctionRequest.timeout:type_name -> google.protobuf.Duration
+	65, // 65: leman.v1.PreviewFunctionRequest.error_policy:type_name -> leman.v1.ErrorPolicy
+	50, // 66: leman.v1.PreviewFunctionRequest.env:type_name -> leman.v1.PreviewFunctionRequest.EnvEntry
+	55, // 67: leman.v1.PreviewFunctionResponse.udf:type_name -> leman.v1.UdfRef
+	40, // 68: leman.v1.PreviewFunctionResponse.rows:type_name -> leman.v1.PreviewRow
+	66, // 69: leman.v1.PreviewFunctionResponse.json_output_schema:type_name -> leman.v1.JsonArrowSchema
+	59, // 70: leman.v1.PreviewFunctionResponse.set_up_duration:type_name -> google.protobuf.Duration
+	42, // 71: leman.v1.PreviewFunctionResponse.projection:type_name -> leman.v1.PreviewProjection
+	4,  // 72: leman.v1.PreviewRow.state:type_name -> leman.v1.PreviewRow.State
+	59, // 73: leman.v1.PreviewRow.elapsed:type_name -> google.protobuf.Duration
+	41, // 74: leman.v1.PreviewRow.error:type_name -> leman.v1.PreviewError
+	59, // 75: leman.v1.PreviewProjection.duration_per_row:type_name -> google.protobuf.Duration
+	59, // 76: leman.v1.PreviewProjection.expected_duration:type_name -> google.protobuf.Duration
+	9,  // 77: leman.v1.JobService.CreateJob:input_type -> leman.v1.CreateJobRequest
+	11, // 78: leman.v1.JobService.GetJob:input_type -> leman.v1.GetJobRequest
+	13, // 79: leman.v1.JobService.ListJobs:input_type -> leman.v1.ListJobsRequest
+	16, // 80: leman.v1.JobService.WatchJob:input_type -> leman.v1.WatchJobRequest
+	19, // 81: leman.v1.JobService.WaitJob:input_type -> leman.v1.WaitJobRequest
+	21, // 82: leman.v1.JobService.UpdateJob:input_type -> leman.v1.UpdateJobRequest
+	23, // 83: leman.v1.JobService.CancelJob:input_type -> leman.v1.CancelJobRequest
+	25, // 84: leman.v1.JobService.PauseJob:input_type -> leman.v1.PauseJobRequest
+	27, // 85: leman.v1.JobService.ResumeJob:input_type -> leman.v1.ResumeJobRequest
+	29, // 86: leman.v1.JobService.CancelJobs:input_type -> leman.v1.CancelJobsRequest
+	31, // 87: leman.v1.JobService.DeleteJob:input_type -> leman.v1.DeleteJobRequest
+	33, // 88: leman.v1.JobService.RetryJob:input_type -> leman.v1.RetryJobRequest
+	35, // 89: leman.v1.JobService.ListJobErrors:input_type -> leman.v1.ListJobErrorsRequest
+	38, // 90: leman.v1.JobService.PreviewFunction:input_type -> leman.v1.PreviewFunctionRequest
+	10, // 91: leman.v1.JobService.CreateJob:output_type -> leman.v1.CreateJobResponse
+	12, // 92: leman.v1.JobService.GetJob:output_type -> leman.v1.GetJobResponse
+	15, // 93: leman.v1.JobService.ListJobs:output_type -> leman.v1.ListJobsResponse
+	17, // 94: leman.v1.JobService.WatchJob:output_type -> leman.v1.WatchJobResponse
+	20, // 95: leman.v1.JobService.WaitJob:output_type -> leman.v1.WaitJobResponse
+	22, // 96: leman.v1.JobService.UpdateJob:output_type -> leman.v1.UpdateJobResponse
+	24, // 97: leman.v1.JobService.CancelJob:output_type -> leman.v1.CancelJobResponse
+	26, // 98: leman.v1.JobService.PauseJob:output_type -> leman.v1.PauseJobResponse
+	28, // 99: leman.v1.JobService.ResumeJob:output_type -> leman.v1.ResumeJobResponse
+	30, // 100: leman.v1.JobService.CancelJobs:output_type -> leman.v1.CancelJobsResponse
+	32, // 101: leman.v1.JobService.DeleteJob:output_type -> leman.v1.DeleteJobResponse
+	34, // 102: leman.v1.JobService.RetryJob:output_type -> leman.v1.RetryJobResponse
+	36, // 103: leman.v1.JobService.ListJobErrors:output_type -> leman.v1.ListJobErrorsResponse
+	39, // 104: leman.v1.JobService.PreviewFunction:output_type -> leman.v1.PreviewFunctionResponse
+	91, // [91:105] is the sub-list for method output_type
+	77, // [77:91] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_jobs_proto_init() }
@@ -4400,7 +4462,7 @@ func file_leman_v1_jobs_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leman_v1_jobs_proto_rawDesc), len(file_leman_v1_jobs_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   43,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The path or uri names no database; give an absolute path, or a uri of a store that the message lists."""
     BAD_ENVELOPE: _ErrorReason.ValueType  # 4
     """The body of a Connect stream is not enveloped as the protocol says; send it so."""
+    BAD_ENV: _ErrorReason.ValueType  # 190
+    """A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says."""
     BAD_FILE_NAME: _ErrorReason.ValueType  # 5
     """A file is not named as the services name theirs; a bug of the caller's."""
     BAD_HEADER: _ErrorReason.ValueType  # 6
@@ -189,6 +191,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Jobs of the database have not ended; wait for them or cancel them, or force it."""
     DUPLICATE_KEY: _ErrorReason.ValueType  # 189
     """Several rows of a merge match one row of the table; send one of them."""
+    ENV_LOST: _ErrorReason.ValueType  # 191
+    """The values of a job's `env` were lost with the executor that had them; run it again with `env`."""
+    ENV_NOT_USABLE: _ErrorReason.ValueType  # 192
+    """Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out."""
     EXPRESSION_FAILED: _ErrorReason.ValueType  # 57
     """SQL that is right fails on a value; correct it, or exclude such rows."""
     EXTERNAL_WRITES: _ErrorReason.ValueType  # 58
@@ -412,6 +418,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
 
     The place does not lie where the services may work; name another one.
     """
+    ENV_NOT_ALLOWED: _ErrorReason.ValueType  # 193
+    """The services let nobody set that environment variable; use one of the names that the message tells."""
     HOST_NOT_LOCAL: _ErrorReason.ValueType  # 150
     """An HTTP call without a token names another host than this machine; call it by its own name."""
     ORIGIN_NOT_ALLOWED: _ErrorReason.ValueType  # 151
@@ -470,6 +478,8 @@ BAD_DATABASE: ErrorReason.ValueType  # 3
 """The path or uri names no database; give an absolute path, or a uri of a store that the message lists."""
 BAD_ENVELOPE: ErrorReason.ValueType  # 4
 """The body of a Connect stream is not enveloped as the protocol says; send it so."""
+BAD_ENV: ErrorReason.ValueType  # 190
+"""A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says."""
 BAD_FILE_NAME: ErrorReason.ValueType  # 5
 """A file is not named as the services name theirs; a bug of the caller's."""
 BAD_HEADER: ErrorReason.ValueType  # 6
@@ -624,6 +634,10 @@ DATABASE_IN_USE: ErrorReason.ValueType  # 170
 """Jobs of the database have not ended; wait for them or cancel them, or force it."""
 DUPLICATE_KEY: ErrorReason.ValueType  # 189
 """Several rows of a merge match one row of the table; send one of them."""
+ENV_LOST: ErrorReason.ValueType  # 191
+"""The values of a job's `env` were lost with the executor that had them; run it again with `env`."""
+ENV_NOT_USABLE: ErrorReason.ValueType  # 192
+"""Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out."""
 EXPRESSION_FAILED: ErrorReason.ValueType  # 57
 """SQL that is right fails on a value; correct it, or exclude such rows."""
 EXTERNAL_WRITES: ErrorReason.ValueType  # 58
@@ -847,6 +861,8 @@ DATABASE_NOT_ALLOWED: ErrorReason.ValueType  # 149
 
 The place does not lie where the services may work; name another one.
 """
+ENV_NOT_ALLOWED: ErrorReason.ValueType  # 193
+"""The services let nobody set that environment variable; use one of the names that the message tells."""
 HOST_NOT_LOCAL: ErrorReason.ValueType  # 150
 """An HTTP call without a token names another host than this machine; call it by its own name."""
 ORIGIN_NOT_ALLOWED: ErrorReason.ValueType  # 151

@@ -161,6 +161,7 @@ class Job(_message.Message):
     END_TIME_FIELD_NUMBER: _builtins.int
     INITIATOR_FIELD_NUMBER: _builtins.int
     EXPECTED_START_TIME_FIELD_NUMBER: _builtins.int
+    ENV_NAMES_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Given by the service."""
     state: Global___Job.State.ValueType
@@ -208,6 +209,7 @@ class Job(_message.Message):
           the function's timeout; as for UDF_FAILED, or give the workers more memory.
         * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
           imports, or register it again.
+        * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
         * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
         * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
         * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -277,6 +279,12 @@ class Job(_message.Message):
         a function that never ran, or a refresh. An estimate: it moves with what is measured.
         """
 
+    @_builtins.property
+    def env_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+        told to nobody.
+        """
+
     def __init__(
         self,
         *,
@@ -305,10 +313,11 @@ class Job(_message.Message):
         end_time: _timestamp_pb2.Timestamp | None = ...,
         initiator: _builtins.str = ...,
         expected_start_time: _timestamp_pb2.Timestamp | None = ...,
+        env_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "expected_start_time", b"expected_start_time", "progress", b"progress", "queue_position", b"queue_position", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "start_time", b"start_time", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "expected_start_time", b"expected_start_time", "failed_in", b"failed_in", "initiator", b"initiator", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "env_names", b"env_names", "error", b"error", "expected_start_time", b"expected_start_time", "failed_in", b"failed_in", "initiator", b"initiator", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_position: _TypeAlias = _typing.Literal["queue_position"]  # noqa: Y015
     _WhichOneofArgType__queue_position: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position"]  # noqa: Y015
@@ -663,11 +672,32 @@ class CreateJobRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class EnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     BACKFILL_FIELD_NUMBER: _builtins.int
     REFRESH_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Chosen by the caller; remembered as long as the database's history has the job. The same id and body gives the same
     job; the same id with another body for this database is refused: ALREADY_EXISTS (REQUEST_ID_REUSED). So is the id of a
@@ -689,6 +719,16 @@ class CreateJobRequest(_message.Message):
         and `/`) and values of at most 255 bytes.
         """
 
+    @_builtins.property
+    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+        letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+        processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+        the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+        function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+        long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+        """
+
     def __init__(
         self,
         *,
@@ -697,10 +737,11 @@ class CreateJobRequest(_message.Message):
         request_id: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         priority: _builtins.int = ...,
+        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "refresh", b"refresh", "request", b"request"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "labels", b"labels", "priority", b"priority", "refresh", b"refresh", "request", b"request", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backfill", b"backfill", "env", b"env", "labels", b"labels", "priority", b"priority", "refresh", b"refresh", "request", b"request", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_request: _TypeAlias = _typing.Literal["backfill", "refresh"]  # noqa: Y015
     _WhichOneofArgType_request: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
@@ -1543,6 +1584,26 @@ class RetryJobRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class EnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DATABASE_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     UDF_FIELD_NUMBER: _builtins.int
@@ -1550,6 +1611,7 @@ class RetryJobRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
     database: _builtins.str
     """Name, path or uri of the database."""
     job_id: _builtins.str
@@ -1570,6 +1632,10 @@ class RetryJobRequest(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """As CreateJobRequest.labels."""
 
+    @_builtins.property
+    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As CreateJobRequest.env: a retry has none of the variables of the job that it retries."""
+
     def __init__(
         self,
         *,
@@ -1580,10 +1646,11 @@ class RetryJobRequest(_message.Message):
         request_id: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         priority: _builtins.int = ...,
+        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "job_id", b"job_id", "keep_others", b"keep_others", "labels", b"labels", "priority", b"priority", "request_id", b"request_id", "udf", b"udf"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "env", b"env", "job_id", b"job_id", "keep_others", b"keep_others", "labels", b"labels", "priority", b"priority", "request_id", b"request_id", "udf", b"udf"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1751,6 +1818,26 @@ class PreviewFunctionRequest(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class EnvEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TABLE_FIELD_NUMBER: _builtins.int
     COLUMN_FIELD_NUMBER: _builtins.int
     UDF_FIELD_NUMBER: _builtins.int
@@ -1765,6 +1852,7 @@ class PreviewFunctionRequest(_message.Message):
     TIMEOUT_FIELD_NUMBER: _builtins.int
     CONCURRENCY_FIELD_NUMBER: _builtins.int
     ERROR_POLICY_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """A computed column. Its own function is tried, unless another one is named, which then has to fit it. Empty: a function
     is named.
@@ -1813,6 +1901,10 @@ class PreviewFunctionRequest(_message.Message):
         with, else the job fails.
         """
 
+    @_builtins.property
+    def env(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As CreateJobRequest.env, for this preview alone; they are forgotten with its answer."""
+
     def __init__(
         self,
         *,
@@ -1830,10 +1922,11 @@ class PreviewFunctionRequest(_message.Message):
         timeout: _duration_pb2.Duration | None = ...,
         concurrency: _builtins.int | None = ...,
         error_policy: _udf_pb2.ErrorPolicy | None = ...,
+        env: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_rows", b"_rows", "concurrency", b"concurrency", "definition", b"definition", "error_policy", b"error_policy", "function", b"function", "read_tag", b"read_tag", "read_version", b"read_version", "rows", b"rows", "sql_expression", b"sql_expression", "table", b"table", "timeout", b"timeout", "udf", b"udf", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_rows", b"_rows", "bundle", b"bundle", "column", b"column", "concurrency", b"concurrency", "definition", b"definition", "error_policy", b"error_policy", "function", b"function", "input_columns", b"input_columns", "read_tag", b"read_tag", "read_version", b"read_version", "rows", b"rows", "sql_expression", b"sql_expression", "table", b"table", "timeout", b"timeout", "udf", b"udf", "version", b"version", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_rows", b"_rows", "bundle", b"bundle", "column", b"column", "concurrency", b"concurrency", "definition", b"definition", "env", b"env", "error_policy", b"error_policy", "function", b"function", "input_columns", b"input_columns", "read_tag", b"read_tag", "read_version", b"read_version", "rows", b"rows", "sql_expression", b"sql_expression", "table", b"table", "timeout", b"timeout", "udf", b"udf", "version", b"version", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__concurrency: _TypeAlias = _typing.Literal["concurrency"]  # noqa: Y015
     _WhichOneofArgType__concurrency: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency"]  # noqa: Y015

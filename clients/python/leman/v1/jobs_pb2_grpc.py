@@ -181,6 +181,9 @@ class JobServiceServicer(object):
         message says.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
         first, or set BackfillSpec.on_stale_input.
+        * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+        * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+        * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
         * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
         answer.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -362,6 +365,8 @@ class JobServiceServicer(object):
         again after RetryInfo's delay, and do what the message says.
         * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
         message says.
+        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+        CreateJob.
         * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
@@ -403,6 +408,8 @@ class JobServiceServicer(object):
         `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
         CatalogService.RegisterUdf.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+        CreateJob.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
         add workers.
         * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.

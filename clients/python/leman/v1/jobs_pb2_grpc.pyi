@@ -80,6 +80,9 @@ class JobServiceStub:
       message says.
     * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
       first, or set BackfillSpec.on_stale_input.
+    * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+    * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+    * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
     * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
       answer.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -217,6 +220,8 @@ class JobServiceStub:
       again after RetryInfo's delay, and do what the message says.
     * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
       message says.
+    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+      CreateJob.
     * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
@@ -250,6 +255,8 @@ class JobServiceStub:
       `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
       CatalogService.RegisterUdf.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+      CreateJob.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
@@ -309,6 +316,9 @@ class JobServiceAsyncStub(JobServiceStub):
       message says.
     * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
       first, or set BackfillSpec.on_stale_input.
+    * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+    * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+    * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
     * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
       answer.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -446,6 +456,8 @@ class JobServiceAsyncStub(JobServiceStub):
       again after RetryInfo's delay, and do what the message says.
     * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
       message says.
+    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+      CreateJob.
     * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
@@ -479,6 +491,8 @@ class JobServiceAsyncStub(JobServiceStub):
       `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
       CatalogService.RegisterUdf.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+    * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+      CreateJob.
     * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
       add workers.
     * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
@@ -541,6 +555,9 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           message says.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
           first, or set BackfillSpec.on_stale_input.
+        * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+        * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+        * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
         * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
           answer.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -744,6 +761,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           again after RetryInfo's delay, and do what the message says.
         * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
           message says.
+        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+          CreateJob.
         * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         """
@@ -789,6 +808,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
           CatalogService.RegisterUdf.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+        * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+          CreateJob.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
           add workers.
         * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.

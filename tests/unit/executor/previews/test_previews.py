@@ -334,3 +334,23 @@ def test_what_is_out_of_bounds_is_refused(preview, asked):
     with pytest.raises(InvalidArgument) as error:
         preview(lambda n: n, **asked)
     assert error.value.reason == "BAD_NUMBER"
+
+
+def test_variables_are_those_of_one_preview_and_in_no_error_of_it(preview):
+    def keyed(n):
+        key = os.environ.get("API_KEY")
+        if n == 2:
+            raise ValueError(f"refused: {key}")
+        return n if key == "a-canary-of-the-environment" else -1
+
+    answer = preview(keyed, rows=3, env={"API_KEY": "a-canary-of-the-environment"})
+    assert outputs(answer)[:2] == [0, 1]
+    assert answer.rows[2].error.message == "refused: ***"
+    assert b"canary" not in answer.rows[2].error.traceback.encode()
+    assert outputs(preview(keyed, rows=2)) == [-1, -1]
+
+
+def test_an_expression_refuses_variables(preview):
+    with pytest.raises(FailedPrecondition) as caught:
+        preview(None, udf={"kind": UdfKind.SQL, "sql_expression": "n + 1"}, env={"API_KEY": "x"})
+    assert caught.value.reason == "ENV_NOT_USABLE"

@@ -193,7 +193,7 @@ def test_workers_that_have_registered_and_are_not_ready_yet_are_no_trouble(full,
 
 
 def test_a_job_waits_for_a_full_cluster_and_not_for_ever(full):
-    context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
+    context = SimpleNamespace(process_name=lambda _salt: "f@1 x")
     with pytest.raises(ResourceExhausted) as caught:
         asyncio.run(full.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
     assert caught.value.reason == "CLUSTER_BUSY"
@@ -201,7 +201,7 @@ def test_a_job_waits_for_a_full_cluster_and_not_for_ever(full):
 
 
 def test_a_job_goes_on_when_others_have_given_their_cores_back(full):
-    context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
+    context = SimpleNamespace(process_name=lambda _salt: "f@1 x")
 
     async def scenario() -> None:
         workers = asyncio.ensure_future(full.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))

@@ -43,6 +43,9 @@ class Context:
     uri: str
     udf: UdfRef
 
+    def process_name(self, _salt: bytes) -> str:
+        return self.udf.identity
+
 
 CONTEXT: Any = Context("/lake/t.lance", FUNCTION)
 SECONDS = 10.0

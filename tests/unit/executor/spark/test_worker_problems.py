@@ -199,7 +199,7 @@ def test_jobs_are_refused_with_what_is_wrong_meanwhile():
 
 def test_a_running_job_ends_at_the_first_worker_without_an_interpreter(workers, monkeypatch):
     workers.said.append((MISSING, "10.86.0.12"))
-    context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
+    context = SimpleNamespace(process_name=lambda _salt: "f@1 x")
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     with pytest.raises(FailedPrecondition, match=r"10\.86\.0\.12 cannot run /opt/leman/bin/python"):
         asyncio.run(workers.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
@@ -208,7 +208,7 @@ def test_a_running_job_ends_at_the_first_worker_without_an_interpreter(workers, 
 
 def test_a_running_job_does_not_wait_for_workers_for_ever(workers, monkeypatch):
     workers.runner._readiness.trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
-    context = SimpleNamespace(udf=SimpleNamespace(identity="f@1 x"))
+    context = SimpleNamespace(process_name=lambda _salt: "f@1 x")
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     for _ in range(2):
         with pytest.raises(Unavailable, match="cannot reach the driver"):

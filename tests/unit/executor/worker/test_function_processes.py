@@ -113,6 +113,22 @@ def test_a_version_keeps_its_process_and_finds_its_surroundings_anew(worker_task
     assert worker_tasks.run("warm@1", state) == (first, "loaded", here, None, True)
 
 
+def test_variables_of_a_job_are_there_anew_each_time_and_in_no_other_process(worker_tasks):
+    give = "from executor.worker.processes.process_environment import kept; kept.give({'KEY': 'one'}); "
+    look = "said = (os.getpid(), os.environ.get('KEY'))"
+    pid, value = worker_tasks.run("keyed@1 one", give + look)
+    assert value == "one"
+    assert worker_tasks.run("keyed@1 one", look) == (pid, None), "a process goes back to what it was"
+    assert worker_tasks.run("keyed@1 one", f"{give}kept.loaded(); os.environ['KEY'] = 'spoilt'; {look}") == (
+        pid,
+        "spoilt",
+    )
+    assert worker_tasks.run("keyed@1 one", give + look) == (pid, "one")
+    other, value = worker_tasks.run("keyed@1 two", look)
+    assert value is None
+    assert other != pid
+
+
 def test_two_at_once_run_in_two_processes(worker_tasks):
     pids: list[object] = []
     run = lambda: pids.append(worker_tasks.run("twice@1", "time.sleep(0.3); said = os.getpid()"))  # noqa: E731

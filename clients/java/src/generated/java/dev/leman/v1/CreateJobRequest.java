@@ -43,6 +43,8 @@ private static final long serialVersionUID = 0L;
     switch (number) {
       case 4:
         return internalGetLabels();
+      case 6:
+        return internalGetEnv();
       default:
         throw new RuntimeException(
             "Invalid map field number: " + number);
@@ -349,6 +351,121 @@ java.lang.String defaultValue) {
     return priority_;
   }
 
+  public static final int ENV_FIELD_NUMBER = 6;
+  private static final class EnvDefaultEntryHolder {
+    static final com.google.protobuf.MapEntry<
+        java.lang.String, java.lang.String> defaultEntry =
+            com.google.protobuf.MapEntry
+            .<java.lang.String, java.lang.String>newDefaultInstance(
+                dev.leman.v1.JobsProto.internal_static_leman_v1_CreateJobRequest_EnvEntry_descriptor, 
+                com.google.protobuf.WireFormat.FieldType.STRING,
+                "",
+                com.google.protobuf.WireFormat.FieldType.STRING,
+                "");
+  }
+  @SuppressWarnings("serial")
+  private com.google.protobuf.MapField<
+      java.lang.String, java.lang.String> env_;
+  private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+  internalGetEnv() {
+    if (env_ == null) {
+      return com.google.protobuf.MapField.emptyMapField(
+          EnvDefaultEntryHolder.defaultEntry);
+    }
+    return env_;
+  }
+  public int getEnvCount() {
+    return internalGetEnv().getMap().size();
+  }
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public boolean containsEnv(
+      java.lang.String key) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    return internalGetEnv().getMap().containsKey(key);
+  }
+  /**
+   * Use {@link #getEnvMap()} instead.
+   */
+  @java.lang.Override
+  @java.lang.Deprecated
+  public java.util.Map<java.lang.String, java.lang.String> getEnv() {
+    return getEnvMap();
+  }
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public java.util.Map<java.lang.String, java.lang.String> getEnvMap() {
+    return internalGetEnv().getMap();
+  }
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public /* nullable */
+java.lang.String getEnvOrDefault(
+      java.lang.String key,
+      /* nullable */
+java.lang.String defaultValue) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    java.util.Map<java.lang.String, java.lang.String> map =
+        internalGetEnv().getMap();
+    return map.containsKey(key) ? map.get(key) : defaultValue;
+  }
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public java.lang.String getEnvOrThrow(
+      java.lang.String key) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    java.util.Map<java.lang.String, java.lang.String> map =
+        internalGetEnv().getMap();
+    if (!map.containsKey(key)) {
+      throw new java.lang.IllegalArgumentException();
+    }
+    return map.get(key);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -381,6 +498,12 @@ java.lang.String defaultValue) {
     if (priority_ != 0) {
       output.writeInt32(5, priority_);
     }
+    com.google.protobuf.GeneratedMessageV3
+      .serializeStringMapTo(
+        output,
+        internalGetEnv(),
+        EnvDefaultEntryHolder.defaultEntry,
+        6);
     getUnknownFields().writeTo(output);
   }
 
@@ -415,6 +538,16 @@ java.lang.String defaultValue) {
       size += com.google.protobuf.CodedOutputStream
         .computeInt32Size(5, priority_);
     }
+    for (java.util.Map.Entry<java.lang.String, java.lang.String> entry
+         : internalGetEnv().getMap().entrySet()) {
+      com.google.protobuf.MapEntry<java.lang.String, java.lang.String>
+      env__ = EnvDefaultEntryHolder.defaultEntry.newBuilderForType()
+          .setKey(entry.getKey())
+          .setValue(entry.getValue())
+          .build();
+      size += com.google.protobuf.CodedOutputStream
+          .computeMessageSize(6, env__);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -436,6 +569,8 @@ java.lang.String defaultValue) {
         other.internalGetLabels())) return false;
     if (getPriority()
         != other.getPriority()) return false;
+    if (!internalGetEnv().equals(
+        other.internalGetEnv())) return false;
     if (!getRequestCase().equals(other.getRequestCase())) return false;
     switch (requestCase_) {
       case 1:
@@ -468,6 +603,10 @@ java.lang.String defaultValue) {
     }
     hash = (37 * hash) + PRIORITY_FIELD_NUMBER;
     hash = (53 * hash) + getPriority();
+    if (!internalGetEnv().getMap().isEmpty()) {
+      hash = (37 * hash) + ENV_FIELD_NUMBER;
+      hash = (53 * hash) + internalGetEnv().hashCode();
+    }
     switch (requestCase_) {
       case 1:
         hash = (37 * hash) + BACKFILL_FIELD_NUMBER;
@@ -599,6 +738,8 @@ java.lang.String defaultValue) {
       switch (number) {
         case 4:
           return internalGetLabels();
+        case 6:
+          return internalGetEnv();
         default:
           throw new RuntimeException(
               "Invalid map field number: " + number);
@@ -610,6 +751,8 @@ java.lang.String defaultValue) {
       switch (number) {
         case 4:
           return internalGetMutableLabels();
+        case 6:
+          return internalGetMutableEnv();
         default:
           throw new RuntimeException(
               "Invalid map field number: " + number);
@@ -646,6 +789,7 @@ java.lang.String defaultValue) {
       requestId_ = "";
       internalGetMutableLabels().clear();
       priority_ = 0;
+      internalGetMutableEnv().clear();
       requestCase_ = 0;
       request_ = null;
       return this;
@@ -691,6 +835,10 @@ java.lang.String defaultValue) {
       }
       if (((from_bitField0_ & 0x00000010) != 0)) {
         result.priority_ = priority_;
+      }
+      if (((from_bitField0_ & 0x00000020) != 0)) {
+        result.env_ = internalGetEnv();
+        result.env_.makeImmutable();
       }
     }
 
@@ -762,6 +910,9 @@ java.lang.String defaultValue) {
       if (other.getPriority() != 0) {
         setPriority(other.getPriority());
       }
+      internalGetMutableEnv().mergeFrom(
+          other.internalGetEnv());
+      bitField0_ |= 0x00000020;
       switch (other.getRequestCase()) {
         case BACKFILL: {
           mergeBackfill(other.getBackfill());
@@ -834,6 +985,15 @@ java.lang.String defaultValue) {
               bitField0_ |= 0x00000010;
               break;
             } // case 40
+            case 50: {
+              com.google.protobuf.MapEntry<java.lang.String, java.lang.String>
+              env__ = input.readMessage(
+                  EnvDefaultEntryHolder.defaultEntry.getParserForType(), extensionRegistry);
+              internalGetMutableEnv().getMutableMap().put(
+                  env__.getKey(), env__.getValue());
+              bitField0_ |= 0x00000020;
+              break;
+            } // case 50
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -1527,6 +1687,196 @@ java.lang.String defaultValue) {
       bitField0_ = (bitField0_ & ~0x00000010);
       priority_ = 0;
       onChanged();
+      return this;
+    }
+
+    private com.google.protobuf.MapField<
+        java.lang.String, java.lang.String> env_;
+    private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+        internalGetEnv() {
+      if (env_ == null) {
+        return com.google.protobuf.MapField.emptyMapField(
+            EnvDefaultEntryHolder.defaultEntry);
+      }
+      return env_;
+    }
+    private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+        internalGetMutableEnv() {
+      if (env_ == null) {
+        env_ = com.google.protobuf.MapField.newMapField(
+            EnvDefaultEntryHolder.defaultEntry);
+      }
+      if (!env_.isMutable()) {
+        env_ = env_.copy();
+      }
+      bitField0_ |= 0x00000020;
+      onChanged();
+      return env_;
+    }
+    public int getEnvCount() {
+      return internalGetEnv().getMap().size();
+    }
+    /**
+     * <pre>
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public boolean containsEnv(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      return internalGetEnv().getMap().containsKey(key);
+    }
+    /**
+     * Use {@link #getEnvMap()} instead.
+     */
+    @java.lang.Override
+    @java.lang.Deprecated
+    public java.util.Map<java.lang.String, java.lang.String> getEnv() {
+      return getEnvMap();
+    }
+    /**
+     * <pre>
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public java.util.Map<java.lang.String, java.lang.String> getEnvMap() {
+      return internalGetEnv().getMap();
+    }
+    /**
+     * <pre>
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public /* nullable */
+java.lang.String getEnvOrDefault(
+        java.lang.String key,
+        /* nullable */
+java.lang.String defaultValue) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      java.util.Map<java.lang.String, java.lang.String> map =
+          internalGetEnv().getMap();
+      return map.containsKey(key) ? map.get(key) : defaultValue;
+    }
+    /**
+     * <pre>
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public java.lang.String getEnvOrThrow(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      java.util.Map<java.lang.String, java.lang.String> map =
+          internalGetEnv().getMap();
+      if (!map.containsKey(key)) {
+        throw new java.lang.IllegalArgumentException();
+      }
+      return map.get(key);
+    }
+    public Builder clearEnv() {
+      bitField0_ = (bitField0_ & ~0x00000020);
+      internalGetMutableEnv().getMutableMap()
+          .clear();
+      return this;
+    }
+    /**
+     * <pre>
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+     */
+    public Builder removeEnv(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      internalGetMutableEnv().getMutableMap()
+          .remove(key);
+      return this;
+    }
+    /**
+     * Use alternate mutation accessors instead.
+     */
+    @java.lang.Deprecated
+    public java.util.Map<java.lang.String, java.lang.String>
+        getMutableEnv() {
+      bitField0_ |= 0x00000020;
+      return internalGetMutableEnv().getMutableMap();
+    }
+    /**
+     * <pre>
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+     */
+    public Builder putEnv(
+        java.lang.String key,
+        java.lang.String value) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      if (value == null) { throw new NullPointerException("map value"); }
+      internalGetMutableEnv().getMutableMap()
+          .put(key, value);
+      bitField0_ |= 0x00000020;
+      return this;
+    }
+    /**
+     * <pre>
+     * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+     * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+     * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+     * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+     * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+     * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+     */
+    public Builder putAllEnv(
+        java.util.Map<java.lang.String, java.lang.String> values) {
+      internalGetMutableEnv().getMutableMap()
+          .putAll(values);
+      bitField0_ |= 0x00000020;
       return this;
     }
     @java.lang.Override

@@ -155,5 +155,84 @@ java.lang.String defaultValue);
    */
   int getPriority();
 
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  int getEnvCount();
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  boolean containsEnv(
+      java.lang.String key);
+  /**
+   * Use {@link #getEnvMap()} instead.
+   */
+  @java.lang.Deprecated
+  java.util.Map<java.lang.String, java.lang.String>
+  getEnv();
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  java.util.Map<java.lang.String, java.lang.String>
+  getEnvMap();
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  /* nullable */
+java.lang.String getEnvOrDefault(
+      java.lang.String key,
+      /* nullable */
+java.lang.String defaultValue);
+  /**
+   * <pre>
+   * Environment variables of the processes in which the job's functions run, such as an API key. At most 64, with names of
+   * letters, digits and `_` that do not begin with a digit, and 32 KiB of names and values altogether; names that the
+   * processes themselves go by, such as PATH, are refused (docs/jobs.md lists them). Values are secrets: they are kept in
+   * the executor's memory, and in Redis until the job ends, and are in no record, log or error. They are no part of the
+   * function's version: other values make nothing stale. Under a request id, values that differ count as another body as
+   * long as the job has not ended; names always do. Takes the right `code`, unless LEMAN_UDF__ENV_NAMES lists the names.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 6 [debug_redact = true];</code>
+   */
+  java.lang.String getEnvOrThrow(
+      java.lang.String key);
+
   dev.leman.v1.CreateJobRequest.RequestCase getRequestCase();
 }

@@ -57,6 +57,14 @@ public enum ErrorReason
   BAD_ENVELOPE(4),
   /**
    * <pre>
+   * A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says.
+   * </pre>
+   *
+   * <code>BAD_ENV = 190;</code>
+   */
+  BAD_ENV(190),
+  /**
+   * <pre>
    * A file is not named as the services name theirs; a bug of the caller's.
    * </pre>
    *
@@ -604,6 +612,22 @@ public enum ErrorReason
    * <code>DUPLICATE_KEY = 189;</code>
    */
   DUPLICATE_KEY(189),
+  /**
+   * <pre>
+   * The values of a job's `env` were lost with the executor that had them; run it again with `env`.
+   * </pre>
+   *
+   * <code>ENV_LOST = 191;</code>
+   */
+  ENV_LOST(191),
+  /**
+   * <pre>
+   * Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out.
+   * </pre>
+   *
+   * <code>ENV_NOT_USABLE = 192;</code>
+   */
+  ENV_NOT_USABLE(192),
   /**
    * <pre>
    * SQL that is right fails on a value; correct it, or exclude such rows.
@@ -1417,6 +1441,14 @@ public enum ErrorReason
   DATABASE_NOT_ALLOWED(149),
   /**
    * <pre>
+   * The services let nobody set that environment variable; use one of the names that the message tells.
+   * </pre>
+   *
+   * <code>ENV_NOT_ALLOWED = 193;</code>
+   */
+  ENV_NOT_ALLOWED(193),
+  /**
+   * <pre>
    * An HTTP call without a token names another host than this machine; call it by its own name.
    * </pre>
    *
@@ -1586,6 +1618,14 @@ public enum ErrorReason
    * <code>BAD_ENVELOPE = 4;</code>
    */
   public static final int BAD_ENVELOPE_VALUE = 4;
+  /**
+   * <pre>
+   * A variable of `env` has a name or a value that none can have, or there are too many; correct what the message says.
+   * </pre>
+   *
+   * <code>BAD_ENV = 190;</code>
+   */
+  public static final int BAD_ENV_VALUE = 190;
   /**
    * <pre>
    * A file is not named as the services name theirs; a bug of the caller's.
@@ -2135,6 +2175,22 @@ public enum ErrorReason
    * <code>DUPLICATE_KEY = 189;</code>
    */
   public static final int DUPLICATE_KEY_VALUE = 189;
+  /**
+   * <pre>
+   * The values of a job's `env` were lost with the executor that had them; run it again with `env`.
+   * </pre>
+   *
+   * <code>ENV_LOST = 191;</code>
+   */
+  public static final int ENV_LOST_VALUE = 191;
+  /**
+   * <pre>
+   * Nothing that the call runs has an environment of its own, as SQL and remote functions have none; leave `env` out.
+   * </pre>
+   *
+   * <code>ENV_NOT_USABLE = 192;</code>
+   */
+  public static final int ENV_NOT_USABLE_VALUE = 192;
   /**
    * <pre>
    * SQL that is right fails on a value; correct it, or exclude such rows.
@@ -2948,6 +3004,14 @@ public enum ErrorReason
   public static final int DATABASE_NOT_ALLOWED_VALUE = 149;
   /**
    * <pre>
+   * The services let nobody set that environment variable; use one of the names that the message tells.
+   * </pre>
+   *
+   * <code>ENV_NOT_ALLOWED = 193;</code>
+   */
+  public static final int ENV_NOT_ALLOWED_VALUE = 193;
+  /**
+   * <pre>
    * An HTTP call without a token names another host than this machine; call it by its own name.
    * </pre>
    *
@@ -3105,6 +3169,7 @@ public enum ErrorReason
       case 2: return BAD_COLUMN_NAME;
       case 3: return BAD_DATABASE;
       case 4: return BAD_ENVELOPE;
+      case 190: return BAD_ENV;
       case 5: return BAD_FILE_NAME;
       case 6: return BAD_HEADER;
       case 7: return BAD_LABEL;
@@ -3173,6 +3238,8 @@ public enum ErrorReason
       case 56: return COMMIT_REFUSED;
       case 170: return DATABASE_IN_USE;
       case 189: return DUPLICATE_KEY;
+      case 191: return ENV_LOST;
+      case 192: return ENV_NOT_USABLE;
       case 57: return EXPRESSION_FAILED;
       case 58: return EXTERNAL_WRITES;
       case 59: return FILE_FORMAT_NOT_SUPPORTED;
@@ -3274,6 +3341,7 @@ public enum ErrorReason
       case 147: return UDF_DAMAGED;
       case 148: return VIEW_DAMAGED;
       case 149: return DATABASE_NOT_ALLOWED;
+      case 193: return ENV_NOT_ALLOWED;
       case 150: return HOST_NOT_LOCAL;
       case 151: return ORIGIN_NOT_ALLOWED;
       case 152: return ROLE_REQUIRED;

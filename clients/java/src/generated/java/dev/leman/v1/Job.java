@@ -31,6 +31,8 @@ private static final long serialVersionUID = 0L;
         com.google.protobuf.LazyStringArrayList.emptyList();
     staleIndices_ = java.util.Collections.emptyList();
     initiator_ = "";
+    envNames_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
   }
 
   @java.lang.Override
@@ -599,6 +601,7 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -624,6 +627,7 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -649,6 +653,7 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -1528,6 +1533,63 @@ java.lang.String defaultValue) {
     return expectedStartTime_ == null ? com.google.protobuf.Timestamp.getDefaultInstance() : expectedStartTime_;
   }
 
+  public static final int ENV_NAMES_FIELD_NUMBER = 26;
+  @SuppressWarnings("serial")
+  private com.google.protobuf.LazyStringArrayList envNames_ =
+      com.google.protobuf.LazyStringArrayList.emptyList();
+  /**
+   * <pre>
+   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+   * told to nobody.
+   * </pre>
+   *
+   * <code>repeated string env_names = 26;</code>
+   * @return A list containing the envNames.
+   */
+  public com.google.protobuf.ProtocolStringList
+      getEnvNamesList() {
+    return envNames_;
+  }
+  /**
+   * <pre>
+   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+   * told to nobody.
+   * </pre>
+   *
+   * <code>repeated string env_names = 26;</code>
+   * @return The count of envNames.
+   */
+  public int getEnvNamesCount() {
+    return envNames_.size();
+  }
+  /**
+   * <pre>
+   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+   * told to nobody.
+   * </pre>
+   *
+   * <code>repeated string env_names = 26;</code>
+   * @param index The index of the element to return.
+   * @return The envNames at the given index.
+   */
+  public java.lang.String getEnvNames(int index) {
+    return envNames_.get(index);
+  }
+  /**
+   * <pre>
+   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+   * told to nobody.
+   * </pre>
+   *
+   * <code>repeated string env_names = 26;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the envNames at the given index.
+   */
+  public com.google.protobuf.ByteString
+      getEnvNamesBytes(int index) {
+    return envNames_.getByteString(index);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -1619,6 +1681,9 @@ java.lang.String defaultValue) {
     }
     if (((bitField0_ & 0x00000400) != 0)) {
       output.writeMessage(25, getExpectedStartTime());
+    }
+    for (int i = 0; i < envNames_.size(); i++) {
+      com.google.protobuf.GeneratedMessageV3.writeString(output, 26, envNames_.getRaw(i));
     }
     getUnknownFields().writeTo(output);
   }
@@ -1735,6 +1800,14 @@ java.lang.String defaultValue) {
       size += com.google.protobuf.CodedOutputStream
         .computeMessageSize(25, getExpectedStartTime());
     }
+    {
+      int dataSize = 0;
+      for (int i = 0; i < envNames_.size(); i++) {
+        dataSize += computeStringSizeNoTag(envNames_.getRaw(i));
+      }
+      size += dataSize;
+      size += 2 * getEnvNamesList().size();
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -1828,6 +1901,8 @@ java.lang.String defaultValue) {
       if (!getExpectedStartTime()
           .equals(other.getExpectedStartTime())) return false;
     }
+    if (!getEnvNamesList()
+        .equals(other.getEnvNamesList())) return false;
     if (!getRequestCase().equals(other.getRequestCase())) return false;
     switch (requestCase_) {
       case 3:
@@ -1930,6 +2005,10 @@ java.lang.String defaultValue) {
     if (hasExpectedStartTime()) {
       hash = (37 * hash) + EXPECTED_START_TIME_FIELD_NUMBER;
       hash = (53 * hash) + getExpectedStartTime().hashCode();
+    }
+    if (getEnvNamesCount() > 0) {
+      hash = (37 * hash) + ENV_NAMES_FIELD_NUMBER;
+      hash = (53 * hash) + getEnvNamesList().hashCode();
     }
     switch (requestCase_) {
       case 3:
@@ -2201,6 +2280,8 @@ java.lang.String defaultValue) {
         expectedStartTimeBuilder_.dispose();
         expectedStartTimeBuilder_ = null;
       }
+      envNames_ =
+          com.google.protobuf.LazyStringArrayList.emptyList();
       requestCase_ = 0;
       request_ = null;
       return this;
@@ -2359,6 +2440,10 @@ java.lang.String defaultValue) {
             ? expectedStartTime_
             : expectedStartTimeBuilder_.build();
         to_bitField0_ |= 0x00000400;
+      }
+      if (((from_bitField0_ & 0x02000000) != 0)) {
+        envNames_.makeImmutable();
+        result.envNames_ = envNames_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -2572,6 +2657,16 @@ java.lang.String defaultValue) {
       }
       if (other.hasExpectedStartTime()) {
         mergeExpectedStartTime(other.getExpectedStartTime());
+      }
+      if (!other.envNames_.isEmpty()) {
+        if (envNames_.isEmpty()) {
+          envNames_ = other.envNames_;
+          bitField0_ |= 0x02000000;
+        } else {
+          ensureEnvNamesIsMutable();
+          envNames_.addAll(other.envNames_);
+        }
+        onChanged();
       }
       switch (other.getRequestCase()) {
         case BACKFILL: {
@@ -2788,6 +2883,12 @@ java.lang.String defaultValue) {
               bitField0_ |= 0x01000000;
               break;
             } // case 202
+            case 210: {
+              java.lang.String s = input.readStringRequireUtf8();
+              ensureEnvNamesIsMutable();
+              envNames_.add(s);
+              break;
+            } // case 210
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -3510,6 +3611,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3534,6 +3636,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3562,6 +3665,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3595,6 +3699,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3626,6 +3731,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3664,6 +3770,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3694,6 +3801,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3719,6 +3827,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3747,6 +3856,7 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -6696,6 +6806,162 @@ java.lang.String defaultValue) {
         expectedStartTime_ = null;
       }
       return expectedStartTimeBuilder_;
+    }
+
+    private com.google.protobuf.LazyStringArrayList envNames_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
+    private void ensureEnvNamesIsMutable() {
+      if (!envNames_.isModifiable()) {
+        envNames_ = new com.google.protobuf.LazyStringArrayList(envNames_);
+      }
+      bitField0_ |= 0x02000000;
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @return A list containing the envNames.
+     */
+    public com.google.protobuf.ProtocolStringList
+        getEnvNamesList() {
+      envNames_.makeImmutable();
+      return envNames_;
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @return The count of envNames.
+     */
+    public int getEnvNamesCount() {
+      return envNames_.size();
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @param index The index of the element to return.
+     * @return The envNames at the given index.
+     */
+    public java.lang.String getEnvNames(int index) {
+      return envNames_.get(index);
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @param index The index of the value to return.
+     * @return The bytes of the envNames at the given index.
+     */
+    public com.google.protobuf.ByteString
+        getEnvNamesBytes(int index) {
+      return envNames_.getByteString(index);
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @param index The index to set the value at.
+     * @param value The envNames to set.
+     * @return This builder for chaining.
+     */
+    public Builder setEnvNames(
+        int index, java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      ensureEnvNamesIsMutable();
+      envNames_.set(index, value);
+      bitField0_ |= 0x02000000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @param value The envNames to add.
+     * @return This builder for chaining.
+     */
+    public Builder addEnvNames(
+        java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      ensureEnvNamesIsMutable();
+      envNames_.add(value);
+      bitField0_ |= 0x02000000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @param values The envNames to add.
+     * @return This builder for chaining.
+     */
+    public Builder addAllEnvNames(
+        java.lang.Iterable<java.lang.String> values) {
+      ensureEnvNamesIsMutable();
+      com.google.protobuf.AbstractMessageLite.Builder.addAll(
+          values, envNames_);
+      bitField0_ |= 0x02000000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearEnvNames() {
+      envNames_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
+      bitField0_ = (bitField0_ & ~0x02000000);;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+     * told to nobody.
+     * </pre>
+     *
+     * <code>repeated string env_names = 26;</code>
+     * @param value The bytes of the envNames to add.
+     * @return This builder for chaining.
+     */
+    public Builder addEnvNamesBytes(
+        com.google.protobuf.ByteString value) {
+      if (value == null) { throw new NullPointerException(); }
+      checkByteStringIsUtf8(value);
+      ensureEnvNamesIsMutable();
+      envNames_.add(value);
+      bitField0_ |= 0x02000000;
+      onChanged();
+      return this;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

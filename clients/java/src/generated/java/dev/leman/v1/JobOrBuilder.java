@@ -137,6 +137,7 @@ public interface JobOrBuilder extends
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -159,6 +160,7 @@ public interface JobOrBuilder extends
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -181,6 +183,7 @@ public interface JobOrBuilder extends
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -768,6 +771,51 @@ java.lang.String defaultValue);
    * <code>.google.protobuf.Timestamp expected_start_time = 25;</code>
    */
   com.google.protobuf.TimestampOrBuilder getExpectedStartTimeOrBuilder();
+
+  /**
+   * <pre>
+   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+   * told to nobody.
+   * </pre>
+   *
+   * <code>repeated string env_names = 26;</code>
+   * @return A list containing the envNames.
+   */
+  java.util.List<java.lang.String>
+      getEnvNamesList();
+  /**
+   * <pre>
+   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+   * told to nobody.
+   * </pre>
+   *
+   * <code>repeated string env_names = 26;</code>
+   * @return The count of envNames.
+   */
+  int getEnvNamesCount();
+  /**
+   * <pre>
+   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+   * told to nobody.
+   * </pre>
+   *
+   * <code>repeated string env_names = 26;</code>
+   * @param index The index of the element to return.
+   * @return The envNames at the given index.
+   */
+  java.lang.String getEnvNames(int index);
+  /**
+   * <pre>
+   * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
+   * told to nobody.
+   * </pre>
+   *
+   * <code>repeated string env_names = 26;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the envNames at the given index.
+   */
+  com.google.protobuf.ByteString
+      getEnvNamesBytes(int index);
 
   dev.leman.v1.Job.RequestCase getRequestCase();
 }

@@ -593,6 +593,9 @@ public final class JobServiceGrpc {
      *   message says.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
      *   first, or set BackfillSpec.on_stale_input.
+     * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+     * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
      * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
      *   answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -793,6 +796,8 @@ public final class JobServiceGrpc {
      *   again after RetryInfo's delay, and do what the message says.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
      *   message says.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
@@ -837,6 +842,8 @@ public final class JobServiceGrpc {
      *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
      *   CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
@@ -949,6 +956,9 @@ public final class JobServiceGrpc {
      *   message says.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
      *   first, or set BackfillSpec.on_stale_input.
+     * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+     * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
      * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
      *   answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -1160,6 +1170,8 @@ public final class JobServiceGrpc {
      *   again after RetryInfo's delay, and do what the message says.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
      *   message says.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
@@ -1206,6 +1218,8 @@ public final class JobServiceGrpc {
      *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
      *   CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
@@ -1283,6 +1297,9 @@ public final class JobServiceGrpc {
      *   message says.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
      *   first, or set BackfillSpec.on_stale_input.
+     * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+     * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
      * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
      *   answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -1485,6 +1502,8 @@ public final class JobServiceGrpc {
      *   again after RetryInfo's delay, and do what the message says.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
      *   message says.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
@@ -1529,6 +1548,8 @@ public final class JobServiceGrpc {
      *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
      *   CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
@@ -1605,6 +1626,9 @@ public final class JobServiceGrpc {
      *   message says.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
      *   first, or set BackfillSpec.on_stale_input.
+     * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+     * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
      * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
      *   answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -1806,6 +1830,8 @@ public final class JobServiceGrpc {
      *   again after RetryInfo's delay, and do what the message says.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
      *   message says.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
@@ -1850,6 +1876,8 @@ public final class JobServiceGrpc {
      *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
      *   CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
@@ -1926,6 +1954,9 @@ public final class JobServiceGrpc {
      *   message says.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
      *   first, or set BackfillSpec.on_stale_input.
+     * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
+     * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
      * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
      *   answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
@@ -2117,6 +2148,8 @@ public final class JobServiceGrpc {
      *   again after RetryInfo's delay, and do what the message says.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
      *   message says.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
@@ -2163,6 +2196,8 @@ public final class JobServiceGrpc {
      *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
      *   CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
+     * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
+     *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.

@@ -40,6 +40,18 @@ private static final long serialVersionUID = 0L;
     return dev.leman.v1.JobsProto.internal_static_leman_v1_PreviewFunctionRequest_descriptor;
   }
 
+  @SuppressWarnings({"rawtypes"})
+  @java.lang.Override
+  protected com.google.protobuf.MapFieldReflectionAccessor internalGetMapFieldReflection(
+      int number) {
+    switch (number) {
+      case 15:
+        return internalGetEnv();
+      default:
+        throw new RuntimeException(
+            "Invalid map field number: " + number);
+    }
+  }
   @java.lang.Override
   protected com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
       internalGetFieldAccessorTable() {
@@ -720,6 +732,101 @@ private static final long serialVersionUID = 0L;
     return errorPolicy_ == null ? dev.leman.v1.ErrorPolicy.getDefaultInstance() : errorPolicy_;
   }
 
+  public static final int ENV_FIELD_NUMBER = 15;
+  private static final class EnvDefaultEntryHolder {
+    static final com.google.protobuf.MapEntry<
+        java.lang.String, java.lang.String> defaultEntry =
+            com.google.protobuf.MapEntry
+            .<java.lang.String, java.lang.String>newDefaultInstance(
+                dev.leman.v1.JobsProto.internal_static_leman_v1_PreviewFunctionRequest_EnvEntry_descriptor, 
+                com.google.protobuf.WireFormat.FieldType.STRING,
+                "",
+                com.google.protobuf.WireFormat.FieldType.STRING,
+                "");
+  }
+  @SuppressWarnings("serial")
+  private com.google.protobuf.MapField<
+      java.lang.String, java.lang.String> env_;
+  private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+  internalGetEnv() {
+    if (env_ == null) {
+      return com.google.protobuf.MapField.emptyMapField(
+          EnvDefaultEntryHolder.defaultEntry);
+    }
+    return env_;
+  }
+  public int getEnvCount() {
+    return internalGetEnv().getMap().size();
+  }
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public boolean containsEnv(
+      java.lang.String key) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    return internalGetEnv().getMap().containsKey(key);
+  }
+  /**
+   * Use {@link #getEnvMap()} instead.
+   */
+  @java.lang.Override
+  @java.lang.Deprecated
+  public java.util.Map<java.lang.String, java.lang.String> getEnv() {
+    return getEnvMap();
+  }
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public java.util.Map<java.lang.String, java.lang.String> getEnvMap() {
+    return internalGetEnv().getMap();
+  }
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public /* nullable */
+java.lang.String getEnvOrDefault(
+      java.lang.String key,
+      /* nullable */
+java.lang.String defaultValue) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    java.util.Map<java.lang.String, java.lang.String> map =
+        internalGetEnv().getMap();
+    return map.containsKey(key) ? map.get(key) : defaultValue;
+  }
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public java.lang.String getEnvOrThrow(
+      java.lang.String key) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    java.util.Map<java.lang.String, java.lang.String> map =
+        internalGetEnv().getMap();
+    if (!map.containsKey(key)) {
+      throw new java.lang.IllegalArgumentException();
+    }
+    return map.get(key);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -777,6 +884,12 @@ private static final long serialVersionUID = 0L;
     if (((bitField0_ & 0x00000010) != 0)) {
       output.writeMessage(14, getErrorPolicy());
     }
+    com.google.protobuf.GeneratedMessageV3
+      .serializeStringMapTo(
+        output,
+        internalGetEnv(),
+        EnvDefaultEntryHolder.defaultEntry,
+        15);
     getUnknownFields().writeTo(output);
   }
 
@@ -843,6 +956,16 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeMessageSize(14, getErrorPolicy());
     }
+    for (java.util.Map.Entry<java.lang.String, java.lang.String> entry
+         : internalGetEnv().getMap().entrySet()) {
+      com.google.protobuf.MapEntry<java.lang.String, java.lang.String>
+      env__ = EnvDefaultEntryHolder.defaultEntry.newBuilderForType()
+          .setKey(entry.getKey())
+          .setValue(entry.getValue())
+          .build();
+      size += com.google.protobuf.CodedOutputStream
+          .computeMessageSize(15, env__);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -891,6 +1014,8 @@ private static final long serialVersionUID = 0L;
       if (!getErrorPolicy()
           .equals(other.getErrorPolicy())) return false;
     }
+    if (!internalGetEnv().equals(
+        other.internalGetEnv())) return false;
     if (!getFunctionCase().equals(other.getFunctionCase())) return false;
     switch (functionCase_) {
       case 3:
@@ -961,6 +1086,10 @@ private static final long serialVersionUID = 0L;
     if (hasErrorPolicy()) {
       hash = (37 * hash) + ERROR_POLICY_FIELD_NUMBER;
       hash = (53 * hash) + getErrorPolicy().hashCode();
+    }
+    if (!internalGetEnv().getMap().isEmpty()) {
+      hash = (37 * hash) + ENV_FIELD_NUMBER;
+      hash = (53 * hash) + internalGetEnv().hashCode();
     }
     switch (functionCase_) {
       case 3:
@@ -1104,6 +1233,28 @@ private static final long serialVersionUID = 0L;
       return dev.leman.v1.JobsProto.internal_static_leman_v1_PreviewFunctionRequest_descriptor;
     }
 
+    @SuppressWarnings({"rawtypes"})
+    protected com.google.protobuf.MapFieldReflectionAccessor internalGetMapFieldReflection(
+        int number) {
+      switch (number) {
+        case 15:
+          return internalGetEnv();
+        default:
+          throw new RuntimeException(
+              "Invalid map field number: " + number);
+      }
+    }
+    @SuppressWarnings({"rawtypes"})
+    protected com.google.protobuf.MapFieldReflectionAccessor internalGetMutableMapFieldReflection(
+        int number) {
+      switch (number) {
+        case 15:
+          return internalGetMutableEnv();
+        default:
+          throw new RuntimeException(
+              "Invalid map field number: " + number);
+      }
+    }
     @java.lang.Override
     protected com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
         internalGetFieldAccessorTable() {
@@ -1162,6 +1313,7 @@ private static final long serialVersionUID = 0L;
         errorPolicyBuilder_.dispose();
         errorPolicyBuilder_ = null;
       }
+      internalGetMutableEnv().clear();
       functionCase_ = 0;
       function_ = null;
       versionCase_ = 0;
@@ -1239,6 +1391,10 @@ private static final long serialVersionUID = 0L;
             ? errorPolicy_
             : errorPolicyBuilder_.build();
         to_bitField0_ |= 0x00000010;
+      }
+      if (((from_bitField0_ & 0x00004000) != 0)) {
+        result.env_ = internalGetEnv();
+        result.env_.makeImmutable();
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -1340,6 +1496,9 @@ private static final long serialVersionUID = 0L;
       if (other.hasErrorPolicy()) {
         mergeErrorPolicy(other.getErrorPolicy());
       }
+      internalGetMutableEnv().mergeFrom(
+          other.internalGetEnv());
+      bitField0_ |= 0x00004000;
       switch (other.getFunctionCase()) {
         case UDF: {
           mergeUdf(other.getUdf());
@@ -1483,6 +1642,15 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00002000;
               break;
             } // case 114
+            case 122: {
+              com.google.protobuf.MapEntry<java.lang.String, java.lang.String>
+              env__ = input.readMessage(
+                  EnvDefaultEntryHolder.defaultEntry.getParserForType(), extensionRegistry);
+              internalGetMutableEnv().getMutableMap().put(
+                  env__.getKey(), env__.getValue());
+              bitField0_ |= 0x00004000;
+              break;
+            } // case 122
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -3166,6 +3334,161 @@ private static final long serialVersionUID = 0L;
         errorPolicy_ = null;
       }
       return errorPolicyBuilder_;
+    }
+
+    private com.google.protobuf.MapField<
+        java.lang.String, java.lang.String> env_;
+    private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+        internalGetEnv() {
+      if (env_ == null) {
+        return com.google.protobuf.MapField.emptyMapField(
+            EnvDefaultEntryHolder.defaultEntry);
+      }
+      return env_;
+    }
+    private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+        internalGetMutableEnv() {
+      if (env_ == null) {
+        env_ = com.google.protobuf.MapField.newMapField(
+            EnvDefaultEntryHolder.defaultEntry);
+      }
+      if (!env_.isMutable()) {
+        env_ = env_.copy();
+      }
+      bitField0_ |= 0x00004000;
+      onChanged();
+      return env_;
+    }
+    public int getEnvCount() {
+      return internalGetEnv().getMap().size();
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public boolean containsEnv(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      return internalGetEnv().getMap().containsKey(key);
+    }
+    /**
+     * Use {@link #getEnvMap()} instead.
+     */
+    @java.lang.Override
+    @java.lang.Deprecated
+    public java.util.Map<java.lang.String, java.lang.String> getEnv() {
+      return getEnvMap();
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public java.util.Map<java.lang.String, java.lang.String> getEnvMap() {
+      return internalGetEnv().getMap();
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public /* nullable */
+java.lang.String getEnvOrDefault(
+        java.lang.String key,
+        /* nullable */
+java.lang.String defaultValue) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      java.util.Map<java.lang.String, java.lang.String> map =
+          internalGetEnv().getMap();
+      return map.containsKey(key) ? map.get(key) : defaultValue;
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public java.lang.String getEnvOrThrow(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      java.util.Map<java.lang.String, java.lang.String> map =
+          internalGetEnv().getMap();
+      if (!map.containsKey(key)) {
+        throw new java.lang.IllegalArgumentException();
+      }
+      return map.get(key);
+    }
+    public Builder clearEnv() {
+      bitField0_ = (bitField0_ & ~0x00004000);
+      internalGetMutableEnv().getMutableMap()
+          .clear();
+      return this;
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+     */
+    public Builder removeEnv(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      internalGetMutableEnv().getMutableMap()
+          .remove(key);
+      return this;
+    }
+    /**
+     * Use alternate mutation accessors instead.
+     */
+    @java.lang.Deprecated
+    public java.util.Map<java.lang.String, java.lang.String>
+        getMutableEnv() {
+      bitField0_ |= 0x00004000;
+      return internalGetMutableEnv().getMutableMap();
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+     */
+    public Builder putEnv(
+        java.lang.String key,
+        java.lang.String value) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      if (value == null) { throw new NullPointerException("map value"); }
+      internalGetMutableEnv().getMutableMap()
+          .put(key, value);
+      bitField0_ |= 0x00004000;
+      return this;
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+     */
+    public Builder putAllEnv(
+        java.util.Map<java.lang.String, java.lang.String> values) {
+      internalGetMutableEnv().getMutableMap()
+          .putAll(values);
+      bitField0_ |= 0x00004000;
+      return this;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

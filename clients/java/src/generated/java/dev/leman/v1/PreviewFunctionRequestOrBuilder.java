@@ -361,6 +361,60 @@ public interface PreviewFunctionRequestOrBuilder extends
    */
   dev.leman.v1.ErrorPolicyOrBuilder getErrorPolicyOrBuilder();
 
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  int getEnvCount();
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  boolean containsEnv(
+      java.lang.String key);
+  /**
+   * Use {@link #getEnvMap()} instead.
+   */
+  @java.lang.Deprecated
+  java.util.Map<java.lang.String, java.lang.String>
+  getEnv();
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  java.util.Map<java.lang.String, java.lang.String>
+  getEnvMap();
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  /* nullable */
+java.lang.String getEnvOrDefault(
+      java.lang.String key,
+      /* nullable */
+java.lang.String defaultValue);
+  /**
+   * <pre>
+   * As CreateJobRequest.env, for this preview alone; they are forgotten with its answer.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 15 [debug_redact = true];</code>
+   */
+  java.lang.String getEnvOrThrow(
+      java.lang.String key);
+
   dev.leman.v1.PreviewFunctionRequest.FunctionCase getFunctionCase();
 
   dev.leman.v1.PreviewFunctionRequest.VersionCase getVersionCase();

@@ -45,6 +45,8 @@ private static final long serialVersionUID = 0L;
     switch (number) {
       case 6:
         return internalGetLabels();
+      case 8:
+        return internalGetEnv();
       default:
         throw new RuntimeException(
             "Invalid map field number: " + number);
@@ -366,6 +368,101 @@ java.lang.String defaultValue) {
     return priority_;
   }
 
+  public static final int ENV_FIELD_NUMBER = 8;
+  private static final class EnvDefaultEntryHolder {
+    static final com.google.protobuf.MapEntry<
+        java.lang.String, java.lang.String> defaultEntry =
+            com.google.protobuf.MapEntry
+            .<java.lang.String, java.lang.String>newDefaultInstance(
+                dev.leman.v1.JobsProto.internal_static_leman_v1_RetryJobRequest_EnvEntry_descriptor, 
+                com.google.protobuf.WireFormat.FieldType.STRING,
+                "",
+                com.google.protobuf.WireFormat.FieldType.STRING,
+                "");
+  }
+  @SuppressWarnings("serial")
+  private com.google.protobuf.MapField<
+      java.lang.String, java.lang.String> env_;
+  private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+  internalGetEnv() {
+    if (env_ == null) {
+      return com.google.protobuf.MapField.emptyMapField(
+          EnvDefaultEntryHolder.defaultEntry);
+    }
+    return env_;
+  }
+  public int getEnvCount() {
+    return internalGetEnv().getMap().size();
+  }
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public boolean containsEnv(
+      java.lang.String key) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    return internalGetEnv().getMap().containsKey(key);
+  }
+  /**
+   * Use {@link #getEnvMap()} instead.
+   */
+  @java.lang.Override
+  @java.lang.Deprecated
+  public java.util.Map<java.lang.String, java.lang.String> getEnv() {
+    return getEnvMap();
+  }
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public java.util.Map<java.lang.String, java.lang.String> getEnvMap() {
+    return internalGetEnv().getMap();
+  }
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public /* nullable */
+java.lang.String getEnvOrDefault(
+      java.lang.String key,
+      /* nullable */
+java.lang.String defaultValue) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    java.util.Map<java.lang.String, java.lang.String> map =
+        internalGetEnv().getMap();
+    return map.containsKey(key) ? map.get(key) : defaultValue;
+  }
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  @java.lang.Override
+  public java.lang.String getEnvOrThrow(
+      java.lang.String key) {
+    if (key == null) { throw new NullPointerException("map key"); }
+    java.util.Map<java.lang.String, java.lang.String> map =
+        internalGetEnv().getMap();
+    if (!map.containsKey(key)) {
+      throw new java.lang.IllegalArgumentException();
+    }
+    return map.get(key);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -404,6 +501,12 @@ java.lang.String defaultValue) {
     if (priority_ != 0) {
       output.writeInt32(7, priority_);
     }
+    com.google.protobuf.GeneratedMessageV3
+      .serializeStringMapTo(
+        output,
+        internalGetEnv(),
+        EnvDefaultEntryHolder.defaultEntry,
+        8);
     getUnknownFields().writeTo(output);
   }
 
@@ -444,6 +547,16 @@ java.lang.String defaultValue) {
       size += com.google.protobuf.CodedOutputStream
         .computeInt32Size(7, priority_);
     }
+    for (java.util.Map.Entry<java.lang.String, java.lang.String> entry
+         : internalGetEnv().getMap().entrySet()) {
+      com.google.protobuf.MapEntry<java.lang.String, java.lang.String>
+      env__ = EnvDefaultEntryHolder.defaultEntry.newBuilderForType()
+          .setKey(entry.getKey())
+          .setValue(entry.getValue())
+          .build();
+      size += com.google.protobuf.CodedOutputStream
+          .computeMessageSize(8, env__);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -476,6 +589,8 @@ java.lang.String defaultValue) {
         other.internalGetLabels())) return false;
     if (getPriority()
         != other.getPriority()) return false;
+    if (!internalGetEnv().equals(
+        other.internalGetEnv())) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -506,6 +621,10 @@ java.lang.String defaultValue) {
     }
     hash = (37 * hash) + PRIORITY_FIELD_NUMBER;
     hash = (53 * hash) + getPriority();
+    if (!internalGetEnv().getMap().isEmpty()) {
+      hash = (37 * hash) + ENV_FIELD_NUMBER;
+      hash = (53 * hash) + internalGetEnv().hashCode();
+    }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -625,6 +744,8 @@ java.lang.String defaultValue) {
       switch (number) {
         case 6:
           return internalGetLabels();
+        case 8:
+          return internalGetEnv();
         default:
           throw new RuntimeException(
               "Invalid map field number: " + number);
@@ -636,6 +757,8 @@ java.lang.String defaultValue) {
       switch (number) {
         case 6:
           return internalGetMutableLabels();
+        case 8:
+          return internalGetMutableEnv();
         default:
           throw new RuntimeException(
               "Invalid map field number: " + number);
@@ -680,6 +803,7 @@ java.lang.String defaultValue) {
       requestId_ = "";
       internalGetMutableLabels().clear();
       priority_ = 0;
+      internalGetMutableEnv().clear();
       return this;
     }
 
@@ -738,6 +862,10 @@ java.lang.String defaultValue) {
       }
       if (((from_bitField0_ & 0x00000040) != 0)) {
         result.priority_ = priority_;
+      }
+      if (((from_bitField0_ & 0x00000080) != 0)) {
+        result.env_ = internalGetEnv();
+        result.env_.makeImmutable();
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -813,6 +941,9 @@ java.lang.String defaultValue) {
       if (other.getPriority() != 0) {
         setPriority(other.getPriority());
       }
+      internalGetMutableEnv().mergeFrom(
+          other.internalGetEnv());
+      bitField0_ |= 0x00000080;
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -880,6 +1011,15 @@ java.lang.String defaultValue) {
               bitField0_ |= 0x00000040;
               break;
             } // case 56
+            case 66: {
+              com.google.protobuf.MapEntry<java.lang.String, java.lang.String>
+              env__ = input.readMessage(
+                  EnvDefaultEntryHolder.defaultEntry.getParserForType(), extensionRegistry);
+              internalGetMutableEnv().getMutableMap().put(
+                  env__.getKey(), env__.getValue());
+              bitField0_ |= 0x00000080;
+              break;
+            } // case 66
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -1579,6 +1719,161 @@ java.lang.String defaultValue) {
       bitField0_ = (bitField0_ & ~0x00000040);
       priority_ = 0;
       onChanged();
+      return this;
+    }
+
+    private com.google.protobuf.MapField<
+        java.lang.String, java.lang.String> env_;
+    private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+        internalGetEnv() {
+      if (env_ == null) {
+        return com.google.protobuf.MapField.emptyMapField(
+            EnvDefaultEntryHolder.defaultEntry);
+      }
+      return env_;
+    }
+    private com.google.protobuf.MapField<java.lang.String, java.lang.String>
+        internalGetMutableEnv() {
+      if (env_ == null) {
+        env_ = com.google.protobuf.MapField.newMapField(
+            EnvDefaultEntryHolder.defaultEntry);
+      }
+      if (!env_.isMutable()) {
+        env_ = env_.copy();
+      }
+      bitField0_ |= 0x00000080;
+      onChanged();
+      return env_;
+    }
+    public int getEnvCount() {
+      return internalGetEnv().getMap().size();
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public boolean containsEnv(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      return internalGetEnv().getMap().containsKey(key);
+    }
+    /**
+     * Use {@link #getEnvMap()} instead.
+     */
+    @java.lang.Override
+    @java.lang.Deprecated
+    public java.util.Map<java.lang.String, java.lang.String> getEnv() {
+      return getEnvMap();
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public java.util.Map<java.lang.String, java.lang.String> getEnvMap() {
+      return internalGetEnv().getMap();
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public /* nullable */
+java.lang.String getEnvOrDefault(
+        java.lang.String key,
+        /* nullable */
+java.lang.String defaultValue) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      java.util.Map<java.lang.String, java.lang.String> map =
+          internalGetEnv().getMap();
+      return map.containsKey(key) ? map.get(key) : defaultValue;
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+     */
+    @java.lang.Override
+    public java.lang.String getEnvOrThrow(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      java.util.Map<java.lang.String, java.lang.String> map =
+          internalGetEnv().getMap();
+      if (!map.containsKey(key)) {
+        throw new java.lang.IllegalArgumentException();
+      }
+      return map.get(key);
+    }
+    public Builder clearEnv() {
+      bitField0_ = (bitField0_ & ~0x00000080);
+      internalGetMutableEnv().getMutableMap()
+          .clear();
+      return this;
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+     */
+    public Builder removeEnv(
+        java.lang.String key) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      internalGetMutableEnv().getMutableMap()
+          .remove(key);
+      return this;
+    }
+    /**
+     * Use alternate mutation accessors instead.
+     */
+    @java.lang.Deprecated
+    public java.util.Map<java.lang.String, java.lang.String>
+        getMutableEnv() {
+      bitField0_ |= 0x00000080;
+      return internalGetMutableEnv().getMutableMap();
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+     */
+    public Builder putEnv(
+        java.lang.String key,
+        java.lang.String value) {
+      if (key == null) { throw new NullPointerException("map key"); }
+      if (value == null) { throw new NullPointerException("map value"); }
+      internalGetMutableEnv().getMutableMap()
+          .put(key, value);
+      bitField0_ |= 0x00000080;
+      return this;
+    }
+    /**
+     * <pre>
+     * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+     * </pre>
+     *
+     * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+     */
+    public Builder putAllEnv(
+        java.util.Map<java.lang.String, java.lang.String> values) {
+      internalGetMutableEnv().getMutableMap()
+          .putAll(values);
+      bitField0_ |= 0x00000080;
       return this;
     }
     @java.lang.Override

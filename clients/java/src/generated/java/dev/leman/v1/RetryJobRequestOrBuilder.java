@@ -171,4 +171,58 @@ java.lang.String defaultValue);
    * @return The priority.
    */
   int getPriority();
+
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  int getEnvCount();
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  boolean containsEnv(
+      java.lang.String key);
+  /**
+   * Use {@link #getEnvMap()} instead.
+   */
+  @java.lang.Deprecated
+  java.util.Map<java.lang.String, java.lang.String>
+  getEnv();
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  java.util.Map<java.lang.String, java.lang.String>
+  getEnvMap();
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  /* nullable */
+java.lang.String getEnvOrDefault(
+      java.lang.String key,
+      /* nullable */
+java.lang.String defaultValue);
+  /**
+   * <pre>
+   * As CreateJobRequest.env: a retry has none of the variables of the job that it retries.
+   * </pre>
+   *
+   * <code>map&lt;string, string&gt; env = 8 [debug_redact = true];</code>
+   */
+  java.lang.String getEnvOrThrow(
+      java.lang.String key);
 }

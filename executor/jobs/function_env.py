@@ -1,0 +1,54 @@
+"""Environment variables of a job: who may give them, which functions have them, and how a job ends that lost them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from core.domain.job import JobError
+from core.domain.udf import UdfDefinition, UdfKind
+from core.errors import FailedPrecondition
+from core.rpc.auth.requirements import check_code
+from core.udf.function_policy import FunctionPolicy
+
+NO_ENV: Mapping[str, str] = MappingProxyType({})
+#: Kinds of functions that run in a process of their own.
+KINDS_WITH_ENV = frozenset(UdfKind) - {UdfKind.SQL, UdfKind.REMOTE}
+
+
+def check_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition]) -> None:
+    """Check that a function has an environment that variables can be set in, where some are given.
+
+    Raises:
+        FailedPrecondition: ENV_NOT_USABLE.
+    """
+    if not env or any(udf.kind in KINDS_WITH_ENV for udf in functions):
+        return
+    raise FailedPrecondition(
+        "ENV_NOT_USABLE",
+        "Nothing here has an environment of the job's: SQL runs in the services, and remote functions on their own "
+        "servers. Leave env out, and give a remote function's server what it needs",
+        field="env",
+    )
+
+
+def check_may_set(env: Mapping[str, str], policy: FunctionPolicy) -> None:
+    """Check that the caller may give functions these variables.
+
+    Raises:
+        PermissionDenied: ENV_NOT_ALLOWED; ROLE_REQUIRED, where nothing says which ones there may be.
+    """
+    if env and not policy.env_names:
+        check_code("Giving functions environment variables")
+    policy.check_env(env)
+
+
+def env_lost(job_id: str, names: Iterable[str]) -> JobError:
+    """Return why a job fails whose variables have no values any more."""
+    listed = ", ".join(names)
+    message = (
+        f"The executor that ran this job is gone, and with it the values of its environment variables ({listed}): they "
+        "are in memory alone. What was finished is kept; run it again with env."
+    )
+    facts = {"job_id": job_id, "env_names": listed}
+    return JobError(kind="FailedPrecondition", reason="ENV_LOST", message=message, facts=facts)

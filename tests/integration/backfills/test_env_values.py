@@ -1,0 +1,97 @@
+"""Values of jobs' environment variables in a real Redis: kept until the job ends, and not to be read from its data."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+
+from core.errors import Unavailable
+from executor.coordination.env_values import EnvValues, key_of
+from executor.coordination.leases import JobLeases
+from tests.redis_process import RedisProcess
+
+ENV = {"API_KEY": "a-canary-of-the-environment", "EMPTY": ""}
+DAY_SECONDS = 86_400
+
+
+@pytest.fixture
+def server(tmp_path):
+    with RedisProcess(tmp_path) as running:
+        yield running
+
+
+def use(values: EnvValues, work: Callable[[], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        try:
+            return await work()
+        finally:
+            await values.close()
+
+    return asyncio.run(run())
+
+
+def test_another_executor_finds_them_until_the_job_ends(server):
+    values = EnvValues(server.url)
+    leases, client = JobLeases(server.url, "me"), redis.Redis.from_url(server.url)
+
+    async def work() -> None:
+        await leases.acquire("j", "/lake")
+        await values.keep("j", ENV)
+        assert await values.find("j") == ENV
+        assert await values.find("k") is None
+        assert 0 < client.ttl(key_of("j")) <= DAY_SECONDS
+        client.expire(key_of("j"), 5)
+        await values.renew("j", ENV)
+        assert client.ttl(key_of("j")) > DAY_SECONDS / 2
+        client.flushall()
+        await values.renew("j", ENV)
+        assert await values.find("j") == ENV, "Redis forgot them, and is told again"
+        await leases.release("j")
+        assert await values.find("j") == ENV, "whoever takes the job over needs them"
+        await leases.release("j", ended=True)
+        assert client.keys() == []
+        await leases.close()
+
+    use(values, work)
+    client.close()
+
+
+def test_they_are_not_to_be_read_from_what_redis_stores_nor_with_another_password(server):
+    values = EnvValues(server.url)
+    client = redis.Redis.from_url(server.url)
+
+    async def work() -> None:
+        await values.keep("j", ENV)
+        assert b"canary" not in client.dump(key_of("j"))
+
+    use(values, work)
+    client.config_set("requirepass", "another")
+    client.close()
+    other = EnvValues(server.url.replace("unix://", "unix://:another@"))
+    assert use(other, lambda: other.find("j")) is None
+
+
+def test_without_redis_nothing_is_kept_and_nothing_found(tmp_path):
+    none = EnvValues("")
+
+    async def work() -> None:
+        await none.keep("j", ENV)
+        await none.renew("j", ENV)
+        assert await none.find("j") is None
+
+    use(none, work)
+
+
+def test_a_redis_that_is_away_holds_up_no_job_and_proves_nothing(tmp_path):
+    with RedisProcess(tmp_path) as running:
+        gone = EnvValues(running.url)
+
+    async def work() -> None:
+        await gone.keep("j", ENV)
+        await gone.renew("j", ENV)
+        with pytest.raises(Unavailable):
+            await gone.find("j")
+
+    use(gone, work)
