@@ -148,25 +148,26 @@ func TestOptionsOfJobs(t *testing.T) {
 		}),
 	})
 	db, ctx := services.connected().Database("lake"), t.Context()
-	labels := Labels(map[string]string{"team": "search"})
+	labels, env := Labels(map[string]string{"team": "search"}), Env(map[string]string{"API_KEY": "k"})
 
 	begun, err := db.Table("docs").Backfill(ctx, "words", Where("n > 1"), AtVersion(3), Concurrency(2), Using("f", "2"),
-		labels, Priority(5), BackfillFunc(func(spec *lemanv1.BackfillSpec) { spec.FailedOnly = true }))
+		labels, env, Priority(5), BackfillFunc(func(spec *lemanv1.BackfillSpec) { spec.FailedOnly = true }))
 	check(t, err == nil, "%v", err)
 	spec := backfill.GetBackfill()
 	check(t, spec.GetWhere() == "n > 1" && spec.GetReadVersion() == 3 && spec.GetConcurrency() == 2, "%v", spec)
 	check(t, spec.GetUdf().GetVersion() == "2" && spec.GetFailedOnly() && spec.GetColumn() == "words", "%v", spec)
 	check(t, backfill.GetLabels()["team"] == "search" && backfill.GetPriority() == 5, "%v", backfill)
+	check(t, len(backfill.GetEnv()) == 1 && backfill.GetEnv()["API_KEY"] == "k", "%v", backfill)
 
 	full := RefreshPolicy(lemanv1.RefreshSpec_POLICY_FULL)
-	_, err = db.View("adults").Refresh(ctx, SourceVersion(4), full, Concurrency(3), labels, Priority(-1))
+	_, err = db.View("adults").Refresh(ctx, SourceVersion(4), full, Concurrency(3), labels, env, Priority(-1))
 	check(t, err == nil, "%v", err)
 	wanted := refresh.GetRefresh()
 	check(t, wanted.GetSrcVersion() == 4 && wanted.GetPolicy() == 3 && wanted.GetConcurrency() == 3, "%v", wanted)
-	check(t, refresh.GetPriority() == -1 && wanted.GetView().GetTable() == "adults", "%v", refresh)
+	check(t, refresh.GetEnv()["API_KEY"] == "k" && refresh.GetPriority() == -1 && wanted.GetView().GetTable() == "adults", "%v", refresh)
 
-	_, err = begun.Retry(ctx, Using("f", "3"), KeepOthers(), labels, Priority(1))
+	_, err = begun.Retry(ctx, Using("f", "3"), KeepOthers(), labels, env, Priority(1))
 	check(t, err == nil, "%v", err)
-	check(t, retry.GetUdf().GetVersion() == "3" && retry.GetKeepOthers() && retry.GetPriority() == 1, "%v", retry)
+	check(t, retry.GetEnv()["API_KEY"] == "k" && retry.GetUdf().GetVersion() == "3" && retry.GetKeepOthers() && retry.GetPriority() == 1, "%v", retry)
 	check(t, retry.GetJobId() == "j1" && retry.GetDatabase() == "lake" && retry.GetLabels()["team"] == "search", "%v", retry)
 }

@@ -14,6 +14,11 @@ func PreviewRows(rows int32, where string) PreviewFunc {
 	return func(request *lemanv1.PreviewFunctionRequest) { request.Rows, request.Where = &rows, where }
 }
 
+// PreviewEnv gives the function environment variables for this preview, as [Env] does for a job.
+func PreviewEnv(variables map[string]string) PreviewFunc {
+	return func(request *lemanv1.PreviewFunctionRequest) { request.Env = variables }
+}
+
 // ComputedColumn is a column that is there, with its own function: what [Table.Preview] tries.
 func ComputedColumn(name string) *lemanv1.NewColumn { return &lemanv1.NewColumn{Name: name} }
 

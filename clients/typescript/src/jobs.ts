@@ -77,6 +77,11 @@ export interface JobOptions extends MutationOptions {
   labels?: Readonly<Record<string, string>> | undefined;
   /** From −100 to 100: of jobs that wait for their turn, those with a higher one go first. */
   priority?: number | undefined;
+  /**
+   * Environment variables of the job's functions, such as an API key. Values are secrets: the services forget them when the
+   * job ends, and tell nobody more than the names. A retry has none of those of the job that it retries.
+   */
+  env?: Readonly<Record<string, string>> | undefined;
 }
 
 /** Which jobs are meant: those for which all that is given holds. */
@@ -218,6 +223,7 @@ export class Job {
       requestId: requestIdOf(options),
       labels: { ...options.labels },
       priority: options.priority ?? 0,
+      env: { ...options.env },
       ...(options.udf !== undefined && { udf: udfRef(options.udf) }),
     };
     const { jobId } = this.#told(await this.#stub.retryJob(request, options));

@@ -13,6 +13,8 @@ export interface PreviewOptions {
   concurrency?: number | undefined;
   /** Milliseconds that the function may take for all rows. */
   timeLimit?: number | undefined;
+  /** Environment variables of the function, for this preview: see `JobOptions`. */
+  env?: Readonly<Record<string, string>> | undefined;
 }
 
 /** A row that a function was tried on. */

@@ -233,6 +233,7 @@ export class Table extends Relation {
       ...told,
       table: this.ref,
       where: options.where ?? "",
+      env: { ...options.env },
       ...given({ rows, concurrency }),
       ...(timeLimit !== undefined && { timeout: toDuration(timeLimit) }),
       ...(readVersion !== undefined && { version: readFromOf(readVersion) }),
@@ -248,6 +249,7 @@ export class Table extends Relation {
         requestId: requestIdOf(options),
         labels: { ...options.labels },
         priority: options.priority ?? 0,
+        env: { ...options.env },
       },
       options,
     );

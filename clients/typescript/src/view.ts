@@ -43,6 +43,7 @@ export class View extends Relation {
         requestId: requestIdOf(options),
         labels: { ...options.labels },
         priority: options.priority ?? 0,
+        env: { ...options.env },
       },
       options,
     );

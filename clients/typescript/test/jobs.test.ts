@@ -147,6 +147,31 @@ describe("waiting", () => {
   });
 });
 
+describe("a job that is begun", () => {
+  it("has the labels, the priority and the environment that are given", async () => {
+    const said: Request[] = [];
+    const take = (request: Request): object => {
+      said.push(request);
+      return { job: { jobId: "j" } };
+    };
+    const options = { labels: { team: "search" }, priority: 5, env: { API_KEY: "k" } };
+    await withServices(
+      { unary: { CreateJob: take, RetryJob: take, PreviewFunction: (r) => (said.push(r), {}) } },
+      async (client) => {
+        const table = client.database("lake").table("docs");
+        const begun = await table.backfill("words", options);
+        await client.database("lake").view("adults").refresh(options);
+        await begun.retry(options);
+        await table.preview("words", { env: options.env });
+        await table.backfill("words");
+      },
+    );
+    const environments = said.map(({ env }) => env as Record<string, string>);
+    assert.deepEqual(environments, [options.env, options.env, options.env, options.env, {}]);
+    assert.deepEqual([said[0]?.priority, said[0]?.labels], [5, options.labels]);
+  });
+});
+
 describe("a closed client", () => {
   it("leaves nothing that keeps the process alive", async () => {
     const { endpoint, stop } = await serve(job([1, 1, 1, 1], []));

@@ -13,12 +13,14 @@ from leman.cli._errors import group_errors, print_groups
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
+    EnvOption,
     JobArgument,
     JsonOption,
     LabelOption,
     LimitOption,
     TlsOption,
     TokenOption,
+    env_of,
     labels_of,
     open_database,
 )
@@ -184,6 +186,7 @@ def retry(  # noqa: PLR0913 - a command's options, all by name
     keep_others: Annotated[
         bool, typer.Option("--keep-others", help="With --udf: rows that did not fail keep their values.")
     ] = False,
+    env: EnvOption = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     endpoint: EndpointOption = None,
@@ -193,7 +196,7 @@ def retry(  # noqa: PLR0913 - a command's options, all by name
 ) -> None:
     """Compute the failed rows of a job's column again. With another function and without --keep-others, all rows."""
     with open_database(db, endpoint, token, tls_ca) as database:
-        future = database.retry_job_async(job_id, udf=udf, keep_others=keep_others)
+        future = database.retry_job_async(job_id, udf=udf, keep_others=keep_others, env=env_of(env))
         job = future.job()
         if not no_wait:
             job = follow_job(future, f"{job.table}.{job.column}", quiet=quiet)
@@ -280,6 +283,7 @@ def _details(job: Job) -> list[tuple[str, object]]:
         *([("function", f"{job.udf_name}@{job.udf_version}")] if job.udf_name else []),
         ("plan", job.plan_summary),
         *([("retry of", job.retry_of)] if job.retry_of else []),
+        *([("environment", ", ".join(job.env_names))] if job.env_names else []),
         ("rows", rows),
         ("fragments", f"{progress.fragments_committed:,} of {progress.fragments_planned:,} committed"),
         ("seconds", seconds),

@@ -43,6 +43,15 @@ LabelOption = Annotated[
 PriorityOption = Annotated[
     int, typer.Option(min=-100, max=100, help="Of jobs that wait, those with a higher one have their turn first.")
 ]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        help="An environment variable of the function, with the value that it has here; may be given again. A value"
+        " that is written out can be seen by other users of this machine, and stays in the shell's history.",
+    ),
+]
 LimitOption = Annotated[int, typer.Option(min=1, help="At most this many.")]
 
 
@@ -53,6 +62,21 @@ def labels_of(given: list[str] | None) -> dict[str, str]:
         if not key or not sign:
             raise typer.BadParameter(f"--label takes KEY=VALUE, not {key!r}")
     return {key: value for key, _, value in pairs}
+
+
+def env_of(given: list[str] | None) -> dict[str, str] | None:
+    """The environment variables that `--env` names."""
+    if not given:
+        return None
+    found = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not name:
+            raise typer.BadParameter("--env takes NAME, or NAME=VALUE")
+        if not sign and name not in os.environ:
+            raise typer.BadParameter(f"--env {name}: there is no such environment variable here")
+        found[name] = value if sign else os.environ[name]
+    return found
 
 
 def plain_table(database: Database, name: str) -> Table:

@@ -15,10 +15,12 @@ from leman.cli._backfill import EXIT_CODES, UdfOption, VersionOption, _version
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
+    EnvOption,
     JsonOption,
     TableArgument,
     TlsOption,
     TokenOption,
+    env_of,
     open_database,
     plain_table,
 )
@@ -51,6 +53,7 @@ def preview(  # noqa: PLR0913 - a command's options, all by name
         list[str] | None,
         typer.Option("--column", metavar="NAME", help="Column for the function's next parameter; may be given again."),
     ] = None,
+    env: EnvOption = None,
     timeout: Annotated[float | None, typer.Option(help="Seconds that it may take; 30 by itself.")] = None,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes of the backfill to come.")] = None,
     endpoint: EndpointOption = None,
@@ -69,6 +72,7 @@ def preview(  # noqa: PLR0913 - a command's options, all by name
             read_version=_version(read_version),
             timeout=timeout,
             concurrency=concurrency,
+            env=env_of(env),
         )
     if as_json:
         print_json(document(made))

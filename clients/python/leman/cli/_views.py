@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -13,11 +14,13 @@ from leman.cli._backfill import IndexesOption, end, follow_job
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
+    EnvOption,
     JsonOption,
     LabelOption,
     PriorityOption,
     TlsOption,
     TokenOption,
+    env_of,
     labels_of,
     open_database,
 )
@@ -25,11 +28,13 @@ from leman.cli._output import note, print_json, print_line, print_table
 from leman.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leman._database import Database
     from leman._future import JobFuture
     from leman._query import FunctionColumn
     from leman._table import Table
-    from leman._view import ViewFunctionColumn
+    from leman._view import View, ViewFunctionColumn
     from leman._view_model import RefreshPolicy, ViewInfo, ViewSummary
 
 views = typer.Typer(help="Makes, lists, shows and drops materialized views.", no_args_is_help=True)
@@ -205,6 +210,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     optimize_indices: IndexesOption = False,
     label: LabelOption = None,
     priority: PriorityOption = 0,
+    env: EnvOption = None,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would be done, and why.")] = False,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Return when the job has begun.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
@@ -219,13 +225,14 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     if cascade and (src_version is not None or plan or no_wait):
         raise InvalidArgument("--cascade goes without --src-version, --plan and --no-wait")
     ways = cast("RefreshPolicy", policy)  # checked by what takes it
+    given = env_of(env)
     with open_database(db, endpoint, token, tls_ca) as database:
         found = database.open_view(view)
         if plan:
             planned = found.plan_refresh(src_version, max_rows_per_fragment, ways)
             return print_json(planned) if as_json else print_line(str(planned))
         for source in reversed(found.sources()) if cascade else ():
-            _wait(source.refresh_async(policy=ways, concurrency=concurrency), source.name, quiet=quiet)
+            _wait(_begin(source, ways, concurrency, given), source.name, quiet=quiet)
         future = found.refresh_async(
             src_version,
             max_rows_per_fragment,
@@ -234,11 +241,20 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
             optimize_indices=optimize_indices,
             labels=labels_of(label),
             priority=priority,
+            env=given,
         )
         job = future.job() if no_wait else follow_job(future, view, quiet=quiet)
     if no_wait and not as_json:
         print_line(job.job_id)
     return end(job, as_json=as_json)
+
+
+def _begin(source: View, policy: RefreshPolicy, concurrency: int | None, env: Mapping[str, str] | None) -> JobFuture:
+    """Begin to refresh a view that another one rests on; with `env` where a function of it can have that."""
+    from leman._job_attributes import with_usable_env  # noqa: PLC0415 - slow to import
+
+    begin = functools.partial(source.refresh_async, policy=policy, concurrency=concurrency)
+    return with_usable_env(lambda usable: begin(env=usable), env)
 
 
 def _wait(future: JobFuture, name: str, *, quiet: bool) -> None:

@@ -2,21 +2,20 @@ package dev.leman;
 
 import dev.leman.v1.BackfillSpec;
 import dev.leman.v1.CheckpointBounds;
+import dev.leman.v1.CreateJobRequest;
 import java.util.Map;
 
 /** What a backfill may be told; each value has the meaning of its field in {@link BackfillSpec}. */
 public final class BackfillOptions {
   private static final BackfillOptions USUAL =
-      new BackfillOptions(BackfillSpec.getDefaultInstance(), Map.of(), 0);
+      new BackfillOptions(BackfillSpec.getDefaultInstance(), CreateJobRequest.getDefaultInstance());
 
   private final BackfillSpec told;
-  private final Map<String, String> labels;
-  private final int priority;
+  private final CreateJobRequest job;
 
-  private BackfillOptions(BackfillSpec told, Map<String, String> labels, int priority) {
+  private BackfillOptions(BackfillSpec told, CreateJobRequest job) {
     this.told = told;
-    this.labels = labels;
-    this.priority = priority;
+    this.job = job;
   }
 
   /** Nothing is given. */
@@ -81,27 +80,36 @@ public final class BackfillOptions {
 
   /** By what the job is found; see {@link JobQuery#labels}. */
   public BackfillOptions labels(Map<String, String> given) {
-    return new BackfillOptions(told, Map.copyOf(given), priority);
+    return of(job.toBuilder().clearLabels().putAllLabels(given));
   }
 
   /** From −100 to 100: of jobs that wait for their turn, those with a higher one go first. */
   public BackfillOptions priority(int given) {
-    return new BackfillOptions(told, labels, given);
+    return of(job.toBuilder().setPriority(given));
+  }
+
+  /**
+   * Environment variables of the job's functions, such as an API key. The values are secrets: the
+   * services forget them when the job ends, and tell nobody more than the names.
+   */
+  public BackfillOptions env(Map<String, String> variables) {
+    return of(job.toBuilder().clearEnv().putAllEnv(variables));
   }
 
   BackfillSpec.Builder told() {
     return told.toBuilder();
   }
 
-  Map<String, String> labels() {
-    return labels;
-  }
-
-  int priority() {
-    return priority;
+  /** A request with what is said of the job beside what it does. */
+  CreateJobRequest.Builder job() {
+    return job.toBuilder();
   }
 
   private BackfillOptions with(BackfillSpec.Builder changed) {
-    return new BackfillOptions(changed.build(), labels, priority);
+    return new BackfillOptions(changed.build(), job);
+  }
+
+  private BackfillOptions of(CreateJobRequest.Builder changed) {
+    return new BackfillOptions(told, changed.build());
   }
 }

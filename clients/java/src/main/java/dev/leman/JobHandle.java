@@ -190,7 +190,16 @@ public final class JobHandle {
 
   /** Once it has ended: start a job that calls the function again for the rows that failed. */
   public JobHandle retry() {
-    return Futures.get(retry(RetryJobRequest.newBuilder()));
+    return retry(Map.of());
+  }
+
+  /**
+   * As {@link #retry()}, with environment variables of the function.
+   *
+   * @param env as for {@link BackfillOptions#env}: those of this job are not known any more
+   */
+  public JobHandle retry(Map<String, String> env) {
+    return Futures.get(retry(RetryJobRequest.newBuilder().putAllEnv(env)));
   }
 
   /**
@@ -199,11 +208,17 @@ public final class JobHandle {
    * @param keepOthers whether the rows that did not fail keep their values and count as current
    */
   public JobHandle retry(String nameAndVersion, boolean keepOthers) {
+    return retry(nameAndVersion, keepOthers, Map.of());
+  }
+
+  /** As {@link #retry(String, boolean)}, with environment variables of the function. */
+  public JobHandle retry(String nameAndVersion, boolean keepOthers, Map<String, String> env) {
     return Futures.get(
         retry(
             RetryJobRequest.newBuilder()
                 .setUdf(ColumnFunction.ref(nameAndVersion))
-                .setKeepOthers(keepOthers)));
+                .setKeepOthers(keepOthers)
+                .putAllEnv(env)));
   }
 
   private CompletableFuture<JobHandle> retry(RetryJobRequest.Builder request) {

@@ -2,6 +2,7 @@ package dev.leman;
 
 import dev.leman.v1.PreviewFunctionRequest;
 import java.time.Duration;
+import java.util.Map;
 
 /**
  * What a preview may be told; each value has the meaning of its field in {@link
@@ -54,6 +55,11 @@ public final class PreviewOptions {
             .setSeconds(most.getSeconds())
             .setNanos(most.getNano());
     return new PreviewOptions(told.toBuilder().setTimeout(time).build());
+  }
+
+  /** Environment variables of the function, for this preview: see {@link BackfillOptions#env}. */
+  public PreviewOptions env(Map<String, String> variables) {
+    return new PreviewOptions(told.toBuilder().clearEnv().putAllEnv(variables).build());
   }
 
   PreviewFunctionRequest.Builder told() {

@@ -1,21 +1,20 @@
 package dev.leman;
 
+import dev.leman.v1.CreateJobRequest;
 import dev.leman.v1.RefreshSpec;
 import java.util.Map;
 
 /** What a refresh may be told; each value has the meaning of its field in {@link RefreshSpec}. */
 public final class RefreshOptions {
   private static final RefreshOptions USUAL =
-      new RefreshOptions(RefreshSpec.getDefaultInstance(), Map.of(), 0);
+      new RefreshOptions(RefreshSpec.getDefaultInstance(), CreateJobRequest.getDefaultInstance());
 
   private final RefreshSpec told;
-  private final Map<String, String> labels;
-  private final int priority;
+  private final CreateJobRequest job;
 
-  private RefreshOptions(RefreshSpec told, Map<String, String> labels, int priority) {
+  private RefreshOptions(RefreshSpec told, CreateJobRequest job) {
     this.told = told;
-    this.labels = labels;
-    this.priority = priority;
+    this.job = job;
   }
 
   /** Nothing is given. */
@@ -50,27 +49,36 @@ public final class RefreshOptions {
 
   /** By what the job is found. */
   public RefreshOptions labels(Map<String, String> given) {
-    return new RefreshOptions(told, Map.copyOf(given), priority);
+    return of(job.toBuilder().clearLabels().putAllLabels(given));
   }
 
   /** From −100 to 100: of jobs that wait for their turn, those with a higher one go first. */
   public RefreshOptions priority(int given) {
-    return new RefreshOptions(told, labels, given);
+    return of(job.toBuilder().setPriority(given));
+  }
+
+  /**
+   * Environment variables of the job's functions, such as an API key. The values are secrets: the
+   * services forget them when the job ends, and tell nobody more than the names.
+   */
+  public RefreshOptions env(Map<String, String> variables) {
+    return of(job.toBuilder().clearEnv().putAllEnv(variables));
   }
 
   RefreshSpec.Builder told() {
     return told.toBuilder();
   }
 
-  Map<String, String> labels() {
-    return labels;
-  }
-
-  int priority() {
-    return priority;
+  /** A request with what is said of the job beside what it does. */
+  CreateJobRequest.Builder job() {
+    return job.toBuilder();
   }
 
   private RefreshOptions with(RefreshSpec.Builder changed) {
-    return new RefreshOptions(changed.build(), labels, priority);
+    return new RefreshOptions(changed.build(), job);
+  }
+
+  private RefreshOptions of(CreateJobRequest.Builder changed) {
+    return new RefreshOptions(told, changed.build());
   }
 }

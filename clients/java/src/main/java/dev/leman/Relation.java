@@ -15,7 +15,6 @@ import dev.leman.v1.OptimizeIndicesResponse;
 import dev.leman.v1.TableRef;
 import java.time.Duration;
 import java.util.List;
-import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
@@ -123,11 +122,10 @@ public abstract sealed class Relation permits Table, View {
     return TableRef.newBuilder().setDatabase(database).setTable(name).build();
   }
 
-  CompletableFuture<JobHandle> begin(
-      CreateJobRequest.Builder request, Map<String, String> labels, int priority) {
+  CompletableFuture<JobHandle> begin(CreateJobRequest.Builder request) {
     return connections.unary(
         JobServiceGrpc.getCreateJobMethod(),
-        request.setRequestId(newId()).putAllLabels(labels).setPriority(priority).build(),
+        request.setRequestId(newId()).build(),
         answer -> new JobHandle(connections, database, answer.getJob().getJobId()));
   }
 

@@ -279,8 +279,8 @@ public final class Table extends Relation {
   /** As {@link #backfill(String, BackfillOptions)}. */
   public CompletableFuture<JobHandle> backfillAsync(String column, BackfillOptions options) {
     CreateJobRequest.Builder request =
-        CreateJobRequest.newBuilder().setBackfill(options.told().setTable(ref()).setColumn(column));
-    return begin(request, options.labels(), options.priority());
+        options.job().setBackfill(options.told().setTable(ref()).setColumn(column));
+    return begin(request);
   }
 
   /** What a backfill would do, and why. Changes nothing. */

@@ -49,9 +49,8 @@ public final class View extends Relation {
 
   /** As {@link #refresh(RefreshOptions)}. */
   public CompletableFuture<JobHandle> refreshAsync(RefreshOptions options) {
-    CreateJobRequest.Builder request =
-        CreateJobRequest.newBuilder().setRefresh(options.told().setView(ref()));
-    return begin(request, options.labels(), options.priority());
+    CreateJobRequest.Builder request = options.job().setRefresh(options.told().setView(ref()));
+    return begin(request);
   }
 
   /** What a refresh would do, and why. Changes nothing. */

@@ -167,7 +167,11 @@ class JobsTest {
               .table("docs")
               .backfill(
                   "words",
-                  BackfillOptions.usual().where("n > 1").labels(Map.of("a", "b")).priority(7));
+                  BackfillOptions.usual()
+                      .where("n > 1")
+                      .labels(Map.of("a", "b"))
+                      .priority(7)
+                      .env(Map.of("API_KEY", "k")));
       assertEquals("made", job.id());
     }
     assertEquals(2, executor.created.size());
@@ -176,6 +180,7 @@ class JobsTest {
     assertEquals("n > 1", request.getBackfill().getWhere());
     assertEquals(Map.of("a", "b"), request.getLabelsMap());
     assertEquals(7, request.getPriority());
+    assertEquals(Map.of("API_KEY", "k"), request.getEnvMap());
   }
 
   private record OneByOne(LinkedBlockingQueue<Object> told, Flow.Subscription[] held)
