@@ -265,7 +265,7 @@ class Table(Relation):
         services, as they were when these started, and these. Values are secrets, kept until the job ends and shown to
         nobody; `Job.env_names` has the names. They are no part of the function's version: other values make nothing
         stale. Inputs that are computed first have them too; SQL and remote functions cannot, and of several columns
-        those are computed without.
+        those are computed without, with a warning where all are such.
 
         A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job.
         Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
@@ -275,13 +275,19 @@ class Table(Relation):
         if not isinstance(column, str):
             if udf is not None:
                 raise InvalidArgument("udf is the function of one column: name it as a text")
+            ordered, had_env = self._inputs_first(column), list[bool]()
 
             def one(name: str, usable: Mapping[str, str] | None) -> str:
-                return self.backfill(
+                job_id = self.backfill(
                     name, progress=progress, labels=labels, priority=priority, env=usable, **parameters
                 )
+                had_env.append(usable is not None)
+                return job_id
 
-            return [with_usable_env(functools.partial(one, name), env) for name in self._inputs_first(column)]
+            job_ids = [with_usable_env(functools.partial(one, name), env) for name in ordered]
+            if env and job_ids and not any(had_env):
+                warn(f"env was given to nobody: SQL or remote functions compute {self.name}.{', '.join(ordered)}")
+            return job_ids
         if parameters.get("on_stale_input") == "warn":
             for stale in self.plan_backfill(column, udf=udf, **parameters).stale_inputs:
                 warn(f"{self.name}.{column} is computed from what is there of {stale}")

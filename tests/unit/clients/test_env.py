@@ -68,7 +68,8 @@ def unusable_for(*columns: str) -> Any:
 def test_of_several_columns_or_views_those_that_cannot_have_them_are_computed_without(fake, database, views):  # noqa: F811
     fake.scripts["CreateJob"] = unusable_for("n")
     table = database.open_table("docs")
-    table.backfill(["n"], env=ENV, progress=False)
+    with pytest.warns(UserWarning, match="env was given to nobody"):
+        table.backfill(["n"], env=ENV, progress=False)
     assert [dict(request.env) for request in fake.named("CreateJob")] == [ENV, {}]
     with pytest.raises(leman.errors.FailedPrecondition):
         table.backfill("n", env=ENV, progress=False)
