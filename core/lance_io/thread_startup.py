@@ -1,4 +1,4 @@
-"""Have Lance start its threads before they are needed."""
+"""Lance in a process that has not used it yet: its threads are started before they are needed."""
 
 from __future__ import annotations
 
@@ -12,3 +12,10 @@ def start_threads() -> None:
     The next one costs fewer. Processes that are forked afterwards must not use Lance.
     """
     lance.write_dataset(pa.table({"x": [0]}), "memory://").to_table()
+
+
+def small_table(uri: str, rows: int) -> int:
+    """Write a table to practise with, of an int64 column `x` and an empty one `y`, and return its version."""
+    dataset = lance.write_dataset(pa.table({"x": pa.array(range(rows), pa.int64())}), uri)
+    dataset.add_columns(pa.field("y", pa.int64()))
+    return int(dataset.version)

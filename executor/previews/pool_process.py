@@ -31,7 +31,7 @@ def main(requests: socket.socket, parent: int) -> None:
     gc.collect()
     gc.freeze()
     # a process has imported what the code was like: whoever changes it and tries again is to see the new one
-    Pool(requests, preview_run.run, lambda _state: None, start_threads, reuses=False).serve(parent)
+    Pool(requests, preview_run.run, lambda _state: None, (start_threads,), reuses=False).serve(parent)
 
 
 if __name__ == "__main__":

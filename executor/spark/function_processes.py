@@ -11,6 +11,7 @@ from pyspark import SparkFiles, TaskContext
 from pyspark.resource import ResourceInformation
 
 from core.lance_io.thread_startup import start_threads
+from executor.spark.practice import practise
 from executor.worker.processes import caller
 from executor.worker.processes.caller import Caller
 
@@ -37,7 +38,7 @@ _decoder = msgspec.json.Decoder(_Given)
 
 def start() -> None:
     """Start the pool for all workers that are forked from this process."""
-    _callers.append(caller.start(_take_over, start_threads))
+    _callers.append(caller.start(_take_over, (start_threads, practise)))
 
 
 def run(worker_task: str) -> int:

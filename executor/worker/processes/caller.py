@@ -6,12 +6,11 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable
 
 import msgspec
 
 from executor.worker.messages import WorkerTask
-from executor.worker.processes.function_process import Prepare
+from executor.worker.processes.function_process import Prepare, Warm
 from executor.worker.processes.messages import Answer, Request, receive, send
 from executor.worker.processes.pool import Pool
 from executor.worker.worker_loop import run_task
@@ -65,7 +64,7 @@ class Caller:
                 os.kill(self._pool_parent, signal.SIGTERM)
 
 
-def start(prepare: Prepare, warm: Callable[[], None]) -> Caller:
+def start(prepare: Prepare, warm: Warm) -> Caller:
     """Fork the pool from this process, which must be as clean as function processes are to be."""
     here = os.getpid()
     requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import msgspec
@@ -21,17 +22,21 @@ from executor.worker.processes.process_environment import kept
 Run = Callable[[str, Callable[[bytes], None]], int]
 #: Takes over what a caller's process has and this one lacks.
 Prepare = Callable[[bytes], None]
+#: What a process does before it has a task, step by step: none is begun once a task waits.
+Warm = Sequence[Callable[[], None]]
 _requests = msgspec.json.Decoder(Request)
 #: What is printed is said from a thread of its own.
 _saying = threading.Lock()
 
 
-def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Callable[[], None]) -> NoReturn:
+def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Warm) -> NoReturn:
     """Serve tasks, after the fork; each message on `control` brings a caller's connection."""
     try:
         _settle(pool)
         guarded = file_descriptors.guard()
-        warm()
+        for step in warm:
+            if not select.select((control,), (), (), 0)[0]:  # else a task waits
+                step()
         with guarded.keeping(control.fileno()):
             while (caller := _next_caller(control)) is not None:
                 with caller, guarded.keeping(caller.fileno()):

@@ -20,7 +20,7 @@ import psutil
 
 from core.linux import adopt_orphans, die_with
 from executor.worker.processes import function_process
-from executor.worker.processes.function_process import Prepare, Run
+from executor.worker.processes.function_process import Prepare, Run, Warm
 from executor.worker.processes.messages import IDLE, Answer, send
 
 _CORES = os.cpu_count() or 1
@@ -56,9 +56,7 @@ class Pool:
     forks. `reuses`: a process that is idle again gets more tasks of its function; else it ends with its caller.
     """
 
-    def __init__(
-        self, requests: socket.socket, run: Run, prepare: Prepare, warm: Callable[[], None], *, reuses: bool = True
-    ) -> None:
+    def __init__(self, requests: socket.socket, run: Run, prepare: Prepare, warm: Warm, *, reuses: bool = True) -> None:
         self._requests = requests
         self._reuses = reuses
         self._run, self._prepare, self._warm = run, prepare, warm

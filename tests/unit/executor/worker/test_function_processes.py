@@ -55,7 +55,7 @@ import os, sys
 from executor.worker.processes import caller
 from tests.unit.executor.worker import test_function_processes as here
 caller.run_task = here.do
-started = caller.start(lambda state: None, lambda: None)
+started = caller.start(lambda state: None, ())
 os.set_inheritable(started._requests.fileno(), True)
 here.reassign(started, sys.argv[1])
 sys.stdin.read()

@@ -12,7 +12,7 @@ def test_what_a_closed_connection_said_is_not_taken_for_one_that_has_its_number_
     """It would have been the end of a caller that has only just come, and with it of all workers of the daemon."""
     told: list[str] = []
     (first, said), (second, also_said), (spare, other) = (socket.socketpair() for _ in range(3))
-    pool = Pool(first, lambda *_: 0, lambda _: None, lambda: None)
+    pool = Pool(first, lambda *_: 0, lambda _: None, ())
     pool._spare = 0
 
     def replace_the_second() -> None:

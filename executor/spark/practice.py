@@ -1,0 +1,89 @@
+"""A worker's work in small, for processes that have none yet.
+
+A forked process copies each page of memory that it is the first to write to: a few thousand of them in its first
+fragment, which takes twice as long as the next. What is copied beforehand, nobody waits for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pyarrow as pa
+
+from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
+from core.domain.plan import FragmentTask, Reason
+from core.domain.ranges import RowRange
+from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
+from core.domain.work import FragmentWork, InFlightRows, ProgressReport, UdfRef, WorkContext, WorkUnit
+from core.lance_io.thread_startup import small_table
+from executor.coordination.reservations import GrantAll
+from executor.spark.temp_folder import TempFolder
+from executor.worker.error_store import JobErrors
+from executor.worker.unit_runner import UnitRunner
+
+_ROWS = 4096
+_FUNCTION = UdfRef(
+    name="practice",
+    version="",
+    kind=UdfKind.SCALAR,
+    input_columns=("x",),
+    bundle_uri="",
+    bundle_sha256="",
+    bundle_python="",
+    entrypoint="builtins:abs",
+    stateful=False,
+    batch_size=0,
+    error_policy=ErrorPolicy(),
+)
+
+
+def practise() -> None:
+    """Compute a column of a table that is gone afterwards."""
+    with contextlib.suppress(Exception):  # then the first job takes longer
+        folder = TempFolder.make("")
+        if folder is not None:
+            try:
+                compute_in(str(folder.path))
+            finally:
+                folder.remove()
+
+
+def compute_in(folder: str) -> int:
+    """Compute a column of a small table in a folder as a worker does, and return how many rows it has."""
+    uri = f"{folder}/practice.lance"
+    version = small_table(uri, _ROWS)
+    context = WorkContext(
+        job_id="practice",
+        uri=uri,
+        read_version=version,
+        output_schema=pa.schema([pa.field("y", pa.int64())]).serialize().to_pybytes(),
+        output_field_ids=(1,),
+        column_id="practice",
+        input_columns=("x",),
+        udf=_FUNCTION,
+        where="",
+        checkpoint=CheckpointBounds(),
+        checkpoint_seconds=60.0,
+        checkpoint_max_bytes=1 << 20,
+    )
+    task = FragmentTask(0, _ROWS, 0, Reason.MISSING, "0" * 32, "practice", ())
+    work = FragmentWork(task, (RowRange(0, _ROWS),), finish=True)
+    outcome = UnitRunner(
+        context,
+        WorkUnit("practice", (work,)),
+        store=LanceCheckpointStore(checkpoint_root(uri)),
+        reservations=GrantAll(),
+        sink=_Nobody(),
+        errors=JobErrors("", "practice", "y", ""),
+    ).run()
+    return sum(result.rows_computed for result in outcome.results)
+
+
+class _Nobody:
+    """A sink of reports that nobody reads."""
+
+    def send(self, report: ProgressReport) -> None:
+        """Ignore it."""
+
+    def in_flight(self, in_flight: InFlightRows) -> None:
+        """Ignore it."""

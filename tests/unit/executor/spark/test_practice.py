@@ -1,0 +1,58 @@
+"""What a process does before it has any task: a worker's work in small."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tempfile
+from types import SimpleNamespace
+
+import pytest
+
+from executor.spark import practice
+from executor.worker.processes import function_process
+
+
+def test_all_rows_are_computed_as_a_worker_does_it(tmp_path):
+    assert practice.compute_in(str(tmp_path)) == 4096
+    assert [path.name for path in (tmp_path / "practice.lance" / "_checkpoints").iterdir()] != []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_left_of_it(tmp_path, monkeypatch, fails):
+    def refuse(_: str) -> int:
+        raise OSError("no room")
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if fails:
+        monkeypatch.setattr(practice, "compute_in", refuse)
+    practice.practise()
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+
+
+class _Ended(BaseException):
+    """In place of the end of the process."""
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_process_for_which_a_task_waits_does_not_practise(monkeypatch, waiting):
+    def end(_: int) -> None:
+        raise _Ended
+
+    guarded = SimpleNamespace(keeping=lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(function_process, "os", SimpleNamespace(_exit=end))
+    monkeypatch.setattr(function_process, "_settle", lambda _: None)
+    monkeypatch.setattr(function_process, "file_descriptors", SimpleNamespace(guard=lambda: guarded))
+    practised: list[bool] = []
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+
+        def warm() -> None:
+            practised.append(True)
+            ours.send(b"c")  # a task comes, whose caller is gone: the process ends
+
+        if waiting:
+            ours.send(b"c")
+        with pytest.raises(_Ended):
+            function_process.main(theirs, 1, lambda *_: 0, lambda _: None, (warm, warm))
+    assert practised == ([] if waiting else [True])
