@@ -56,6 +56,7 @@ class PreviewRow:
 class Preview(Shown):
     """What a function gave on a few rows. Nothing was written. `str()` is for people.
 
+    `timed_out`: not all was done within `timeout` seconds; `rows` is empty where none was read by then.
     `seconds_per_row`, `expected_seconds`: of a row, and of `rows_to_compute` rows on `workers` processes, as far as
     the function goes (None: not known; for a function of batches at the most). `fails`: a backfill would end as FAILED.
     `printed`: what the function printed, as far as it is kept, of `printed_bytes`. `values`: inputs and output in
@@ -72,6 +73,7 @@ class Preview(Shown):
     rows: tuple[PreviewRow, ...]
     fails: bool
     timed_out: bool
+    timeout: float
     rows_to_compute: int
     workers: int
     seconds_per_row: float | None
@@ -95,7 +97,8 @@ class Preview(Shown):
         failed = sum(row.state in ("failed", "fails") for row in self.rows)
         remarks = []
         if not self.rows:
-            remarks.append("no row was found in time" if self.timed_out else "there are no such rows")
+            late = f"no row was read within {self.timeout:g} s: give it more timeout="
+            remarks.append(late if self.timed_out else "there are no such rows")
         elif self.timed_out:
             left = sum(row.state == "unfinished" for row in self.rows)
             remarks.append(f"time was over before {left:,} of {len(self.rows):,} rows were done: give it more timeout=")

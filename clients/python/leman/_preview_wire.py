@@ -98,10 +98,12 @@ def name_function(
 def call(services: Services, request: jobs_pb2.PreviewFunctionRequest) -> Preview:
     """Send it. Raises LemanError."""
     taken = seconds(request.timeout) if request.HasField("timeout") else _DEFAULT_SECONDS
-    return _preview(request, services.jobs.PreviewFunction(request, timeout=taken + _MORE_SECONDS))
+    return _preview(request, services.jobs.PreviewFunction(request, timeout=taken + _MORE_SECONDS), taken)
 
 
-def _preview(request: jobs_pb2.PreviewFunctionRequest, answer: jobs_pb2.PreviewFunctionResponse) -> Preview:
+def _preview(
+    request: jobs_pb2.PreviewFunctionRequest, answer: jobs_pb2.PreviewFunctionResponse, timeout: float
+) -> Preview:
     values = pa.ipc.open_stream(answer.values).read_all() if answer.values else pa.table({})
     left_out = tuple(answer.columns_left_out)
     projection = answer.projection
@@ -116,6 +118,7 @@ def _preview(request: jobs_pb2.PreviewFunctionRequest, answer: jobs_pb2.PreviewF
         rows=_rows(answer, values),
         fails=answer.fails,
         timed_out=answer.timed_out,
+        timeout=timeout,
         rows_to_compute=projection.rows_to_compute,
         workers=projection.workers,
         seconds_per_row=_seconds(projection, "duration_per_row"),
@@ -129,6 +132,8 @@ def _preview(request: jobs_pb2.PreviewFunctionRequest, answer: jobs_pb2.PreviewF
 
 
 def _rows(answer: jobs_pb2.PreviewFunctionResponse, values: pa.Table) -> tuple[PreviewRow, ...]:
+    if not answer.rows:  # none was read in time, or there is none: nor are there columns
+        return ()
     left_out, columns = set(answer.columns_left_out), iter(values.columns)
     inputs = [None if name in left_out else _python(next(columns)) for name in answer.input_columns]
     output = None if answer.udf.name in left_out or not values.num_columns else _python(next(columns))

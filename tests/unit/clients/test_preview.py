@@ -41,6 +41,7 @@ def preview(*rows: PreviewRow, **fields: Any) -> Preview:
         rows=rows,
         fails=False,
         timed_out=False,
+        timeout=30.0,
         rows_to_compute=4000,
         workers=2,
         seconds_per_row=0.35,
@@ -164,6 +165,18 @@ def test_a_text_is_a_computed_column_a_registered_function_or_an_expression(tabl
     assert asked(fake).sql_expression == "n * 2"
     table.preview(leman.sql("100 / n", error_handling=leman.ErrorHandlingConfig(on_error=[leman.Skip()])))
     assert len(asked(fake).error_policy.rules) == 1
+
+
+@pytest.mark.parametrize(
+    ("timed_out", "said"), [(True, "no row was read within 0.5 s: give it more timeout="), (False, "no such rows")]
+)
+def test_an_answer_without_rows_has_no_columns_and_is_told(table, fake, timed_out, said):
+    answer = fake.scripts["PreviewFunction"]
+    answer.ClearField("rows")
+    answer.values, answer.timed_out = b"", timed_out
+    made = table.preview(score, timeout=0.5)
+    assert (made.rows, made.values.num_columns) == ((), 0)
+    assert said in str(made)
 
 
 @pytest.mark.parametrize("wrong", [{"n": 0}, {"n": True}, {"where": " "}, {"timeout": 0}, {"concurrency": 0}])
