@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr
 
-from core.config.section import AddressPattern, Algorithm, FunctionKind, Grant, Section, Token
+from core.config.section import AddressPattern, Algorithm, FunctionKind, Grant, Section, ServiceAddress, Token
 
 
 class Server(Section):
@@ -149,11 +149,11 @@ class Udf(Section):
 class Peers(Section):
     """How the services reach one another."""
 
-    planner: str = ""
+    planner: ServiceAddress = ""
     """host:port of the planner."""
-    executor: str = ""
+    executor: ServiceAddress = ""
     """host:port of the executor."""
-    commit_coordinator: str = ""
+    commit_coordinator: ServiceAddress = ""
     """host:port of the commit coordinator."""
     token: Token = SecretStr("")
     """Token that the peers ask for (their `server.token`)."""
@@ -171,10 +171,10 @@ class Peers(Section):
 class Advertise(Section):
     """Where callers from outside reach the services; what GetInfo answers."""
 
-    planner: str = ""
+    planner: ServiceAddress = ""
     """host:port of the planner for callers; empty: its own bound address, or `peers.planner`."""
-    executor: str = ""
+    executor: ServiceAddress = ""
     """host:port of the executor for callers; empty: its own bound address, or `peers.executor`."""
-    commit_coordinator: str = ""
+    commit_coordinator: ServiceAddress = ""
     """host:port of the commit coordinator for callers; empty: its bound address, or
     `peers.commit_coordinator`."""

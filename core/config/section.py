@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
 
+from core.rpc.addresses import host_and_port
 from core.udf.remote_addresses import parse_pattern
 
 
@@ -27,6 +28,14 @@ def _pattern(text: str) -> str:
     return text
 
 
+def _host_and_port(text: str) -> str:
+    if text:
+        host_and_port(text)
+    return text
+
+
+#: host:port of a service; empty: not given.
+ServiceAddress = Annotated[str, AfterValidator(_host_and_port)]
 #: A pattern of addresses of function servers.
 AddressPattern = Annotated[str, AfterValidator(_pattern)]
 Token = Annotated[SecretStr, AfterValidator(_sendable)]

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import structlog
 
-from core.config import Settings
+from core.config import Peers, Settings
 from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc.addresses import proxy_options
 from core.rpc.idempotency import may_be_repeated
@@ -137,12 +137,17 @@ class _Streaming(grpc.aio.UnaryStreamClientInterceptor):
         return await continuation(self._calls.completed(client_call_details), request)
 
 
-def _credentials(settings: Settings) -> grpc.ChannelCredentials | None:
-    peers = settings.peers
+def check_peer_files(peers: Peers) -> None:
+    """Raise InvalidArgument (BAD_SETTING) where the files for the way to peers do not go together."""
     if bool(peers.tls_cert) != bool(peers.tls_key) or (peers.tls_cert and not peers.tls_ca):
         raise InvalidArgument(
             "BAD_SETTING", "LEMAN_PEERS__TLS_CERT and LEMAN_PEERS__TLS_KEY go together, and with LEMAN_PEERS__TLS_CA"
         )
+
+
+def _credentials(settings: Settings) -> grpc.ChannelCredentials | None:
+    peers = settings.peers
+    check_peer_files(peers)
     if not peers.tls_ca:
         return None
     try:

@@ -15,7 +15,7 @@ from core.config import Settings
 from core.errors import Unauthenticated
 from core.rpc.auth.caller import ANONYMOUS, CODE, GRANTS, SERVICE, Caller, caller
 from core.rpc.auth.certificates import Certificates
-from core.rpc.auth.forwarded_identity import behind
+from core.rpc.auth.forwarded_identity import FORWARDED_BY, FRONT, behind
 from core.rpc.auth.jwt_tokens import JwtTokens
 from core.rpc.auth.token_file import KnownToken, TokenFile
 
@@ -78,11 +78,12 @@ class Authenticator:
 
     def _of_connection(self, metadata: Metadata, context: Context) -> Caller:
         shown = None
-        if self._certificates is not None:
+        in_front = metadata.get(FORWARDED_BY) == FRONT
+        if self._certificates is not None and not in_front:
             shown = self._certificates.caller_of(context.auth_context())
         if shown is None and self._anonymous.roles:
             shown = self._anonymous
-        found = behind(shown, metadata) if shown is not None else None
+        found = shown if shown is None or in_front else behind(shown, metadata)
         if found is None:
             raise _required()
         return found

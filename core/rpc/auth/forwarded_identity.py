@@ -14,6 +14,9 @@ from core.rpc.auth.caller import SERVICE, Caller, caller
 
 #: Metadata key that says which service passed a call on.
 FORWARDED_BY = "x-leman-forwarded-by"
+#: What that key says of a call that came through a front (`core.rpc.front`), which knows no callers: the connection
+#: is the front's, whatever certificate it shows, and only a token says who called.
+FRONT = "front"
 _NAME, _SHOWN_BY, _ROLES = "x-leman-caller", "x-leman-caller-shown-by", "x-leman-caller-roles"
 #: Metadata key with the address of the caller's own connection.
 FORWARDED_FOR = "x-leman-forwarded-for"

@@ -17,6 +17,8 @@ from google.protobuf.descriptor import MethodDescriptor
 from core.config import Settings
 from core.errors import LemanError, ResourceExhausted, Unavailable, Unimplemented
 from core.rpc import status
+from core.rpc.addresses import host_and_port
+from core.rpc.auth.forwarded_identity import FORWARDED_BY, FORWARDED_FOR, FRONT, KEYS
 from core.rpc.auth.requirements import described
 from core.rpc.routes import EVERYWHERE, SERVED_BY, callers_services, path_of
 from core.rpc.unreadable import TRANSPORT_FACTOR
@@ -27,8 +29,12 @@ Json: TypeAlias = dict[str, Any]
 _FOR_ALL = "planner"
 _UNBOUNDED = 1 << 30
 _RETRY_SECONDS = 1.0
-#: As the services ping, and let themselves be pinged: see `core.rpc.server`.
+#: Callers are pinged as the services ping them.
 _PING_SECONDS = 30
+#: A service that does not answer for so long is taken for gone; more often than every 5 s it takes for abuse.
+_PEER_PING_SECONDS, _PEER_PONG_SECONDS = 10, 5
+#: Headers of a call, as many as the services take in what they let in of them.
+_MOST_HEADERS = 1000
 _CONNECT_SECONDS = 5
 _TYPES = "type.googleapis.com/envoy.extensions"
 #: What Envoy answers itself, by its flags for why, the status it would give, and the one it is to give.
@@ -89,11 +95,15 @@ def _http(routes: list[Json]) -> Json:
         **_typed("filters.network.http_connection_manager.v3.HttpConnectionManager"),
         "stat_prefix": "front",
         "codec_type": "HTTP2",
-        "http2_protocol_options": _keepalive(),
+        "http2_protocol_options": {
+            **_keepalive(_PING_SECONDS, 10),
+            "override_stream_error_on_invalid_http_message": True,
+        },
+        "common_http_protocol_options": {"max_headers_count": _MOST_HEADERS},
         "stream_idle_timeout": "0s",  # a watch may be silent for long, and the services end what stalls
         "generate_request_id": False,
         "local_reply_config": {"mappers": list(_replies())},
-        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
+        "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}], **_identity()},
         "http_filters": [
             {
                 "name": "envoy.filters.http.router",
@@ -104,9 +114,25 @@ def _http(routes: list[Json]) -> Json:
     return {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
 
 
+def _identity() -> Json:
+    """Return what is done to the headers by which services tell one another who called.
+
+    What callers send under those keys is dropped. The services hear that a call came through a front, so that the
+    certificate that it shows them is not taken for the caller's, and from where.
+    """
+    said = {FORWARDED_BY: FRONT, FORWARDED_FOR: "%DOWNSTREAM_REMOTE_ADDRESS%"}
+    return {
+        "request_headers_to_remove": [FORWARDED_BY, *KEYS],
+        "request_headers_to_add": [
+            {"header": {"key": key, "value": value}, "append_action": "OVERWRITE_IF_EXISTS_OR_ADD"}
+            for key, value in said.items()
+        ],
+    }
+
+
 def _route(match: Json, cluster: str) -> Json:
-    """Route without a timeout of Envoy's: the deadline of the call goes on to the service, which keeps it."""
-    return {"match": match, "route": {"cluster": cluster, "timeout": "0s"}}
+    """Route calls of gRPC, without a timeout of Envoy's: the deadline goes on to the service, which keeps it."""
+    return {"match": {**match, "grpc": {}}, "route": {"cluster": cluster, "timeout": "0s"}}
 
 
 def _replies() -> Iterator[Json]:
@@ -124,7 +150,8 @@ def _replies() -> Iterator[Json]:
         404,
         Unimplemented(
             "NOT_SERVED_HERE",
-            "this address does not serve the method: look for its name in the protos, or ask the service itself",
+            "this address does not serve the method, or this is no call of gRPC: look for the method in the protos, or "
+            "ask the service itself",
         ),
     )
     yield _reply(
@@ -156,10 +183,13 @@ def _reply(flags: tuple[str, ...], http_status: int, error: LemanError) -> Json:
 
 
 def _cluster(settings: Settings, name: str, address: str, at_once: int) -> Json:
-    host, _, port = address.rpartition(":")
-    options = {"explicit_http_config": {"http2_protocol_options": _keepalive()}}
+    host, port = host_and_port(address)
+    options = {
+        "explicit_http_config": {"http2_protocol_options": _keepalive(_PEER_PING_SECONDS, _PEER_PONG_SECONDS)},
+        "common_http_protocol_options": {"max_headers_count": _MOST_HEADERS},
+    }
     bounds = {"max_requests": at_once, "max_pending_requests": at_once, "max_connections": _UNBOUNDED}
-    endpoint = {"endpoint": {"address": _address(host, int(port))}}
+    endpoint = {"endpoint": {"address": _address(host, port)}}
     return {
         "name": name,
         "type": "STRICT_DNS",
@@ -178,8 +208,8 @@ def _cluster(settings: Settings, name: str, address: str, at_once: int) -> Json:
     }
 
 
-def _keepalive() -> Json:
-    return {"connection_keepalive": {"interval": f"{_PING_SECONDS}s", "timeout": "10s"}}
+def _keepalive(ping_seconds: int, pong_seconds: int) -> Json:
+    return {"connection_keepalive": {"interval": f"{ping_seconds}s", "timeout": f"{pong_seconds}s"}}
 
 
 def _address(host: str, port: int) -> Json:

@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from core.config import Peers, Server, Settings
 from core.errors import ResourceExhausted, Unavailable, Unimplemented
+from core.rpc.auth.forwarded_identity import FORWARDED_BY, KEYS
 from core.rpc.auth.requirements import described
 from core.rpc.front.__main__ import main
 from core.rpc.front.envoy import FrontLimits, bootstrap
@@ -158,19 +159,111 @@ def test_with_certificates_on_both_sides(tmp_path):
     asyncio.run(asyncio.wait_for(call(), DEADLINE))
 
 
-def test_the_command_prints_the_configuration_or_says_what_is_missing(monkeypatch, capsys):
+def test_nobody_is_taken_for_the_front_nor_for_whom_they_say(tmp_path):
+    """Its certificate has the role of services, and what services say of a caller comes from a caller here."""
+    authority = Authority(tmp_path)
+    files, own = authority.server(), authority.issue("front")
+
+    async def call() -> None:
+        server = Server(
+            tls_cert=files.cert,
+            tls_key=files.key,
+            tls_client_ca=authority.ca,
+            tls_client_roles={"CN:front": ["service"]},
+        )
+        said = {FORWARDED_BY: "planner", **dict(zip(KEYS, ("boss", "token", "admin,code", "10.0.0.9"), strict=True))}
+        async with running(server) as (up, service):
+            there = Peers(executor=f"localhost:{up.port}", tls_ca=authority.ca, tls_cert=own.cert, tls_key=own.key)
+            with envoy(tmp_path, Settings(peers=there), FrontLimits()) as front:
+                async with stub(front) as jobs:
+                    for metadata in ((), tuple(said.items()), ((FORWARDED_BY, "front"),)):
+                        with pytest.raises(grpc.aio.AioRpcError) as caught:
+                            await jobs.CancelJob(jobs_pb2.CancelJobRequest(job_id="j"), metadata=metadata)
+                        assert error_from_rpc(caught.value).reason == "TOKEN_REQUIRED", metadata
+                    assert not service.seen
+
+    asyncio.run(asyncio.wait_for(call(), DEADLINE))
+
+
+def test_what_is_no_call_of_grpc_is_not_told_that_the_service_is_gone(tmp_path):
+    routes = http_manager(bootstrap(Settings(peers=ALL), "127.0.0.1", 9, FrontLimits()))["route_config"][
+        "virtual_hosts"
+    ]
+    assert all(route["match"]["grpc"] == {} for one in routes for route in one["routes"])
+
+
+def test_headers_beyond_what_a_service_takes_cost_the_one_call(tmp_path):
+    async def call() -> None:
+        async with running() as (up, _):
+            address = f"127.0.0.1:{up.port}"
+            with envoy(tmp_path, Settings(peers=Peers(executor=address, planner=address)), FrontLimits()) as front:
+                async with stub(front) as jobs:
+                    many = tuple((f"x-{n}", "1") for n in range(150))
+                    assert (await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j"), metadata=many)).job.job_id == "j"
+                    watch = jobs.WatchJob(jobs_pb2.WatchJobRequest(job_id="j"))
+                    assert (await watch.read()).sequence == 1
+                    with pytest.raises(grpc.aio.AioRpcError) as caught:
+                        await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j"), metadata=(("x-large", "a" * 50_000),))
+                    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                    assert (await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j"))).job.job_id == "j"
+                    assert not watch.done()
+
+    asyncio.run(asyncio.wait_for(call(), DEADLINE))
+
+
+def http_manager(config):
+    return config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]["typed_config"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "arguments", "told"),
+    [
+        ({}, ["--listen", "0.0.0.0:7000"], "can be reached from other machines"),
+        ({"LEMAN_SERVER__ALLOW_INSECURE_BIND": "true"}, ["--listen", "[::]:7000"], "would answer everyone"),
+        ({}, ["--listen", "localhost:7000"], "IP:PORT"),
+        ({}, ["--listen", "127.0.0.1:70000"], "IP:PORT"),
+        ({}, ["--listen", "nowhere"], "IP:PORT"),
+        ({"LEMAN_PEERS__EXECUTOR": ""}, ["--listen", "127.0.0.1:7000"], "LEMAN_PEERS__EXECUTOR"),
+        ({"LEMAN_PEERS__TLS_CERT": "/c", "LEMAN_PEERS__TLS_KEY": "/k"}, ["--listen", "127.0.0.1:7000"], "TLS_CA"),
+        ({"LEMAN_SERVER__TLS_CERT": "/c"}, ["--listen", "127.0.0.1:7000"], "LEMAN_SERVER__TLS_KEY"),
+        *(
+            ({"LEMAN_PEERS__EXECUTOR": wrong}, ["--listen", "127.0.0.1:7000"], "PEERS__EXECUTOR")
+            for wrong in (
+                "localhost", "localhost:", ":7101", "localhost:x", "localhost:0", "localhost:99999", "127.0.0.1:-1",
+                "::1", "https://planner:7101", "dns:///planner:7101", "a:1,b:2", " localhost:1", "unix:/tmp/x.sock",
+                "a:\uff11",
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_what_would_be_unsafe_or_not_work_is_refused(environment, arguments, told, monkeypatch, capsys):
+    for peer in ("planner", "executor", "commit_coordinator"):
+        monkeypatch.setenv(f"LEMAN_PEERS__{peer.upper()}", getattr(ALL, peer))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert told in printed.err
+
+
+@pytest.mark.parametrize("budget", ["0", "-3", "5000000000", "many"])
+def test_a_budget_is_a_number_of_calls(budget, capsys):
+    with pytest.raises(SystemExit):
+        main(["--listen", "127.0.0.1:7000", "--reads", budget])
+    assert "between 1 and" in capsys.readouterr().err
+
+
+def test_the_command_prints_the_configuration_and_how_clients_are_brought_to_it(monkeypatch, capsys):
+    monkeypatch.setenv("LEMAN_SERVER__ALLOW_INSECURE_BIND", "true")
+    monkeypatch.setenv("LEMAN_SERVER__TOKEN", "t" * 16)
     for peer, address in ALL.model_dump().items():
         if peer in ("planner", "executor", "commit_coordinator"):
             monkeypatch.setenv(f"LEMAN_PEERS__{peer.upper()}", address)
     assert main(["--listen", "0.0.0.0:50051", "--reads", "7"]) == 0
-    resources = json.loads(capsys.readouterr().out)["static_resources"]
+    told = capsys.readouterr()
+    assert "LEMAN_ADVERTISE__EXECUTOR" in told.err
+    resources = json.loads(told.out)["static_resources"]
     assert resources["listeners"][0]["address"]["socket_address"] == {"address": "0.0.0.0", "port_value": 50051}
     of_get = next(one for one in resources["clusters"] if one["name"] == "leman.v1.JobService.GetJob")
     assert of_get["circuit_breakers"]["thresholds"][0]["max_requests"] == 7
-    assert main(["--listen", "nowhere"]) == 2
-    monkeypatch.delenv("LEMAN_PEERS__EXECUTOR")
-    assert main(["--listen", "0.0.0.0:50051"]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "HOST:PORT" in told.err
-    assert "LEMAN_PEERS__EXECUTOR" in told.err
