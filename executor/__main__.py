@@ -4,6 +4,7 @@ import functools
 import sys
 
 from core.absent_modules import HEAVY, without
+from core.no_arguments import take_none
 
 with without(*HEAVY):
     from core import config
@@ -30,4 +31,5 @@ def run() -> int:
 
 
 if __name__ == "__main__":
+    take_none("executor")
     sys.exit(run())

@@ -1,0 +1,21 @@
+"""The commands of the services take no arguments, and say so instead of starting one."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.no_arguments import take_none
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["serve"], 2), (["--port", "7"], 2)])
+def test_help_and_nonsense_start_nothing(arguments, code, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["planner", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        take_none("commit_coordinator")
+    assert ended.value.code == code
+    assert "python -m commit_coordinator" in "".join(capsys.readouterr())
+
+
+def test_without_arguments_it_goes_on(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["planner"])
+    take_none("planner")
