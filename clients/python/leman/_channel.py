@@ -141,7 +141,7 @@ class Services:
         """
         if not isinstance(error, grpc.RpcError):
             raise (_closed_error() if self._closed else error) from None
-        code, delay = error.code(), _status.retry_after(error)
+        code, delay = _status.code_of(error), _status.retry_after(error)
         hopeless = self._closed or _status.is_of_function_server(error)
         if not hopeless and self._may_try_again(code, delay, patience, repeatable=repeatable):
             if code is grpc.StatusCode.UNAVAILABLE and self.look_again():

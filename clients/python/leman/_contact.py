@@ -94,7 +94,7 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
                 return stub.GetInfo(info_pb2.GetInfoRequest(), timeout=left, metadata=metadata(endpoints.token))
             except grpc.RpcError as error:
                 failure = error
-            unavailable = failure.code() is grpc.StatusCode.UNAVAILABLE
+            unavailable = _status.code_of(failure) is grpc.StatusCode.UNAVAILABLE
             if not unavailable or _status.tls_failure(failure) or not patience.pause():
                 return failure
 
@@ -102,7 +102,7 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
 def _no_contact(error: grpc.RpcError, address: str, *, tls: bool) -> LemanError:
     """The error for an endpoint that did not answer: where it was looked for, how, and what came back."""
     told = _status.from_rpc(error, service="endpoint", address=address)
-    if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+    if _status.code_of(error) not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return told
     if _status.tls_failure(error):
         return told

@@ -28,7 +28,7 @@ def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.Lema
     status = status_of(error)
     if status is not None and _details(status)[0].reason:
         return from_status(status)
-    code: grpc.StatusCode = error.code()
+    code = code_of(error)
     details = (error.details() or "").strip()[:MAX_MESSAGE]
     where = f"the {service.replace('_', ' ')} at {address}"
     messages = {
@@ -53,6 +53,22 @@ def from_status(status: status_pb2.Status) -> errors.LemanError:
         fields=fields,
         retry_after=seconds(retry.retry_delay) if retry.HasField("retry_delay") else None,
     )
+
+
+def code_of(error: grpc.RpcError) -> grpc.StatusCode:
+    """The code of a failed call; UNAVAILABLE also where it was cut on its way."""
+    code: grpc.StatusCode = error.code()
+    return grpc.StatusCode.UNAVAILABLE if _was_cut(error) else code
+
+
+def _was_cut(error: grpc.RpcError) -> bool:
+    """Whether a proxy lost the service amid an answer. As headers are out it can only reset the stream, and gRPC tells
+    that in words of its own: the services give every INTERNAL a reason."""
+    if error.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
+        return False
+    status = status_of(error)
+    told = status is not None and bool(_details(status)[0].reason)
+    return not told and "RST_STREAM" in (error.details() or "")
 
 
 def retry_after(error: grpc.RpcError) -> float:

@@ -43,8 +43,8 @@ def test_class_by_reason_then_by_code(code, reason, kind, also):
 
 
 class Failure(grpc.RpcError):
-    def __init__(self, code, details=""):
-        self._code, self._details = code, details
+    def __init__(self, code, details="", reason=""):
+        self._code, self._details, self._reason = code, details, reason
 
     def code(self):
         return self._code
@@ -53,7 +53,24 @@ class Failure(grpc.RpcError):
         return self._details
 
     def trailing_metadata(self):
-        return ()
+        packed = status(self._code.name, self._reason, self._details).SerializeToString()
+        return (("grpc-status-details-bin", packed),) if self._reason else ()
+
+
+@pytest.mark.parametrize(
+    ("code", "details", "reason", "expected"),
+    [
+        ("INTERNAL", "Received RST_STREAM with error code 2", "", "UNAVAILABLE"),
+        ("UNKNOWN", "Stream removed (RST_STREAM with error code 2)", "", "UNAVAILABLE"),
+        ("INTERNAL", "Received RST_STREAM with error code 2", "INTERNAL_BUG", "INTERNAL"),
+        ("INTERNAL", "Exception deserializing response!", "", "INTERNAL"),
+        ("CANCELLED", "Received RST_STREAM with error code 8", "", "CANCELLED"),
+    ],
+)
+def test_a_stream_that_a_proxy_reset_is_of_services_that_cannot_be_reached(code, details, reason, expected):
+    failure = Failure(grpc.StatusCode[code], details, reason)
+    assert _status.code_of(failure) is grpc.StatusCode[expected]
+    assert _status.from_rpc(failure, service="executor", address="h:1").code == expected
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ DEADLINE = 20.0
 
 class FakeService(jobs_pb2_grpc.JobServiceServicer):
     """GetJob answers, fails or waits by job id, CancelJob until `may_end`; WatchJob sends messages until it is told to
-    drain."""
+    drain, of "runs" with the job."""
 
     def __init__(self, draining: asyncio.Event) -> None:
         self.draining = draining
@@ -74,7 +74,8 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
         return jobs_pb2.CancelJobResponse(job=jobs_pb2.Job(job_id=request.job_id))
 
     async def WatchJob(self, request, context):
-        yield jobs_pb2.WatchJobResponse(sequence=1)
+        job = jobs_pb2.Job(job_id="runs", state=jobs_pb2.Job.STATE_RUNNING)
+        yield jobs_pb2.WatchJobResponse(sequence=1, job=job if request.job_id == "runs" else None)
         if request.job_id == "error":
             raise self.error
         self.entered.set()

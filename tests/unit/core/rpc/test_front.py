@@ -7,7 +7,7 @@ import contextlib
 import json
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import grpc
 import pytest
@@ -22,6 +22,8 @@ from core.rpc.front.__main__ import main
 from core.rpc.front.envoy import FrontLimits, bootstrap
 from core.rpc.routes import callers_services, internal_services, path_of
 from core.rpc.status import error_from_rpc
+from leman._channel import Endpoints, Services
+from leman._future import JobFuture
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.certificates import Authority
 from tests.unit.core.rpc_helpers import DEADLINE, running
@@ -48,6 +50,55 @@ def envoy(folder, settings: Settings, limits: FrontLimits) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(DEADLINE)
+
+
+class Behind:
+    """Locator for services that are all behind one front."""
+
+    def __init__(self, front: str) -> None:
+        self.front = Endpoints(front, front, front)
+
+    def check(self, *, reads: bool) -> None:
+        """All may be called."""
+
+    def expect_writes(self) -> None:
+        """All run."""
+
+    def locate(self) -> Endpoints:
+        return self.front
+
+    locate_first = locate
+
+
+@contextlib.asynccontextmanager
+async def line(to: int) -> AsyncIterator[tuple[int, Callable[[], None]]]:
+    """A port from which one comes to that of a service, and what cuts its connections as the end of that one's process
+    would."""
+    ends: list[asyncio.StreamWriter] = []
+
+    async def passed_on(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(1 << 16):
+                sink.write(data)
+                await sink.drain()
+        sink.close()
+
+    async def joined(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", to)
+        ends.extend((writer, back))
+        await asyncio.gather(passed_on(reader, back), passed_on(there, writer))
+
+    def cut() -> None:
+        for end in ends:
+            end.transport.abort()
+        ends.clear()
+
+    server = await asyncio.start_server(joined, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], cut
+    finally:
+        server.close()
+        cut()
 
 
 @contextlib.asynccontextmanager
@@ -134,6 +185,28 @@ def test_errors_of_the_service_come_through_and_the_fronts_own_are_typed(tmp_pat
                             await channel.unary_unary(path)(b"")
                         error = error_from_rpc(caught.value)
                         assert (type(error), error.reason) == (kind, reason), path
+
+    asyncio.run(asyncio.wait_for(call(), DEADLINE))
+
+
+def test_a_watch_of_the_python_client_goes_on_where_the_service_dies_under_it(tmp_path):
+    async def call() -> None:
+        async with running() as (up, _), line(up.port) as (port, cut):
+            with envoy(tmp_path, Settings(peers=Peers(executor=f"127.0.0.1:{port}")), FrontLimits()) as front:
+                async with stub(front) as jobs:
+                    plain = jobs.WatchJob(jobs_pb2.WatchJobRequest(job_id="j"))
+                    assert (await plain.read()).sequence == 1
+                    services = Services(Behind(front), patience=DEADLINE)
+                    with contextlib.closing(services):
+                        watch = JobFuture(services, str(tmp_path), "runs").updates()
+                        assert (await asyncio.to_thread(next, watch)).sequence == 1
+                        cut()
+                        assert (await asyncio.to_thread(next, watch)).sequence == 1
+                        await asyncio.to_thread(watch.close)
+                    with pytest.raises(grpc.aio.AioRpcError) as caught:
+                        await plain.read()
+                    assert caught.value.code() is grpc.StatusCode.INTERNAL
+                    assert "RST_STREAM" in caught.value.details(), "what docs/api.md says of it"
 
     asyncio.run(asyncio.wait_for(call(), DEADLINE))
 
