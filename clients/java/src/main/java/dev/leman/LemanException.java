@@ -86,7 +86,7 @@ public class LemanException extends RuntimeException {
   /**
    * Give the exception for a failure: of a generated stub, of a {@link
    * java.util.concurrent.Future}, or one of these already. What is none of a call has the code
-   * UNKNOWN and the failure as its cause.
+   * UNKNOWN and the failure as its cause. A stream that a proxy reset is UNAVAILABLE.
    */
   public static LemanException from(Throwable failure) {
     Throwable found = failure;
@@ -102,11 +102,25 @@ public class LemanException extends RuntimeException {
       return known;
     }
     com.google.rpc.Status told = StatusProto.fromThrowable(found);
+    Details details = told == null ? Details.NONE : Details.of(told);
+    if (wasCut(status, details)) {
+      status = Status.UNAVAILABLE.withDescription(status.getDescription()).withCause(found);
+    }
     if (told != null) {
-      Details details = Details.of(told);
       return new LemanException(status.getCode(), text(status, told, details), details, found);
     }
     return new LemanException(status.getCode(), "", describe(status), found);
+  }
+
+  /**
+   * Whether a proxy lost the service amid an answer. As headers are out it can only reset the
+   * stream, and gRPC tells that in words of its own: the services give every INTERNAL a reason.
+   */
+  private static boolean wasCut(Status status, Details details) {
+    boolean broken =
+        status.getCode() == Status.Code.INTERNAL || status.getCode() == Status.Code.UNKNOWN;
+    String said = status.getDescription();
+    return broken && details.reason().isEmpty() && said != null && said.contains("RST_STREAM");
   }
 
   private static String text(Status status, com.google.rpc.Status told, Details details) {
@@ -147,6 +161,8 @@ public class LemanException extends RuntimeException {
       Map<String, String> metadata,
       List<FieldViolation> fields,
       Duration retryDelay) {
+    static final Details NONE = new Details("", Map.of(), List.of(), null);
+
     static Details of(com.google.rpc.Status status) {
       ErrorInfo info = find(status, ErrorInfo.class, ErrorInfo.getDefaultInstance());
       BadRequest request = find(status, BadRequest.class, BadRequest.getDefaultInstance());

@@ -20,6 +20,7 @@ import dev.leman.v1.TableServiceGrpc;
 import dev.leman.v1.UdfDefinition;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
+import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.StreamObserver;
 import java.io.IOException;
 import java.time.Duration;
@@ -60,6 +61,28 @@ class CallsTest {
       assertEquals(7, stub.describeTable(DescribeTableRequest.getDefaultInstance()).getVersion());
     }
     assertEquals(2, catalog.calls);
+  }
+
+  @Test
+  void aCallThatAProxyCutIsMadeAgain() throws IOException {
+    catalog.failures.add(
+        Status.INTERNAL
+            .withDescription("RST_STREAM closed stream. HTTP/2 error code: INTERNAL_ERROR")
+            .asRuntimeException());
+    try (Served served = Served.of(catalog)) {
+      assertEquals(7, served.database().table("docs").describe().getVersion());
+    }
+    assertEquals(2, catalog.calls);
+  }
+
+  @Test
+  void whatTheServicesGiveAReasonWasNotCut() {
+    String cut = "RST_STREAM closed stream. HTTP/2 error code: INTERNAL_ERROR";
+    com.google.rpc.Status told = StatusProto.fromThrowable(refusal(Code.INTERNAL, "INTERNAL_BUG"));
+    var failure = StatusProto.toStatusRuntimeException(told.toBuilder().setMessage(cut).build());
+    assertEquals(Status.Code.INTERNAL, LemanException.from(failure).code());
+    var other = Status.INTERNAL.withDescription("Invalid protobuf").asRuntimeException();
+    assertEquals(Status.Code.INTERNAL, LemanException.from(other).code());
   }
 
   @Test
