@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -164,6 +165,23 @@ func TestAnErrorHasAllThatTheServicesSay(t *testing.T) {
 	check(t, failed.Method == "/leman.v1.CatalogService/DescribeTable" && failed.RequestID != "", "%v", failed)
 	check(t, len(status.Convert(err).Details()) == 3, "%v", status.Convert(err))
 	check(t, strings.Contains(err.Error(), "NotFound (TABLE_NOT_FOUND): what was wrong"), "%s", err)
+}
+
+func TestACallThatAProxyCutIsOfServicesThatAreAway(t *testing.T) {
+	told, err := status.New(codes.Internal, cutByProxy).WithDetails(&errdetails.ErrorInfo{Reason: "INTERNAL_BUG"})
+	check(t, err == nil, "%v", err)
+	for _, one := range []struct {
+		err  error
+		code codes.Code
+	}{
+		{status.Error(codes.Internal, cutByProxy), codes.Unavailable},
+		{status.Error(codes.Unknown, cutByProxy), codes.Unavailable},
+		{status.Error(codes.Internal, "grpc: failed to unmarshal the received message"), codes.Internal},
+		{told.Err(), codes.Internal},
+	} {
+		found := asError("", "", one.err)
+		check(t, found.Code == one.code, "%v is %v", one.err, found.Code)
+	}
 }
 
 func TestServicesThatStayAwayEndACallAfterPatience(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -129,8 +130,18 @@ func asError(method, requestID string, err error) *Error {
 		from = status.FromContextError(err)
 	}
 	failed = fromStatus(from)
+	if wasCut(failed) {
+		failed.Code = codes.Unavailable
+	}
 	failed.Method, failed.RequestID, failed.cause = method, requestID, err
 	return failed
+}
+
+// wasCut tells whether a proxy lost the service amid an answer. As headers are out it can only reset the stream, and gRPC
+// tells that in words of its own: the services give every INTERNAL a reason.
+func wasCut(failed *Error) bool {
+	broken := failed.Code == codes.Internal || failed.Code == codes.Unknown
+	return broken && failed.Reason == "" && strings.Contains(failed.Message, "RST_STREAM")
 }
 
 // invalid is an error of the caller's that the client finds by itself.

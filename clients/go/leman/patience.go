@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -70,8 +69,6 @@ func passing(ctx context.Context, failed *Error) bool {
 		return failed.RetryDelay > 0
 	case codes.Canceled:
 		return failed.Reason == "" && !errors.Is(failed.cause, context.Canceled)
-	case codes.Internal, codes.Unknown:
-		return failed.Reason == "" && strings.Contains(failed.Message, "RST_STREAM")
 	default:
 		return false
 	}

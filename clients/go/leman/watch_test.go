@@ -78,12 +78,17 @@ func (s *story) watch(stream grpc.ServerStream) error {
 	return nil
 }
 
+const cutByProxy = "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"
+
 func unavailable(grpc.ServerStream) error { return status.Error(codes.Unavailable, "draining") }
 
 func TestAWatchGoesOnBehindWhatItSaw(t *testing.T) {
 	for name, end := range map[string]func(grpc.ServerStream) error{
-		"refused":   unavailable,
-		"ended":     func(grpc.ServerStream) error { return nil },
+		"refused": unavailable,
+		"ended":   func(grpc.ServerStream) error { return nil },
+		"cut by a proxy": func(grpc.ServerStream) error {
+			return status.Error(codes.Internal, cutByProxy)
+		},
 		"cancelled": func(grpc.ServerStream) error { return status.Error(codes.Canceled, "CANCELLED") },
 		"busy": func(grpc.ServerStream) error {
 			return refusal(codes.ResourceExhausted, "CALLER_STREAMS", time.Millisecond)

@@ -111,14 +111,24 @@ export function invalid(field: string, message: string): LemanError {
 export function fromCall(error: ServiceError, method: string, requestId: string): LemanError {
   const [packed] = error.metadata.get("grpc-status-details-bin");
   const told = packed instanceof Uint8Array ? fromStatus(fromBinary(StatusSchema, packed)) : undefined;
+  const message = error.details === "" ? error.message : error.details;
+  const code = codeName(error.code);
   return new LemanError({
-    message: error.details === "" ? error.message : error.details,
+    message,
     ...told,
-    code: codeName(error.code),
+    code: told?.reason === undefined && wasCut(code, message) ? "UNAVAILABLE" : code,
     method,
     requestId,
     cause: error,
   });
+}
+
+/**
+ * Tell whether a connection or a proxy lost the service amid an answer, which gRPC tells in words of its own: a proxy can
+ * only reset a stream whose headers are out.
+ */
+function wasCut(code: Code, message: string): boolean {
+  return ["INTERNAL", "UNKNOWN", "CANCELLED"].includes(code) && /RST_STREAM|ECONNRESET|GOAWAY/.test(message);
 }
 
 /** Read a google.rpc.Status. */

@@ -66,11 +66,7 @@ export class Retrying {
   }
 }
 
-/** Tell whether a service is away, or went away under a call, which gRPC tells in words of its own. */
+/** Tell whether a service is away; a function server that is, is for the caller to start. */
 function isAway(failed: LemanError): boolean {
-  if (failed.code === "UNAVAILABLE") {
-    return failed.reason !== "FUNCTION_UNAVAILABLE"; // a function server is away, which is for the caller to start
-  }
-  const broken = /RST_STREAM|ECONNRESET|GOAWAY/.test(failed.message);
-  return failed.reason === undefined && broken && ["INTERNAL", "UNKNOWN", "CANCELLED"].includes(failed.code);
+  return failed.code === "UNAVAILABLE" && failed.reason !== "FUNCTION_UNAVAILABLE";
 }

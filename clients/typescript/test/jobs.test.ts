@@ -99,6 +99,30 @@ describe("a watch", () => {
     });
   });
 
+  it("of which a proxy cut the stream goes on, and not where the services give a reason", async () => {
+    const cut = "Received RST_STREAM with code 2 (Internal server error)";
+    const done = { sequence: 1n, job: { jobId: "j1", state: Job_State.DONE } };
+    const failures = [refusal("INTERNAL", {}, cut), refusal("UNKNOWN", {}, cut)];
+    const WatchJob = (call: Request): void => {
+      const failure = failures.shift();
+      if (failure !== undefined) {
+        call.emit("error", failure);
+        return;
+      }
+      call.write(done);
+      call.end();
+    };
+    await withServices({ streams: { WatchJob } }, async (client) => {
+      const job = client.database("lake").job("j1");
+      assert.equal((await job.wait()).state, Job_State.DONE);
+      assert.equal(failures.length, 0);
+      for (const last of [refusal("INTERNAL", { reason: "INTERNAL_BUG" }, cut), refusal("INTERNAL", {}, "no message")]) {
+        failures.push(last);
+        await assert.rejects(job.wait(), { code: "INTERNAL", message: last.message });
+      }
+    });
+  });
+
   it("gives up on services that stay away, and on jobs that are not there", async () => {
     const away = await serve({});
     away.stop();
