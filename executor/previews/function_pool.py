@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -17,7 +18,7 @@ from core.errors import FailedPrecondition, ResourceExhausted
 from executor.spark import daemon_relay
 from executor.worker.messages import LENGTH_BYTES, framed
 from executor.worker.preview_messages import PreviewMessage
-from executor.worker.processes.messages import Answer, Request, Said
+from executor.worker.processes.messages import MOST_BYTES, NONSENSE, Answer, Request, Said
 
 _log = structlog.get_logger(__name__)
 
@@ -32,8 +33,12 @@ _answers: msgspec.json.Decoder[Said | Answer] = msgspec.json.Decoder(Said | Answ
 _messages: msgspec.json.Decoder[PreviewMessage] = msgspec.json.Decoder(PreviewMessage)
 
 
+_T = TypeVar("_T")
+_NONSENSE = "the function's process sent nonsense"
+
+
 class ProcessEnded(Exception):
-    """The function's process ended before its task did; the message says how."""
+    """The function's process ended before its task did, or is no longer to be understood; the message says how."""
 
 
 class FunctionPool:
@@ -75,7 +80,7 @@ class FunctionPool:
                 writer.write(framed(Request(task, b"", preview_id)))
                 await writer.drain()
                 while isinstance(message := await self._next(reader), Said):
-                    yield _messages.decode(message.content)
+                    yield _decoded(_messages, message.content)
                 if message.error:
                     raise ProcessEnded(message.error)
             except ConnectionError:
@@ -157,7 +162,9 @@ class FunctionPool:
     async def _next(self, reader: asyncio.StreamReader) -> Said | Answer:
         try:
             length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
-            return _answers.decode(await reader.readexactly(length))
+            if length > MOST_BYTES:
+                raise ProcessEnded(_NONSENSE)
+            return _decoded(_answers, await reader.readexactly(length))
         except asyncio.IncompleteReadError:
             raise self._gone() from None
 
@@ -193,6 +200,13 @@ class FunctionPool:
             ended = self._process
             self._forget()
             asyncio.get_running_loop().run_in_executor(None, ended.wait)  # else it stays as a zombie
+
+
+def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
+    try:
+        return decoder.decode(data)
+    except NONSENSE:
+        raise ProcessEnded(_NONSENSE) from None
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

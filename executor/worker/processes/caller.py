@@ -11,7 +11,7 @@ import msgspec
 
 from executor.worker.messages import WorkerTask
 from executor.worker.processes.function_process import Prepare, Warm
-from executor.worker.processes.messages import Answer, Request, receive, send
+from executor.worker.processes.messages import MOST_BYTES, NONSENSE, Answer, Request, receive, send
 from executor.worker.processes.pool import Pool
 from executor.worker.worker_loop import run_task
 
@@ -46,13 +46,16 @@ class Caller:
                 with theirs:
                     socket.send_fds(self._requests, [task.function.encode()], [theirs.fileno()])
                 send(ours, Request(worker_task, state, task.hello.job_id))
-                data = receive(ours)
+                data = receive(ours, MOST_BYTES)
             except OSError:
                 data = None
             if data is None:
                 self._end_parent()
                 raise FunctionProcessEnded("the pool of function processes is gone")
-        answer = _answers.decode(data)
+        try:
+            answer = _answers.decode(data)
+        except NONSENSE:
+            raise FunctionProcessEnded("the function's process sent nonsense") from None
         if answer.error:
             raise FunctionProcessEnded(answer.error)
         return answer.units

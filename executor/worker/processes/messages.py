@@ -10,6 +10,11 @@ from executor.worker.messages import LENGTH_BYTES, framed
 
 #: Tells the pool that a function process may get another task.
 IDLE = b"i"
+#: No message to a caller is larger. What a function process sends is what the function makes of it, which has its
+#: descriptors: a length that it made up is not to fill the caller's memory.
+MOST_BYTES = 64 << 20
+#: What decoding raises where the other side sends nonsense.
+NONSENSE = (msgspec.DecodeError, UnicodeDecodeError)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -45,10 +50,15 @@ def send(connection: socket.socket, message: Request | Said | Answer) -> None:
     connection.sendall(framed(message))
 
 
-def receive(connection: socket.socket) -> bytes | None:
-    """Return a message, still encoded; None where the other side is gone."""
+def receive(connection: socket.socket, most: int | None = None) -> bytes | None:
+    """Return a message, still encoded; None where the other side is gone; nothing of one with more than `most` bytes,
+    which decodes as nonsense.
+    """
     head = _read(connection, LENGTH_BYTES)
-    return None if head is None else _read(connection, int.from_bytes(head, "big"))
+    if head is None:
+        return None
+    length = int.from_bytes(head, "big")
+    return b"" if most is not None and length > most else _read(connection, length)
 
 
 def _read(connection: socket.socket, length: int) -> bytes | None:

@@ -149,6 +149,23 @@ def test_a_row_that_ends_the_process_is_told_and_the_next_ones_are_tried(preview
     assert outputs(answer) == [0, None, 2, 3]
 
 
+@pytest.mark.parametrize("nonsense", [b"\0\0\0\2{}", b'\0\0\0\3"\xff"', b"\xff\xff\xff\xffendless"])
+def test_a_row_that_sends_nonsense_to_the_executor_is_told_and_the_next_ones_are_tried(preview, nonsense):
+    def sends(n):
+        import contextlib
+        import socket
+
+        for descriptor in range(3, 64) if n == 1 else ():
+            with contextlib.suppress(OSError):
+                held = socket.socket(fileno=os.dup(descriptor))
+                held.type == socket.SOCK_STREAM and held.sendall(nonsense)
+        return n
+
+    answer = preview(sends, rows=3)
+    assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED"]
+    assert "sent nonsense" in answer.rows[1].error.message
+
+
 def test_of_a_batch_that_ends_the_process_the_row_is_found(preview):
     def whole(given):
         if 1 in given.to_pylist():

@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import pytest
 from executor.worker.messages import Hello, WorkerTask
 from executor.worker.processes import caller as callers
 from executor.worker.processes.caller import FunctionProcessEnded
+from executor.worker.processes.messages import receive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
 SECONDS = 10.0
@@ -226,6 +228,24 @@ def test_descriptors_that_were_broken_in_another_way_are_noticed(worker_tasks):
         "except Exception as e: said = e.reason"
     )
     assert worker_tasks.run("break@1", statements) == "UDF_BROKE_DESCRIPTORS"
+
+
+@pytest.mark.parametrize("nonsense", [b"\0\0\0\2[]", b'\0\0\0\3"\xff"', b"\xff\xff\xff\xff"])
+def test_what_answers_with_nonsense_has_ended(nonsense):
+    requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    def answer() -> None:
+        _, (caller,), _, _ = socket.recv_fds(requests, 4096, 1)
+        with socket.socket(fileno=caller) as connection:
+            receive(connection)
+            connection.sendall(nonsense)
+
+    with requests, asking:
+        process = threading.Thread(target=answer)
+        process.start()
+        with pytest.raises(FunctionProcessEnded, match="sent nonsense"):
+            callers.Caller(asking, 0).run(msgspec.json.encode(WorkerTask("", 0, Hello("", ""), b"", "x")).decode())
+        process.join()
 
 
 def test_without_a_pool_the_daemon_is_ended(starter, tmp_path):
