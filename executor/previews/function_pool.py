@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import TypeVar
 
 import msgspec
+import psutil
 import structlog
 
 from core.errors import FailedPrecondition, ResourceExhausted
@@ -54,6 +56,8 @@ class FunctionPool:
         self._variables = dict(variables or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
+        #: Whether a function process of this pool has ever answered: where it ends now, a function has ended it.
+        self._answered = False
         self._running = 0
         self._idle: asyncio.TimerHandle | None = None
 
@@ -98,14 +102,8 @@ class FunctionPool:
         if self._requests is not None:
             self._requests.close()
             self._requests = None
-        if process is None:
-            return
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            await asyncio.to_thread(process.wait, _END_SECONDS)
-            return
-        process.kill()
-        await asyncio.to_thread(process.wait)
+        if process is not None:
+            await asyncio.to_thread(_end, process)
 
     async def _connect(self, preview_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = self._ask(preview_id)
@@ -139,7 +137,9 @@ class FunctionPool:
     def _started(self) -> socket.socket:
         """Return the way to a pool that runs; from the loop's thread, as the pool ends with the thread that made it."""
         if self._requests is not None and self._process is not None and self._process.poll() is None:
-            return self._requests
+            if not _is_stopped(self._process):
+                return self._requests
+            _log.warning("the pool of preview processes was stopped by a signal: another one is started")
         self._forget()
         theirs, ours = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         ours.setblocking(False)
@@ -164,16 +164,20 @@ class FunctionPool:
             length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
             if length > MOST_BYTES:
                 raise ProcessEnded(_NONSENSE)
-            return _decoded(_answers, await reader.readexactly(length))
+            message = _decoded(_answers, await reader.readexactly(length))
         except asyncio.IncompleteReadError:
             raise self._gone() from None
+        self._answered = True
+        return message
 
     def _gone(self) -> Exception:
         """Return the error for a connection that broke: the pool is gone, or only the process."""
         process = self._process
         if process is not None and process.poll() is not None:
+            answered = self._answered
             self._forget()
-            return self._unusable()
+            if not answered:
+                return self._unusable()
         return ProcessEnded("the function's process ended")
 
     def _unusable(self) -> FailedPrecondition:
@@ -186,8 +190,9 @@ class FunctionPool:
         if self._requests is not None:
             self._requests.close()
         process, self._requests, self._process = self._process, None, None
+        self._answered = False
         if process is not None and process.poll() is None:
-            process.terminate()
+            asyncio.get_running_loop().run_in_executor(None, _end, process)
 
     def _leave(self) -> None:
         self._running -= 1
@@ -197,9 +202,25 @@ class FunctionPool:
     def _end_idle(self) -> None:
         if not self._running and self._process is not None:
             _log.info("no preview for long: its processes are ended")
-            ended = self._process
             self._forget()
-            asyncio.get_running_loop().run_in_executor(None, ended.wait)  # else it stays as a zombie
+
+
+def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
+    """Tell whether a signal stopped it, which a function may send to its parent."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Have it end all that is below it, and itself, also where it is stopped; wait for it, or it stays as a zombie."""
+    process.terminate()
+    process.send_signal(signal.SIGCONT)
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -307,26 +308,43 @@ def test_functions_have_the_environment_of_sparks_workers_and_no_way_to_its_jvm(
     assert said[0] == ["0", "1", "small"]
 
 
-def test_a_pool_that_takes_nothing_more_is_left_to_those_that_it_serves(preview, trial, loop):
+def test_a_pool_that_takes_nothing_more_is_left_to_those_that_it_serves(preview, trial, monkeypatch):
     assert outputs(preview(lambda n: n, rows=1)) == [0]
-    pool = psutil.Process(trial.pool._process.pid)
-    pool.suspend()
+    pid = trial.pool._process.pid
+    busy, unread = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    busy.setblocking(False)
     asked = []
 
     def ask_for_many() -> None:
         for _ in range(1 << 12):
             asked.append(trial.pool._ask("preview-none"))
 
-    try:
+    with busy, unread, monkeypatch.context() as patch:
+        patch.setattr(trial.pool, "_requests", busy)
         with pytest.raises(ResourceExhausted) as error:
             ask_for_many()
-    finally:
         for connection in asked:
             connection.close()
-        pool.resume()
     assert error.value.reason == "TOO_MANY_CALLS"
     assert outputs(preview(lambda n: n, rows=1)) == [0]
-    assert trial.pool._process.pid == pool.pid
+    assert trial.pool._process.pid == pid
+
+
+def test_a_function_that_kills_the_pool_has_its_row_lost_and_the_next_ones_are_tried(preview):
+    answer = preview(lambda n: os.kill(os.getppid(), 9) or __import__("time").sleep(60) if n == 1 else n, rows=3)
+    assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED"]
+    assert answer.rows[1].error.error_type == "WorkerLost"
+
+
+def test_a_pool_that_is_stopped_is_replaced(preview, trial):
+    preview(lambda n: n, rows=1)
+    stopped = psutil.Process(trial.pool._process.pid)
+    assert outputs(preview(lambda n: os.kill(os.getppid(), 19) or n, rows=1)) == [0]
+    below = [stopped, *stopped.children(recursive=True)]
+    assert outputs(preview(lambda n: n, rows=1)) == [0]
+    assert trial.pool._process.pid != stopped.pid
+    _, alive = psutil.wait_procs(below, timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_a_pool_that_died_is_replaced(preview, trial):
