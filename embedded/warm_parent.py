@@ -30,8 +30,9 @@ _EARLY_JVM = "executor.spark.early_jvm"
 #: that of a worker that is no fork, the environment's.
 _ENVIRONMENT = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
 _END_SECONDS = 3.0
-#: So long it has to answer, to the first request after everything is imported.
-_ANSWER_SECONDS = 60.0
+#: So long it has to answer the first request for a service, for which it imports that; and later ones, for which it
+#: only forks.
+_ANSWER_SECONDS, _LATER_SECONDS = 60.0, 5.0
 
 
 class WarmParent:
@@ -44,6 +45,8 @@ class WarmParent:
         self._file = file
         self._asking = asyncio.Lock()
         self._stays: AdoptedProcess | None = None
+        #: The services that it has started, so that it has imported them.
+        self._imported: set[str] = set()
         self.is_gone = False
         #: What it said, where it has gone before its time.
         self.last_words = ""
@@ -84,11 +87,13 @@ class WarmParent:
         async with self._asking:
             if self.is_gone:
                 return None
+            seconds = _LATER_SECONDS if spec.name in self._imported else _ANSWER_SECONDS
             try:
-                async with asyncio.timeout(_ANSWER_SECONDS):
-                    return await (self._become(spec) if spec.name == "executor" and self._first else self._fork(spec))
+                async with asyncio.timeout(seconds):
+                    becomes = spec.name == "executor" and self._first
+                    started = await (self._become(spec) if becomes else self._fork(spec))
             except TimeoutError:  # it hangs, and would not end by itself
-                self._kill()
+                self._kill(seconds)
                 return None
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 self._lose()
@@ -96,6 +101,8 @@ class WarmParent:
             except asyncio.CancelledError:  # nobody hears the answer any more, which would be taken for the next one
                 self._lose()
                 raise
+            self._imported.add(spec.name)
+            return started
 
     async def _become(self, spec: Spec) -> AdoptedProcess:
         """Have the first process become the executor, whose JVM may be below it already."""
@@ -181,12 +188,12 @@ class WarmParent:
         with contextlib.suppress(OSError):
             self._file.unlink()
 
-    def _kill(self) -> None:
+    def _kill(self, seconds: float) -> None:
         """End it at once."""
         if self._stays is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._stays.kill()
-        self.last_words = f"it did not answer within {_ANSWER_SECONDS:g} s"
+        self.last_words = f"it did not answer within {seconds:g} s"
         self._lose()
 
     def _lose(self) -> None:

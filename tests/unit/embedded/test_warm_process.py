@@ -100,6 +100,31 @@ def test_a_service_is_started_anew_where_the_process_does_not_answer(tmp_path, m
     assert "did not answer" in parent.last_words
 
 
+def test_a_service_that_it_has_imported_is_not_waited_for_as_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_parent, "_LATER_SECONDS", 0.05)
+    spec = Spec(name="planner", command=process.module("planner"), environment={}, log=tmp_path / "l")
+    parent, theirs, _ = _parent(tmp_path, ["sleep", "600"])
+    service = subprocess.Popen(["true"])
+    service.wait()
+
+    async def start_twice() -> None:
+        first = await parent.start(spec)
+        assert first is not None
+        assert first.stdout is not None
+        assert first.stderr is not None
+        asked = fd_messages.receive(theirs)
+        assert asked is not None
+        fd_messages.close(asked[1])
+        assert await first.stdout.read() + await first.stderr.read() == b""
+        os.close(first._stdin)
+        assert await parent.start(spec) is None
+
+    with theirs:
+        fd_messages.send(theirs, {"pid": service.pid})  # the answer to the first request, and to no other
+        asyncio.run(start_twice())
+    assert parent.last_words == "it did not answer within 0.05 s"
+
+
 def test_what_it_has_started_is_ended_with_it_and_not_waited_for(tmp_path):
     parent, theirs, started = _parent(tmp_path, STARTS_ANOTHER)
     assert started.stderr is not None
