@@ -30,6 +30,7 @@ from core.lance_io.panics import panics_as_errors
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import remove_staged
 from core.storage_errors import in_use, refusal, unusable
+from core.temp_folders import OwnFolder
 from core.udf import blobs
 
 #: Arrow's Rust panics over wide numbers that lie as a stream has them.
@@ -40,7 +41,9 @@ _REFUSED = "Invalid user input"
 
 
 class StagedMerge:
-    """The rows of one merge, in a file of this machine. Whoever makes it discards it."""
+    """The rows of one merge, in a file of this machine. Whoever makes it discards it; after a killed
+    process the next merge does.
+    """
 
     stays = False
 
@@ -58,7 +61,7 @@ class StagedMerge:
         self._max_bytes = max_bytes
         self._columns: tuple[TableField, ...] = ()
         with in_use("The rows of a merge", tempfile.gettempdir()):
-            self._folder = Path(tempfile.mkdtemp(prefix="leman-merge-"))
+            self._folder = OwnFolder.make_in(Path(tempfile.gettempdir()), "leman-merge-")
 
     @property
     def version(self) -> int:
@@ -67,7 +70,7 @@ class StagedMerge:
 
     @property
     def _file(self) -> Path:
-        return self._folder / "rows.arrow"
+        return self._folder.path / "rows.arrow"
 
     def request(self, request_id: str, body: str) -> MergeRowsRequest:
         """Return what is to be committed."""
@@ -96,7 +99,7 @@ class StagedMerge:
         self._columns = fitting.columns
         size = 0
         with (
-            in_use("The rows of a merge", str(self._folder)),
+            in_use("The rows of a merge", str(self._folder.path)),
             pa.ipc.new_stream(str(self._file), fitting.schema) as sink,
         ):
             for batch in coming:
@@ -111,9 +114,7 @@ class StagedMerge:
 
     def discard(self) -> None:
         """Remove the rows."""
-        self._file.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):
-            self._folder.rmdir()
+        self._folder.remove()
 
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:

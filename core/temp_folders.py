@@ -1,0 +1,84 @@
+"""Temporary folders that nobody outlives.
+
+Each is removed by the process that made it, at its end at the latest. What a killed process left is removed when the
+next folder of the same kind is made.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+_LOCK = "in-use"
+
+
+class OwnFolder:
+    """A folder of this process.
+
+    A lock on a file in it says that its process still uses it; a killed process does not hold the lock.
+    """
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+        atexit.register(self.remove)
+
+    @classmethod
+    def make_in(cls, folder: Path, prefix: str) -> Self:
+        """Make a new one in `folder`, after leftovers with this prefix there were removed.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+        with _alone(folder, prefix):
+            sweep(folder, prefix)
+            path = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        return cls(path, lock)
+
+    def forget(self) -> None:
+        """Leave the folder to the process that this one was forked from."""
+        atexit.unregister(self.remove)
+        os.close(self._lock)
+        self._lock = -1
+
+    def remove(self) -> None:
+        """Delete the folder, with all that is in it."""
+        atexit.unregister(self.remove)
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def sweep(folder: Path, prefix: str) -> None:
+    """Remove what processes left that are gone, as far as it is ours to remove."""
+    for path in folder.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or path.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, prefix: str) -> Iterator[None]:
+    """Keep other processes out: between making a folder and locking it nobody else may sweep."""
+    lock = os.open(folder / f".{prefix}{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
