@@ -19,7 +19,7 @@ from core.domain.udf import UdfKind
 from core.domain.work import RowFailure, WorkContext
 from core.errors import INTERNAL_BUG, LemanError
 from core.lance_io.scan import FragmentReader
-from executor.worker import preview_rows, preview_values
+from executor.worker import preview_rows, preview_values, user_errors
 from executor.worker.evaluator import Evaluated, JobFailing, joined
 from executor.worker.evaluator_loading import Loaded, load_evaluator
 from executor.worker.preview_messages import (
@@ -70,7 +70,7 @@ def run(task_json: str, say: Callable[[bytes], None]) -> int:
             tell(Refused(type(error).__name__, error.reason, error.message, error.facts))
             return 0
         except Exception as error:  # noqa: BLE001 whoever asks is to hear of the bug
-            tell(Refused("Internal", INTERNAL_BUG, f"{type(error).__name__}: {error}"))
+            tell(Refused("Internal", INTERNAL_BUG, user_errors.told(error)))
             return 0
     return called
 

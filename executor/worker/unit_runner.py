@@ -33,6 +33,7 @@ from core.lance_io.past_reader import PastReader
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.tables import current_file
 from core.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
+from executor.worker import user_errors
 from executor.worker.evaluator import JobFailing
 from executor.worker.evaluator_loading import load_evaluator
 from executor.worker.fragment_pass import FragmentPass
@@ -123,7 +124,7 @@ class UnitRunner:
                     failure = UnitFailure(error.reason, error.message)
             except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
-                failure = UnitFailure(INTERNAL_BUG, f"{type(error).__name__}: {error}")
+                failure = UnitFailure(INTERNAL_BUG, user_errors.told(error))
         return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
 
     def _reader(self) -> FragmentReader:

@@ -65,8 +65,13 @@ def text(error: BaseException) -> str:
     """Return the message; a stand-in where the exception cannot give it."""
     try:
         return _storable(str(error))
-    except Exception:  # noqa: BLE001 its class may be a user's
+    except BaseException:  # noqa: BLE001 its class may be a user's
         return f"<no message: {type(error).__name__}.__str__ raised>"
+
+
+def told(error: BaseException) -> str:
+    """Return the class and the message of what ended a task, for whoever asked for it."""
+    return f"{type(error).__name__}: {text(error)}"
 
 
 def _storable(any_text: str) -> str:

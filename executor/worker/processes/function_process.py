@@ -14,6 +14,7 @@ from typing import NoReturn
 import msgspec
 
 from core.linux import adopt_orphans, die_with
+from executor.worker import user_errors
 from executor.worker.processes import file_descriptors
 from executor.worker.processes.messages import IDLE, Answer, Request, Said, receive, send
 from executor.worker.processes.process_environment import kept
@@ -97,7 +98,7 @@ def _answer(request: Request, run: Run, prepare: Prepare, say: Callable[[bytes],
             prepare(request.state)
         return Answer(run(request.worker_task, say))
     except BaseException as error:  # noqa: BLE001 the caller has to hear of any error
-        return Answer(error=f"{type(error).__name__}: {error}")
+        return Answer(error=user_errors.told(error))
 
 
 def _has_children() -> bool:

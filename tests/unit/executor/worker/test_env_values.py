@@ -2,6 +2,9 @@
 
 import dataclasses
 import io
+import json
+import re
+from urllib.parse import quote, quote_plus
 
 import pytest
 
@@ -9,14 +12,19 @@ from core.config import Settings
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.udf import UdfKind
+from core.domain.work import WorkUnit
 from executor.jobs.work_context import work_context
 from executor.worker import user_errors
+from executor.worker.processes import function_process
 from executor.worker.processes.masked_values import MASK, MaskedValues
+from executor.worker.processes.messages import Request
 from executor.worker.processes.printed_lines import PrintedLines
+from executor.worker.unit_runner import UnitRunner
 from tests.unit.executor.manager_helpers import HEADER, UDF
 
 SALT = b"one salt"
 VALUE = "sk-a/value that=nobody sees"
+QUOTED = "sk-\"a\\value/of é'"
 
 
 def named(env: dict[str, str], salt: bytes = SALT, kind: UdfKind = UdfKind.SCALAR) -> str:
@@ -64,6 +72,61 @@ def test_what_a_function_prints_does_not_tell_a_value(masked, tmp_path):
         out.write(f"key {VALUE}!\n".encode())
         out.flush()
     assert path.read_text() == f"key {MASK}!\n"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        f"is it {QUOTED!r}?",
+        json.dumps({"key": QUOTED}),
+        json.dumps({"key": QUOTED}, ensure_ascii=False),
+        quote(QUOTED),
+        quote_plus(QUOTED),
+        "Bearer key-with-a-line-end",
+        "the second line",
+    ],
+)
+def test_a_value_is_masked_as_others_write_it(told):
+    made = MaskedValues()
+    made.take([QUOTED, "key-with-a-line-end\n", "one\n  the second line\r\n"])
+    assert MASK in made.out_of(told)
+    assert made.out_of_bytes(told.encode()).decode() == made.out_of(told)
+    assert not re.search("value|line", made.out_of(told))
+
+
+class Unspeakable(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit(VALUE)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (SystemExit(f"no model for {VALUE}"), f"SystemExit: no model for {MASK}"),
+        (KeyboardInterrupt(VALUE), f"KeyboardInterrupt: {MASK}"),
+        (Unspeakable(), "Unspeakable: <no message: Unspeakable.__str__ raised>"),
+    ],
+)
+def test_what_ends_a_task_outright_does_not_tell_a_value(masked, error, told):
+    def run(_task, _say):
+        raise error
+
+    answer = function_process._answer(Request(""), run, lambda _state: None, lambda _content: None)
+    assert answer.error == told
+
+
+def test_what_ends_a_unit_as_a_bug_does_not_tell_a_value(masked, monkeypatch):
+    def bug(*_args):
+        raise RuntimeError(VALUE)
+
+    monkeypatch.setattr(UnitRunner, "_reader", bug)
+    job = Job("j", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0.0, 0.0)
+    context = work_context(job, HEADER, Settings(), env={"A": VALUE})
+    failure = (
+        UnitRunner(context, WorkUnit("u", ()), store=None, reservations=None, sink=None, errors=None).run().failure
+    )
+    assert failure is not None
+    assert (failure.reason, failure.message) == ("INTERNAL_BUG", f"RuntimeError: {MASK}")
 
 
 def test_without_values_texts_are_as_they_are():
