@@ -40,18 +40,12 @@ class Caller:
             FunctionProcessEnded: The pool or the process is gone, or the task ended with an error.
         """
         task = _worker_tasks.decode(worker_task)
-        ours, theirs = socket.socketpair()
-        with ours:
-            try:
-                with theirs:
-                    socket.send_fds(self._requests, [task.function.encode()], [theirs.fileno()])
-                send(ours, Request(worker_task, state, task.hello.job_id))
-                data = receive(ours, MOST_BYTES)
-            except OSError:
-                data = None
-            if data is None:
+        data = self._asked(task.function, Request(worker_task, state, task.hello.job_id))
+        if data is None:
+            if self._pool_is_gone():
                 self._end_parent()
                 raise FunctionProcessEnded("the pool of function processes is gone")
+            raise FunctionProcessEnded("the function's process ended without a word")
         try:
             answer = _answers.decode(data)
         except NONSENSE:
@@ -60,8 +54,33 @@ class Caller:
             raise FunctionProcessEnded(answer.error)
         return answer.units
 
+    def _asked(self, function: str, request: Request) -> bytes | None:
+        """Return the answer to a request; None where there is none."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs, contextlib.suppress(OSError):
+                socket.send_fds(self._requests, [function.encode()], [theirs.fileno()])
+            with contextlib.suppress(OSError):  # a process that is gone already: the pool has said so
+                send(ours, request)
+            with contextlib.suppress(OSError):
+                return receive(ours, MOST_BYTES)
+        return None
+
+    def _pool_is_gone(self) -> bool:
+        """Ask with a request for nothing."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            try:
+                socket.send_fds(self._requests, [b""], [theirs.fileno()])
+            except OSError:
+                return True
+        return False
+
     def _end_parent(self) -> None:
-        """End Spark's daemon, which is of no use without a pool: Spark starts another one."""
+        """End Spark's daemon, which is of no use without a pool: Spark starts another one.
+
+        With it all of its workers end: never for what became of one function process.
+        """
         if os.getppid() == self._pool_parent:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._pool_parent, signal.SIGTERM)

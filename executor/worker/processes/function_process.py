@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import select
@@ -81,7 +82,8 @@ def _serve(
         os._exit(1)  # a function forked, and its child came back here
     if not answer.error and not _has_children():
         control.sendall(IDLE)
-    send(caller, answer)
+    with contextlib.suppress(OSError):  # nobody waits any more: another caller may have been told of this process
+        send(caller, answer)
 
 
 def _say(caller: socket.socket, content: bytes, here: int) -> None:

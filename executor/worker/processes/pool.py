@@ -46,6 +46,8 @@ class _Process:
     function: str = ""
     #: Whose task it runs.
     caller: socket.socket | None = None
+    #: Callers that get their answers, or have them and did not hang up yet: it says that it is idle before it answers.
+    answered: list[socket.socket] = field(default_factory=list)
     idle_since: float = field(default_factory=time.monotonic)
 
 
@@ -120,11 +122,14 @@ class Pool:
             self._over = True
             return
         caller, function = socket.socket(fileno=fds[0]), name.decode()
+        if not function:
+            caller.close()  # somebody only wants to know whether the pool is there
+            return
         for process in self._processes.values():
             self._heard(process)  # a process whose caller has its answer is idle again
         process = self._idle_one(function) or self._idle_one("") or self._fork()
         process.function, process.caller = function, caller
-        self._on(caller, lambda: self._caller_gone(process), events=0)
+        self._on(caller, lambda: self._caller_gone(process, caller), events=0)
         with contextlib.suppress(OSError):  # it has just died: SIGCHLD says so
             socket.send_fds(process.control, [b"c"], [caller.fileno()])
 
@@ -139,16 +144,18 @@ class Pool:
         with contextlib.suppress(OSError):
             said = process.control.recv(1, socket.MSG_DONTWAIT)
         if said == IDLE and self._reuses and process.caller is not None:
-            self._close(process.caller)
+            process.answered.append(process.caller)
             process.caller, process.idle_since = None, time.monotonic()
 
-    def _caller_gone(self, process: _Process) -> None:
+    def _caller_gone(self, process: _Process, caller: socket.socket) -> None:
         """Handle a caller that has its answer, or was killed as its job was cancelled."""
         self._heard(process)
-        if process.caller is not None:
-            self._close(process.caller)
+        self._close(caller)
+        if caller in process.answered:
+            process.answered.remove(caller)
+        else:
             process.caller = None
-            self._kill(process)
+            self._kill(process, "ended with the caller before")
 
     # processes
 
@@ -181,19 +188,29 @@ class Pool:
         return self._spare - sum(not p.function for p in self._processes.values())
 
     def _end_idle(self) -> None:
-        """End the processes that were idle for long, and the oldest of too many."""
-        idle = [p for p in self._processes.values() if p.function and p.caller is None]
+        """End the processes that were idle for long, and the oldest of too many; none that may still be answering."""
+        idle = [p for p in self._processes.values() if p.function and p.caller is None and not p.answered]
         idle.sort(key=lambda p: p.idle_since, reverse=True)
         until = time.monotonic() - _IDLE_SECONDS
         for place, process in enumerate(idle):
             if place >= _MOST_IDLE or process.idle_since < until:
-                self._kill(process)
+                self._kill(process, "was idle")
 
-    def _kill(self, process: _Process) -> None:
+    def _kill(self, process: _Process, why: str) -> None:
         """Kill a process with its group; what that leaves behind is killed when the process is dead."""
         self._processes.pop(process.pid)
         self._close(process.control)
         _kill_group(process.pid)
+        self._tell(process, why)
+
+    def _tell(self, process: _Process, how: str) -> None:
+        """Tell those who wait for answers of a process that it is gone; who has its answer does not read on."""
+        waiting = [*process.answered, *([] if process.caller is None else [process.caller])]
+        for caller in waiting:
+            with contextlib.suppress(OSError):
+                send(caller, Answer(error=f"the function's process {how}"))
+            self._close(caller)
+        process.answered, process.caller = [], None
 
     def _woken(self, woken: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -223,10 +240,7 @@ class Pool:
         self._close(process.control)
         if not process.function:
             self._spare = 0  # where it dies by itself, the next one does too
-        if process.caller is not None:
-            with contextlib.suppress(OSError):
-                send(process.caller, Answer(error=f"the function's process {_how(code)}"))
-            self._close(process.caller)
+        self._tell(process, _how(code))
 
     # ending
 
@@ -235,7 +249,7 @@ class Pool:
 
     def _end_all(self) -> None:
         for process in list(self._processes.values()):
-            self._kill(process)
+            self._kill(process, "was ended")
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.waitpid(-1, 0)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+import threading
 
-from executor.worker.processes.pool import Pool
+import msgspec
+import pytest
+
+from executor.worker.messages import Hello, WorkerTask
+from executor.worker.processes import pool as pools
+from executor.worker.processes.caller import Caller, FunctionProcessEnded
+from executor.worker.processes.messages import IDLE, receive
+from executor.worker.processes.pool import Pool, _Process
 
 
 def test_what_a_closed_connection_said_is_not_taken_for_one_that_has_its_number_now():
@@ -32,3 +41,99 @@ def test_what_a_closed_connection_said_is_not_taken_for_one_that_has_its_number_
         connection.close()
     for connection in (said, also_said, spare, other):
         connection.close()
+
+
+def a_process(pool: Pool, pid: int, idle_since: float) -> tuple[_Process, socket.socket, socket.socket]:
+    """A process of a function that runs somebody's task, its own end of its connection, and the caller's."""
+    control, its = socket.socketpair()
+    caller, ours = socket.socketpair()
+    process = _Process(pid, control, function=f"f@{pid}", caller=caller, idle_since=idle_since)
+    pool._processes[pid] = process
+    pool._on(control, lambda: pool._heard(process))
+    pool._on(caller, lambda: pool._caller_gone(process, caller), events=0)
+    return process, its, ours
+
+
+def look(pool: Pool) -> None:
+    """What is there to hear is heard, and no more."""
+    pool._requests.send(b"x")
+    pool._look_after(os.getppid())
+    pool._over = False
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    killed: list[int] = []
+    monkeypatch.setattr(pools, "_kill_group", killed.append)
+    requests, told = socket.socketpair()
+    pool = Pool(told, lambda *_: 0, lambda _: None, ())
+    pool._requests, pool._spare = requests, 0
+
+    def end_of_round() -> None:
+        told.recv(1)
+        pool._over = True
+
+    pool._on(told, end_of_round)
+    yield pool, killed
+    for connection, _ in list(pool._actions.values()):
+        connection.close()
+    requests.close()
+
+
+def test_a_process_that_is_idle_is_not_ended_before_its_answer_has_arrived(pool):
+    """It says that it is idle and answers then: killed in between, its caller took the pool for gone."""
+    pool, killed = pool
+    processes = [a_process(pool, pid, idle_since=0.0) for pid in range(1001, 1013)]  # more than are kept
+    for _, its, _ in processes:
+        its.send(IDLE)
+    look(pool)
+    assert killed == []
+    for _, its, ours in processes:
+        its.close()
+        ours.close()  # they have their answers
+    pool._end_idle()
+    assert killed == []
+    look(pool)
+    assert len(killed) == len(processes) - pools._MOST_IDLE, "those beyond what is kept"
+
+
+def test_whoever_waits_for_a_process_that_is_ended_is_told(pool):
+    pool, killed = pool
+    process, its, first = a_process(pool, 1001, idle_since=0.0)
+    its.send(IDLE)
+    pool._heard(process)
+    second, ours = socket.socketpair()
+    process.caller = second
+    pool._on(second, lambda: pool._caller_gone(process, second), events=0)
+    ours.close()
+    look(pool)
+    assert killed == [1001]
+    assert json.loads(receive(first) or b"")["error"] == "the function's process ended with the caller before"
+    assert first.recv(1) == b""
+    its.close()
+    first.close()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_spark_s_daemon_is_ended_for_the_pool_alone(there, monkeypatch):
+    """A process that ends without a word is one task's misfortune: with the daemon all jobs lose their workers."""
+    ended: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, _number: ended.append(pid))
+    requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    def take_and_say_nothing() -> None:
+        _, fds, _, _ = socket.recv_fds(requests, 4096, 1)
+        if not there:
+            requests.close()
+        os.close(fds[0])
+
+    thread = threading.Thread(target=take_and_say_nothing)
+    thread.start()
+    caller = Caller(asking, os.getppid())
+    task = msgspec.json.encode(WorkerTask("x", 0, Hello("job", ""), b"", "f@1")).decode()
+    with pytest.raises(FunctionProcessEnded, match="without a word" if there else "the pool"):
+        caller.run(task)
+    thread.join()
+    assert ended == ([] if there else [os.getppid()])
+    asking.close()
+    requests.close()
