@@ -116,7 +116,10 @@ describe("a watch", () => {
       const job = client.database("lake").job("j1");
       assert.equal((await job.wait()).state, Job_State.DONE);
       assert.equal(failures.length, 0);
-      for (const last of [refusal("INTERNAL", { reason: "INTERNAL_BUG" }, cut), refusal("INTERNAL", {}, "no message")]) {
+      for (const last of [
+        refusal("INTERNAL", { reason: "INTERNAL_BUG" }, cut),
+        refusal("INTERNAL", {}, "no message"),
+      ]) {
         failures.push(last);
         await assert.rejects(job.wait(), { code: "INTERNAL", message: last.message });
       }
