@@ -159,7 +159,9 @@ def _faults(program: Program, outcome: Outcome, system: System, path: Path) -> I
     for seen in program.rounds:
         yield from (f"round {seen['number']}: {fault}" for fault in judgment.faults_of_round(seen, ROWS))
     with system.connect(path) as database:
-        listed = [job.job_id for job in database.jobs(limit=None)]
+        jobs = list(database.jobs(limit=None))
+    listed = [job.job_id for job in jobs]
+    yield from (f"job {job.job_id} failed: {job.error.message}" for job in jobs if job.state == "FAILED" and job.error)
     yield from judgment.faults_of_all(program.rounds, listed)
     rows = lance.dataset(path / "lines.lance").to_table(columns=["id", "a", "b"]).to_pylist()
     yield from judgment.faults_of_rows(rows, ROWS * len(program.rounds))
