@@ -31,14 +31,21 @@ class OwnFolder:
         atexit.register(self.remove)
 
     @classmethod
-    def make_in(cls, folder: Path, prefix: str) -> Self:
+    def make_in(cls, folder: Path, prefix: str, *, patient: bool = True) -> Self:
         """Make a new one in `folder`, after leftovers with this prefix there were removed.
+
+        Args:
+            folder: Where it is made.
+            prefix: Of its name.
+            patient: Wait for others that make one, and remove leftovers. Else neither: BlockingIOError says that
+                somebody is at it.
 
         Raises:
             OSError: The folder cannot be made.
         """
-        with _alone(folder, prefix):
-            sweep(folder, prefix)
+        with _alone(folder, prefix, patient=patient):
+            if patient:
+                sweep(folder, prefix)
             path = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
             lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -74,11 +81,11 @@ def sweep(folder: Path, prefix: str) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path, prefix: str) -> Iterator[None]:
+def _alone(folder: Path, prefix: str, *, patient: bool) -> Iterator[None]:
     """Keep other processes out: between making a folder and locking it nobody else may sweep."""
     lock = os.open(folder / f".{prefix}{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX if patient else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(lock)

@@ -7,6 +7,7 @@ fragment, which takes twice as long as the next. What is copied beforehand, nobo
 from __future__ import annotations
 
 import contextlib
+import tempfile
 
 import pyarrow as pa
 
@@ -39,13 +40,17 @@ _FUNCTION = UdfRef(
 
 def practise() -> None:
     """Compute a column of a table that is gone afterwards."""
-    with contextlib.suppress(Exception):  # then the first job takes longer
-        folder = TempFolder.make("")
-        if folder is not None:
-            try:
-                compute_in(str(folder.path))
-            finally:
-                folder.remove()
+    kept = tempfile.tempdir  # a function that sets TMPDIR is to find that nobody has looked
+    try:
+        with contextlib.suppress(Exception):  # then the first job takes longer
+            folder = TempFolder.make("", patient=False)  # a task may wait
+            if folder is not None:
+                try:
+                    compute_in(str(folder.path))
+                finally:
+                    folder.remove()
+    finally:
+        tempfile.tempdir = kept
 
 
 def compute_in(folder: str) -> int:

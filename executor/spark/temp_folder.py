@@ -23,10 +23,10 @@ class TempFolder(OwnFolder):
     """The folder of this process."""
 
     @classmethod
-    def make(cls, base: str) -> TempFolder | None:
+    def make(cls, base: str, *, patient: bool = True) -> TempFolder | None:
         """Make a new folder in `base`, or in the system's temporary folder, after leftovers there were removed.
 
-        None where the system's temporary folder has a name that Spark would misread.
+        None where the system's temporary folder has a name that Spark would misread. `patient`: see `make_in`.
 
         Raises:
             InvalidArgument: BAD_SETTING – `base` is not absolute, or has a name that Spark would misread.
@@ -41,7 +41,7 @@ class TempFolder(OwnFolder):
                 )
             return None
         folder.mkdir(parents=True, exist_ok=True)
-        return cls.make_in(folder, _PREFIX)
+        return cls.make_in(folder, _PREFIX, patient=patient)
 
     @property
     def jvm_options(self) -> list[str]:

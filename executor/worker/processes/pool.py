@@ -134,9 +134,13 @@ class Pool:
             socket.send_fds(process.control, [b"c"], [caller.fileno()])
 
     def _idle_one(self, function: str) -> _Process | None:
-        """Return the process that was busy last: what it has in its caches is the newest."""
+        """Return the process that was busy last: what it has in its caches is the newest.
+
+        Of those without a function the oldest one: the newest may still be warming up.
+        """
         idle = [p for p in self._processes.values() if p.caller is None and p.function == function]
-        return max(idle, key=lambda p: p.idle_since, default=None)
+        choose = max if function else min
+        return choose(idle, key=lambda p: p.idle_since, default=None)
 
     def _heard(self, process: _Process) -> None:
         """Read what a process has to say: that it is idle."""

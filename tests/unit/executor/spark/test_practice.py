@@ -30,6 +30,14 @@ def test_nothing_is_left_of_it(tmp_path, monkeypatch, fails):
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
+def test_a_function_that_says_where_temporary_files_go_finds_that_nobody_has_looked(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(practice, "compute_in", lambda _: 0)
+    practice.practise()
+    assert tempfile.tempdir is None
+
+
 class _Ended(BaseException):
     """In place of the end of the process."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -37,6 +38,22 @@ def test_what_a_killed_process_left_goes_with_the_next_start_and_nothing_else(tm
     for scratch in (killed, alive, new):
         scratch.remove()
     assert folders(tmp_path) == {other}
+
+
+def test_who_cannot_wait_neither_waits_nor_tidies(tmp_path):
+    """Another process holds the lock, and may be frozen; what it was killed over is for the next one who can wait."""
+    killed = TempFolder.make(str(tmp_path))
+    os.close(killed._lock)
+    killed._lock = -1
+    hasty = TempFolder.make(str(tmp_path), patient=False)
+    assert folders(tmp_path) == {killed.path, hasty.path}
+    with next(tmp_path.glob(".*.lock")).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            TempFolder.make(str(tmp_path), patient=False)
+    assert folders(tmp_path) == {killed.path, hasty.path}
+    for scratch in (killed, hasty):
+        scratch.remove()
 
 
 def test_a_folder_of_another_name_is_not_traced(tmp_path):

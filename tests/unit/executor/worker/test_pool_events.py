@@ -137,3 +137,17 @@ def test_spark_s_daemon_is_ended_for_the_pool_alone(there, monkeypatch):
     assert ended == ([] if there else [os.getppid()])
     asking.close()
     requests.close()
+
+
+def test_a_new_function_gets_the_process_that_is_ready_longest(pool):
+    """The one that was forked last may still be warming up."""
+    pool, _ = pool
+    control, other = socket.socketpair()
+    spares = [_Process(pid, control, idle_since=float(pid)) for pid in (1001, 1002, 1003)]
+    used = [_Process(pid, control, function="f@1", idle_since=float(pid)) for pid in (1004, 1005)]
+    pool._processes = {process.pid: process for process in (*spares, *used)}
+    assert pool._idle_one("") is spares[0]
+    assert pool._idle_one("f@1") is used[-1]
+    pool._processes.clear()
+    control.close()
+    other.close()
