@@ -148,12 +148,12 @@ class RefreshWork:
 
         The latter only where no other job on the view is open.
         """
-        await self.drop_scratch()
         spec = self.spec
         try:
+            await self.drop_scratch()
             await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.status.job.job_id)
-        except Unavailable as error:
-            self.status.note("leftovers", f"scratch tables of other refreshes stay for now: {error.message}")
+        except Unavailable as error:  # what the view has stands
+            self.status.note("leftovers", f"scratch tables stay for now: {error.message}")
 
     async def fill(
         self,
