@@ -168,16 +168,21 @@ class Admission:
             job = await self._begin(run, plan)
         except BaseException:
             # where history has it all the same, whoever opens the database takes it over once nobody holds it
-            del self._running.runs[job_id]
-            await run.abandon()
             database.jobs.drop(job_id)
             self._supervisor.leave_queue(job_id)
-            await self._leases.release(job_id)
+            try:
+                await run.abandon()
+            finally:
+                self._running.runs.pop(job_id, None)  # until now nobody here takes it for a job that is nobody's
+                await self._leases.release(job_id)
             raise
         if not run.status.lost:
             return job
-        await run.abandon()
-        return await self._made_elsewhere(asked, job_id)
+        try:
+            await run.abandon()
+        finally:
+            job = await self._made_elsewhere(asked, job_id)
+        return job
 
     async def _begin(self, run: JobRun, plan: Any) -> Job:
         """End a job that has nothing to do, have it run, or have it wait for its turn.

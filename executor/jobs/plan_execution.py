@@ -105,7 +105,8 @@ class PlanExecution:
         """End what `begin` started."""
         self._units.close()
         await self._services.stop_workers(self._status.job.job_id)
-        await self._services.dispatcher.close(self._status.job.job_id)
+        if self._address is not None:
+            await self._services.dispatcher.close(self._address)
 
     async def work(self) -> Unsettled | None:
         """Compute and commit what the plan lists, and return what is left; None when everything is committed."""
@@ -189,7 +190,7 @@ class PlanExecution:
         finally:
             self._computed = True
             self._units.close()
-            await self._services.dispatcher.close(job_id)
+            await self._services.dispatcher.close(address)
         self._committer.close()
 
     async def _watch_workers(self, until: asyncio.Future[None]) -> None:

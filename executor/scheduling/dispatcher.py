@@ -121,7 +121,7 @@ class Dispatcher:
         self._host, self._bind, self._port = host, bind or host, port
         self._server: asyncio.Server | None = None
         self._unit_sources: dict[str, tuple[str, UnitSource]] = {}
-        self._workers: dict[str, set[asyncio.Task[None]]] = {}
+        self._workers: dict[str, set[asyncio.Task[None]]] = {}  # by the secret that they know
         self._links: dict[str, set[_Link]] = {}
         self._numbers = itertools.count(1)
 
@@ -156,13 +156,14 @@ class Dispatcher:
         for link in self._links.get(job_id, ()):
             link.stop()
 
-    async def close(self, job_id: str) -> None:
-        """Let no more workers of the job connect, and wait until the last one has ended.
+    async def close(self, endpoint: ExecutorEndpoint) -> None:
+        """Let no more workers connect with what `open` returned, and wait until the last one of them has ended.
 
-        The connection of a worker that hangs is cut off.
+        The connection of a worker that hangs is cut off. The job's workers of a later `open` are left alone.
         """
-        self._unit_sources.pop(job_id, None)
-        workers = self._workers.pop(job_id, set())
+        if self._unit_sources.get(endpoint.job_id, ("", None))[0] == endpoint.secret:
+            del self._unit_sources[endpoint.job_id]
+        workers = self._workers.pop(endpoint.secret, set())
         if not workers:
             return
         _, hanging = await asyncio.wait(workers, timeout=_END_SECONDS)
@@ -186,7 +187,7 @@ class Dispatcher:
         self, hello: Hello, unit_source: UnitSource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         task = asyncio.current_task()
-        workers = self._workers.setdefault(hello.job_id, set())
+        workers = self._workers.setdefault(hello.secret, set())
         links = self._links.setdefault(hello.job_id, set())
         if task is None:
             return

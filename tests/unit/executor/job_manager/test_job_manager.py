@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from core.config import Executor as ExecutorSettings
 from core.config import Settings
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import BackfillSpec, FragmentTask
-from core.errors import FailedPrecondition
+from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.history.job_history import JobHistory
 from executor.job_manager import job_store, supervisor
 from tests.unit.executor.manager_helpers import Executor
@@ -132,3 +136,41 @@ def test_a_job_that_waits_for_its_turn_does_not_keep_its_plan(database):
         await executor.stop()
 
     asyncio.run(live())
+
+
+def test_a_job_that_could_not_be_noted_is_nobodys_to_take_over_while_it_is_given_up(database, monkeypatch):
+    """Its workers take a moment to end; who listed and looked meanwhile made a second attempt of it, without a turn."""
+    real, refused = JobHistory.save_all, []
+
+    def refuse_the_first(history: JobHistory, jobs: Sequence[Job]) -> list[Job]:
+        if not refused:
+            refused.append(jobs)
+            raise Unavailable("STORE_UNAVAILABLE", "no room")
+        return real(history, jobs)
+
+    monkeypatch.setattr(JobHistory, "save_all", refuse_the_first)
+
+    async def scenario() -> None:
+        executor = Executor(database)
+        giving_up, may = asyncio.Event(), asyncio.Event()
+
+        async def stop_job(_: str) -> None:
+            giving_up.set()
+            await may.wait()
+
+        executor.spark.stop_job = stop_job
+        creating = asyncio.ensure_future(executor.jobs.create(BackfillSpec(str(database), "t", "y"), "r1"))
+        await giving_up.wait()
+        for seen in await executor.jobs.list_jobs(str(database)):
+            with contextlib.suppress(LemanError):
+                await executor.jobs.get(str(database), seen.job_id)
+        may.set()
+        with pytest.raises(Unavailable):
+            await creating
+        assert await executor.jobs.list_jobs(str(database)) == []
+        assert not executor.jobs.busy()
+        again = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "r1")
+        assert (again.state, again.attempt) == (JobState.RUNNING, 1)
+        await executor.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
