@@ -163,12 +163,19 @@ class Supervisor:
             self.leave_queue(job_id)
         await asyncio.wait((beat,))  # else it takes the lease once more that is given up here
         if job_id not in self._store.unsaved:
-            await self._leases.release(job_id, ended=run.status.job.state.terminal and not run.status.lost)
+            await self._leases.release(job_id, ended=self._has_ended(run))
         if run.status.lost:
             self._running.runs.pop(job_id, None)
             return
         self.costs.learn(run.status.job, run.status.metrics.seconds_per_row)
         self.forget_old_runs()
+
+    def _has_ended(self, run: JobRun) -> bool:
+        """Tell whether a job has ended, here or at the executor that it was lost to."""
+        known: Job | None = run.status.job
+        if run.status.lost:
+            known = self._databases.of(run.status.job).jobs.get(run.status.job.job_id)
+        return known is not None and known.state.terminal
 
     def forget_old_runs(self) -> None:
         """Forget old runs that have ended: their watchers have seen the end, and history has it."""
@@ -191,9 +198,10 @@ class Supervisor:
             in_time = time.monotonic() - beaten < self._leases.lease_seconds
             beaten = time.monotonic()
             kept = await self._leases.renew(run.status.job.job_id)
-            await self._env_values.renew(run.status.job.job_id, run.status.env)
             if not (kept and in_time):
                 await self._check_ours(run)
+            if not run.status.lost:  # else they may be those of a job that has ended elsewhere
+                await self._env_values.renew(run.status.job.job_id, run.status.env)
 
     async def _check_ours(self, run: JobRun) -> None:
         job = run.status.job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import structlog
@@ -23,6 +23,7 @@ _log = structlog.get_logger(__name__)
 
 #: Jobs that are learnt from at once: then other calls have their turn.
 _LEARNT = 1000
+_PAUSING = frozenset({JobState.PAUSING, JobState.PAUSED})
 
 
 class Takeovers:
@@ -106,18 +107,47 @@ class Takeovers:
             await asyncio.wait((task,))
 
     async def _wait_and_adopt(self, database: JobDatabase, job_id: str) -> None:
+        told = False
         try:
-            job = database.jobs.get(job_id)
-            if job is not None:
-                await self._until_free(job)
-            await database.reload()
-            job = database.jobs.get(job_id)
-            if job is None or job.state.terminal:
-                await self._leases.release(job_id, ended=True)
-            else:
-                await self._adopt(job)
+            while (doubt := await self._look(database, job_id)) is not None:
+                if not told:
+                    _log.warning("a job is not taken over yet", job_id=job_id, why=doubt.message)
+                told = True
+                await asyncio.sleep(self._leases.lease_seconds / 3)
         except Exception:  # noqa: BLE001 whoever asks for the job next tries again
             _log.exception("job not taken over", job_id=job_id)
+
+    async def _look(self, database: JobDatabase, job_id: str) -> Unavailable | None:
+        """Take over a job once its lease is free, and return None.
+
+        Where nobody can tell the values of its environment now, leave it as it is, for whoever looks next, and return
+        why.
+        """
+        job = database.jobs.get(job_id)
+        if job is not None:
+            await self._until_free(job)
+        await database.reload()
+        job = database.jobs.get(job_id)
+        if job is None or job.state.terminal:
+            await self._leases.release(job_id, ended=True)
+            return None
+        try:
+            env = await self._env_values.find(job.job_id) if job.env_names and self._goes_on(job) else NO_ENV
+        except Unavailable as error:
+            await self._leases.release(job_id)
+            return error
+        await self._adopt(job, env)
+        return None
+
+    def _goes_on(self, job: Job) -> bool:
+        """Tell whether a job that is taken over is run again, or may be."""
+        return job.state is not JobState.CANCELLING and not self._is_deadly(job)
+
+    def _is_deadly(self, job: Job) -> bool:
+        """Tell whether too many executors have died over a job; over one that is at rest nobody did."""
+        if job.state in AT_REST or job.state in _PAUSING:
+            return False
+        return _deaths(job) >= self._services.settings.executor.job_attempts_max
 
     async def _until_free(self, job: Job) -> None:
         """Wait for the job's lease.
@@ -136,27 +166,21 @@ class Takeovers:
                 _log.warning("redis does not say who has a job; it is taken over later", job_id=job.job_id, s=patience)
             await asyncio.sleep(pause)
 
-    async def _adopt(self, job: Job) -> None:
+    async def _adopt(self, orphan: Job, env: Mapping[str, str] | None) -> None:
         """Take over a job whose executor died: from the plan on, as everything finished is found there.
 
-        The executor that writes the new attempt into history first has the job. While nobody can tell the values of
-        its environment it is left as it is, for whoever looks next.
+        The executor that writes the new attempt into history first has the job.
+
+        Args:
+            env: the values of its environment; None: they are lost.
         """
-        deaths = job.attempt - job.handed_back
-        at_rest = job.state in AT_REST  # nobody died over it
-        pausing = job.state in (JobState.PAUSING, JobState.PAUSED)
-        try:
-            env = await self._env_values.find(job.job_id) if job.env_names else NO_ENV
-        except Unavailable as error:
-            _log.warning("a job is not taken over yet", job_id=job.job_id, why=error.message)
-            await self._leases.release(job.job_id)
-            return
+        pausing = orphan.state in _PAUSING
         job = replace(
-            job,
-            attempt=job.attempt + 1,
-            handed_back=job.handed_back + at_rest,
+            orphan,
+            attempt=orphan.attempt + 1,
+            handed_back=orphan.handed_back + (orphan.state in AT_REST),
             executor=self._supervisor.executor_id,
-            state=JobState.PAUSED if pausing else job.state,
+            state=JobState.PAUSED if pausing else orphan.state,
             updated_at=time.time(),
         )
         if not same_attempt(await self._store.save(job), job):
@@ -165,8 +189,8 @@ class Takeovers:
         if job.state is JobState.CANCELLING:
             await self._end_for_another(replace(job, state=JobState.CANCELLED))
             return
-        if deaths >= self._services.settings.executor.job_attempts_max and not (at_rest or pausing):
-            await self._end_for_another(replace(job, state=JobState.FAILED, error=_executor_lost(deaths)))
+        if self._is_deadly(orphan):
+            await self._end_for_another(replace(job, state=JobState.FAILED, error=_executor_lost(_deaths(orphan))))
             return
         if env is None:
             lost = env_lost(job.job_id, job.env_names)
@@ -205,6 +229,10 @@ class Takeovers:
             await self._store.save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))
         except Exception:  # noqa: BLE001 stopping goes on: it will count as a death
             _log.exception("job not handed back", job_id=job.job_id)
+
+
+def _deaths(job: Job) -> int:
+    return job.attempt - job.handed_back
 
 
 def _executor_lost(deaths: int) -> JobError:

@@ -12,6 +12,7 @@ from core.domain.job import Job, JobState
 from core.domain.udf import UdfKind
 from core.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Unavailable
 from core.rpc.auth.caller import CURRENT, caller
+from executor.history.job_history import JobHistory
 from executor.job_service import JobServicer
 from leman.v1 import jobs_pb2
 from tests.unit.executor.job_manager.test_request_deduplication import backfill
@@ -204,28 +205,78 @@ async def free(pair: Pair) -> bool:
     return not pair.keys
 
 
-async def cancelled(executor: Executor, job_id: str) -> bool:
-    try:
-        await executor.jobs.cancel(executor.database, job_id)
-    except Unavailable:  # it has not taken the job over yet
-        return False
-    return True
-
-
-def test_while_nobody_knows_the_values_a_job_is_left_as_it_is(database):
+def test_while_nobody_knows_the_values_a_job_is_left_as_it_is_and_goes_on_once_somebody_does(database):
     async def scenario() -> None:
         pair = Pair(database)
         job_id = await pair.orphan()
         pair.values.away = True
         await pair.second.jobs.open_database(database)
         await pair.values.asked.wait()
-        await until(lambda: idle(pair.second))
+        await until(lambda: free(pair))
         job = await pair.second.job(job_id)
         assert (job.state, job.attempt) == (JobState.RUNNING, 1)
-        await until(lambda: free(pair))
         pair.values.away = False
-        await until(lambda: cancelled(pair.second, job_id))
-        assert (await pair.ended(job_id)).state is JobState.CANCELLED
+        await pair.second.works()
+        assert pair.second.spark.contexts[job_id].env == ENV
+        await pair.second.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_who_looks_for_values_ends_with_its_executor(database):
+    async def scenario() -> None:
+        pair = Pair(database)
+        await pair.orphan()
+        pair.values.away = True
+        await pair.second.jobs.open_database(database)
+        await pair.values.asked.wait()
+        await pair.second.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+@pytest.mark.parametrize(
+    ("left", "ended", "reason"),
+    [
+        ({"state": JobState.CANCELLING}, JobState.CANCELLED, None),
+        ({"attempt": Settings().executor.job_attempts_max}, JobState.FAILED, "EXECUTOR_LOST"),
+    ],
+    ids=["cancelling", "deadly"],
+)
+def test_a_job_that_is_not_run_again_ends_without_values(database, left, ended, reason):
+    async def scenario() -> None:
+        pair = Pair(database)
+        job_id = await pair.orphan()
+        history = JobHistory(database)
+        history.save(dataclasses.replace(history.load()[job_id], **left))
+        pair.values.away = True
+        await pair.second.jobs.open_database(database)
+        job = await pair.ended(job_id)
+        assert job.state is ended
+        assert (job.error.reason if job.error else None) == reason
+        assert not pair.values.asked.is_set()
+        await pair.second.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_who_wakes_up_after_its_job_has_ended_elsewhere_leaves_no_values(database):
+    async def scenario() -> None:
+        pair = Pair(database)
+        job_id = (await create(pair.first)).job_id
+        await pair.first.works()
+        pair.leases[0].frozen = True
+        pair.keys.clear()
+        await pair.second.jobs.open_database(database)
+        await pair.second.works()
+        await pair.second.jobs.cancel(database, job_id)
+        await until(lambda: idle(pair.second))
+        pair.values.kept.clear()  # as Redis does when the lease of an ended job is given up
+        pair.leases[0].wake()
+        await until(lambda: idle(pair.first))
+        assert not pair.values.kept
+        assert not await pair.leases[0].open_jobs(), "and gives up what Redis has of it"
+        await pair.first.stop()
         await pair.second.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
