@@ -13,7 +13,6 @@ import functools
 import hashlib
 import json
 from collections.abc import Mapping
-from urllib.parse import unquote, urlsplit
 
 import redis.asyncio as aioredis
 import structlog
@@ -37,14 +36,19 @@ class EnvValues:
     """
 
     def __init__(self, url: str) -> None:
-        self._url = url
         self._client = aioredis.Redis.from_url(url, socket_timeout=0.5, socket_connect_timeout=0.5) if url else None
+        known = self._client.connection_pool.connection_kwargs if self._client is not None else {}
+        self._password = str(known.get("password") or "")
+        self._warned = False
 
     async def keep(self, job_id: str, env: Mapping[str, str]) -> None:
         """Keep the values of a job; while Redis cannot be reached they are in this process alone, see `renew`."""
         if self._client is None or not env:
             return
-        cipher = await asyncio.to_thread(_cipher, self._url)
+        if not self._password and not self._warned:
+            self._warned = True
+            _log.warning("redis has no password: whoever reads its data may read values of jobs' environments")
+        cipher = await asyncio.to_thread(_cipher, self._password)
         sealed = cipher.encrypt(json.dumps(dict(env)).encode())
         try:
             await self._client.set(key_of(job_id), sealed, ex=_KEPT_SECONDS)
@@ -77,7 +81,7 @@ class EnvValues:
         if sealed is None:
             return None
         try:
-            cipher = await asyncio.to_thread(_cipher, self._url)
+            cipher = await asyncio.to_thread(_cipher, self._password)
             found: dict[str, str] = json.loads(cipher.decrypt(sealed))
         except InvalidToken:  # Redis has another password since
             return None
@@ -95,7 +99,6 @@ def key_of(job_id: str) -> str:
 
 
 @functools.lru_cache(4)
-def _cipher(url: str) -> Fernet:
-    secret = unquote(urlsplit(url).password or "").encode()
-    key = hashlib.scrypt(secret, salt=b"leman job env", n=_COST, r=_BLOCKS, p=1, dklen=32)
+def _cipher(password: str) -> Fernet:
+    key = hashlib.scrypt(password.encode(), salt=b"leman job env", n=_COST, r=_BLOCKS, p=1, dklen=32)
     return Fernet(base64.urlsafe_b64encode(key))
