@@ -347,6 +347,10 @@ class SparkRunner:
             raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {why}. Finished work is kept.") from error
         finally:
             context.clearJobTags()
+            cleared: Any = (
+                None  # the thread goes on to others: they are not to have the job's secret, nor its environment
+            )
+            context.setLocalProperty(WORKER_TASK, cleared)
 
     def _plan(self, session: SparkSession, count: int, profile: SlotProfile | None) -> Any:
         """Return what Spark runs for a worker in each of `count` partitions; see `worker_plan`.

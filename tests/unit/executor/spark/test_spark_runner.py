@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class FakeSession:
         self.frames: list[int] = []
         self.worker_tasks: list[WorkerTask] = []
         self.cancelled: list[str] = []
+        self.properties: dict[int, str | None] = {}
         self._tags: dict[int, set[str]] = defaultdict(set)
 
     def addJobTag(self, tag: str) -> None:
@@ -68,8 +70,10 @@ class FakeSession:
     def clearJobTags(self) -> None:
         self._tags.pop(threading.get_ident(), None)
 
-    def setLocalProperty(self, _: str, value: str) -> None:
-        self.worker_tasks.append(msgspec.json.decode(value, type=WorkerTask))
+    def setLocalProperty(self, _: str, value: str | None) -> None:
+        self.properties[threading.get_ident()] = value
+        if value is not None:
+            self.worker_tasks.append(msgspec.json.decode(value, type=WorkerTask))
 
     def cancelJobsWithTag(self, tag: str) -> None:
         self.cancelled.append(tag)
@@ -191,6 +195,17 @@ def test_cancelled_while_it_is_on_its_way_to_spark(runner, session, stopped_for_
 
     asyncio.run(work())
     assert len(session.cancelled) > 1
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_a_thread_keeps_nothing_of_its_job(runner, session, gives_up):
+    session.finish.set()
+    session.cancelled = ["another"] if gives_up else []
+    told = contextlib.nullcontext() if not gives_up else pytest.raises(Unavailable)
+    with told:
+        asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
+    assert session.worker_tasks, "it was told"
+    assert set(session.properties.values()) == {None}
 
 
 def test_every_job_runs_the_same_plan_with_a_worker_task_of_its_own(runner, session):
