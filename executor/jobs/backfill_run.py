@@ -12,12 +12,12 @@ from dataclasses import replace
 from core.domain.job import Job, JobError, JobState
 from core.domain.plan import OnStaleInput, Plan
 from core.domain.plan_summary import summarise
-from core.domain.udf import UdfKind
+from core.domain.udf import FunctionVersion, UdfKind
 from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import patiently
-from executor.jobs.function_env import check_usable
+from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.input_columns import InputColumns
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
@@ -85,6 +85,7 @@ class BackfillRun:
         begin = time.monotonic()
         plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
         status, spec = self.status, self.status.job.backfill
+        self._check_function(plan)
         if plan.traced:
             await self._services.checkpoints.save_traced(plan)
         status.metrics.planned(plan, time.monotonic() - begin)
@@ -102,6 +103,14 @@ class BackfillRun:
             )
             status.note("plan", status.job.plan_summary)
         return plan
+
+    def _check_function(self, plan: Plan) -> None:
+        """Check that the function is that of the first plan, as it is given values: the column may have another one."""
+        job, udf = self.status.job, plan.header.udf
+        if job.udf_name:
+            before, now = FunctionVersion(job.udf_name, job.udf_version), FunctionVersion(udf.name, udf.version)
+            column = job.backfill.column
+            check_unchanged(self.status.env, {column: before}, {column: now})
 
     def check_env(self, plan: Plan) -> None:
         """Check that a function can have the job's environment, see `JobRun`; inputs that are computed may be such."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from core.domain.job import JobError
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition
+from core.domain.udf import FunctionVersion, UdfDefinition, UdfKind
+from core.errors import FailedPrecondition, PermissionDenied
 from core.rpc.auth.requirements import check_code
 from core.udf.function_policy import FunctionPolicy
 
@@ -30,6 +30,27 @@ def check_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition]) -> 
         "servers. Leave env out, and give a remote function's server what it needs",
         field="env",
     )
+
+
+def check_unchanged(
+    env: Mapping[str, str], before: Mapping[str, FunctionVersion], now: Mapping[str, FunctionVersion]
+) -> None:
+    """Check that values are given to no other functions than those of which a job was made, by column.
+
+    Raises:
+        PermissionDenied: ENV_NOT_ALLOWED.
+    """
+    for column, function in now.items():
+        if env and before.get(column) != function:
+            had = f"had {before[column]}" if column in before else "was not there"
+            listed = ", ".join(sorted(env))
+            raise PermissionDenied(
+                "ENV_NOT_ALLOWED",
+                f"Column {column} {had} when the job was given environment variables ({listed}), and has {function} "
+                "now, which is given none. What was finished is kept; run it again with env if that one may have them",
+                column=column,
+                env_names=listed,
+            )
 
 
 def check_may_set(env: Mapping[str, str], policy: FunctionPolicy) -> None:

@@ -11,12 +11,13 @@ from dataclasses import replace
 from core.crash_points import crash_point
 from core.domain.job import Job, JobError, JobState
 from core.domain.refresh import RefreshMode, RefreshPlan
+from core.domain.udf import FunctionVersion
 from core.domain.view import FailedNote
 from core.errors import Aborted, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import all_ended, patiently
-from executor.jobs.function_env import check_usable
+from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.takeover import begin_attempt
@@ -35,6 +36,8 @@ class RefreshRun:
         self._work = RefreshWork(job, services)
         self.status = self._work.status
         self._planned = False
+        #: Of the first plan here, by column.
+        self._functions: dict[str, FunctionVersion] = {}
 
     @property
     def cancelling(self) -> bool:
@@ -53,6 +56,9 @@ class RefreshRun:
         """Ask the planner, again and again while it cannot be reached."""
         begin = time.monotonic()
         plan = await self._ask_planner()
+        functions = {f.column.name: FunctionVersion(f.udf.name, f.udf.version) for f in plan.functions}
+        check_unchanged(self.status.env, self._functions or functions, functions)
+        self._functions = self._functions or functions
         self._work.failed = plan.definition.failed
         self._work.metrics.planning_seconds += time.monotonic() - begin
         # "latest" is decided once: whoever takes the job over goes on with the same scratch table

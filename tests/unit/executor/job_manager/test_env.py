@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from core.config import Executor as ExecutorSettings
 from core.config import Settings, Udf
 from core.domain.job import Job, JobState
 from core.domain.udf import UdfKind
@@ -197,6 +198,47 @@ def test_a_job_whose_values_are_lost_fails_and_says_what_to_do(database):
         assert not pair.second.spark.started, "nothing was computed without them"
         assert job_id not in pair.keys
         await pair.second.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_values_are_not_given_to_a_function_that_the_column_was_given_meanwhile(database):
+    async def scenario() -> None:
+        pair = Pair(database)
+        job_id = await pair.orphan()
+        pair.second.planner.udf = dataclasses.replace(UDF, version="2")
+        await pair.second.jobs.open_database(database)
+        job = await pair.ended(job_id)
+        assert job.state is JobState.FAILED
+        assert job.error is not None
+        assert job.error.reason == "ENV_NOT_ALLOWED"
+        assert "had f@1" in job.error.message
+        assert "has f@2 now" in job.error.message
+        assert "canary" not in job.error.message
+        assert not pair.second.spark.started
+        await pair.second.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_without_values_a_job_goes_on_with_another_function(database):
+    async def scenario() -> None:
+        settings = Settings(executor=ExecutorSettings(max_running_jobs=1))
+        executor = Executor(Path(database), settings)
+        first = await create(executor, {}, "1")
+        waiting = await create(executor, {}, "2")
+        refused = await create(executor, ENV, "3")
+        executor.planner.udf = dataclasses.replace(UDF, version="2")
+        await executor.works()
+        executor.spark.at_work.clear()
+        await executor.jobs.cancel(database, first.job_id)
+        await executor.works()
+        assert executor.spark.started == [first.job_id, waiting.job_id]
+        await executor.jobs.cancel(database, waiting.job_id)
+        await until(lambda: idle(executor))
+        assert (await executor.job(refused.job_id)).state is JobState.FAILED
+        assert refused.job_id not in executor.spark.started
+        await executor.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
 
