@@ -17,7 +17,7 @@ from leman._query import Query, query_message
 from leman._registration import Registration
 from leman._relation import Relation
 from leman._sql import SqlExpression
-from leman._tracebacks import boundary
+from leman._tracebacks import boundary, warn
 from leman._udf import UDF
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewInfo
 from leman._view_wire import count, refresh_plan, refresh_spec, view_info
@@ -104,23 +104,27 @@ class View(Relation):
         FailedPrecondition whose `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING or
         EXTERNAL_WRITES.
         """
-        if cascade:
-            _check_cascade(src_version)
+        asked: dict[str, Any] = {
+            "src_version": src_version,
+            "max_rows_per_fragment": max_rows_per_fragment,
+            "optimize_indices": optimize_indices,
+        }
+        had_env: list[bool] = []
 
-            def one(source: View, usable: Mapping[str, str] | None) -> RefreshResult:
-                return source._refresh(progress=progress, policy=policy, concurrency=concurrency, env=usable)
+        def one(view: View, usable: Mapping[str, str] | None, **more: Any) -> RefreshResult:
+            result = view._refresh(progress=progress, policy=policy, concurrency=concurrency, env=usable, **more)
+            had_env.append(usable is not None)
+            return result
 
-            for source in reversed(self.sources()):
-                with_usable_env(functools.partial(one, source), env)
-        return self._refresh(
-            progress=progress,
-            src_version=src_version,
-            max_rows_per_fragment=max_rows_per_fragment,
-            policy=policy,
-            concurrency=concurrency,
-            optimize_indices=optimize_indices,
-            env=env,
-        )
+        if not cascade:
+            return one(self, env, **asked)
+        _check_cascade(src_version)
+        for source in reversed(self.sources()):
+            with_usable_env(functools.partial(one, source), env)
+        result = with_usable_env(functools.partial(one, self, **asked), env)
+        if env and not any(had_env):
+            warn(f"env was given to nobody: no function of {self.name}, or of the views that it rests on, has any")
+        return result
 
     @boundary
     def refresh_async(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pyarrow as pa
@@ -79,6 +80,24 @@ def test_of_several_columns_or_views_those_that_cannot_have_them_are_computed_wi
     database.open_view("top").refresh(cascade=True, env=ENV, progress=False)
     sent = [(request.refresh.view.table, dict(request.env)) for request in fake.named("CreateJob")]
     assert sent == [("adults", ENV), ("adults", {}), ("top", ENV)]
+
+
+@pytest.mark.parametrize(
+    ("unusable", "envs"), [(["top"], [ENV, ENV, {}]), (["adults", "top"], [ENV, {}, ENV, {}])], ids=["some", "none"]
+)
+def test_a_cascade_goes_on_though_the_view_itself_cannot_have_them(fake, run, db, database, views, unusable, envs):  # noqa: F811
+    fake.scripts["CreateJob"] = unusable_for(*unusable)
+    views["top"] = make_view("top", source="adults")
+    told = contextlib.nullcontext() if "adults" not in unusable else pytest.warns(UserWarning, match="given to nobody")
+    with told:
+        database.open_view("top").refresh(cascade=True, env=ENV, progress=False)
+    assert [dict(request.env) for request in fake.named("CreateJob")] == envs
+    fake.calls.clear()
+    code, _, err = run("refresh", db, "top", "--cascade", "--env", f"API_KEY={VALUE}")
+    assert code == 0
+    assert [dict(request.env) for request in fake.named("CreateJob")] == envs
+    assert ("env was given to nobody" in err) == ("adults" in unusable)
+    assert VALUE not in err
 
 
 @pytest.mark.parametrize("wrong", [VALUE, [("API_KEY", VALUE)], {"API_KEY": None}, {"API_KEY": 1}, {1: VALUE}])

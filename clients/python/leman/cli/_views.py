@@ -28,7 +28,7 @@ from leman.cli._output import note, print_json, print_line, print_table
 from leman.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from leman._database import Database
     from leman._future import JobFuture
@@ -231,9 +231,8 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
         if plan:
             planned = found.plan_refresh(src_version, max_rows_per_fragment, ways)
             return print_json(planned) if as_json else print_line(str(planned))
-        for source in reversed(found.sources()) if cascade else ():
-            _wait(_begin(source, ways, concurrency, given), source.name, quiet=quiet)
-        future = found.refresh_async(
+        begin = functools.partial(
+            found.refresh_async,
             src_version,
             max_rows_per_fragment,
             ways,
@@ -241,26 +240,40 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
             optimize_indices=optimize_indices,
             labels=labels_of(label),
             priority=priority,
-            env=given,
         )
+        if cascade:
+            had_env = _refresh_sources(found, ways, concurrency, given, quiet=quiet)
+            future, has_env = _begin(begin, given)
+            if given and not (had_env or has_env):
+                note(f"env was given to nobody: no function of {view}, or of the views that it rests on, has any")
+        else:
+            future = begin(env=given)
         job = future.job() if no_wait else follow_job(future, view, quiet=quiet)
     if no_wait and not as_json:
         print_line(job.job_id)
     return end(job, as_json=as_json)
 
 
-def _begin(source: View, policy: RefreshPolicy, concurrency: int | None, env: Mapping[str, str] | None) -> JobFuture:
-    """Begin to refresh a view that another one rests on; with `env` where a function of it can have that."""
-    from leman._job_attributes import with_usable_env  # noqa: PLC0415 - slow to import
-
-    begin = functools.partial(source.refresh_async, policy=policy, concurrency=concurrency)
-    return with_usable_env(lambda usable: begin(env=usable), env)
-
-
-def _wait(future: JobFuture, name: str, *, quiet: bool) -> None:
+def _refresh_sources(
+    view: View, policy: RefreshPolicy, concurrency: int | None, env: Mapping[str, str] | None, *, quiet: bool
+) -> bool:
+    """Refresh the views that it rests on, and tell whether `env` was given to one."""
     from leman._future import check_ended  # noqa: PLC0415 - slow to import
 
-    check_ended(follow_job(future, name, quiet=quiet))
+    had_env = False
+    for source in reversed(view.sources()):
+        begin = functools.partial(source.refresh_async, policy=policy, concurrency=concurrency)
+        future, has_env = _begin(begin, env)
+        check_ended(follow_job(future, source.name, quiet=quiet))
+        had_env |= has_env
+    return had_env
+
+
+def _begin(begin: Callable[..., JobFuture], env: Mapping[str, str] | None) -> tuple[JobFuture, bool]:
+    """Begin a refresh, with `env` where a function of it can have that, and tell whether one can."""
+    from leman._job_attributes import with_usable_env  # noqa: PLC0415 - slow to import
+
+    return with_usable_env(lambda usable: (begin(env=usable), usable is not None), env)
 
 
 def _source(database: Database, table: str, source_db: str | None) -> Table:
