@@ -33,7 +33,7 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
         raise _bad(f"{len(env)} environment variables: give {MOST_VARIABLES} at the most", field)
     for name, value in env.items():
         if not _NAME.fullmatch(name):
-            raise _bad("an environment variable has a name of letters, digits and _, and no digit first", field)
+            raise _bad("An environment variable has a name of letters, digits and _, and no digit first", field)
         if is_reserved(name):
             message = (
                 f"{name} cannot be set for a job, as the processes of functions go by it themselves: take another "
@@ -41,10 +41,10 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
             )
             raise _bad(message, field)
         if "\0" in value:
-            raise _bad(f"the value of {name} has a NUL in it, which no environment variable can have", field)
+            raise _bad(f"The value of {name} has a NUL in it, which no environment variable can have", field)
     size = sum(len(name) + len(value.encode()) for name, value in env.items())
     if size > MOST_BYTES:
-        raise _bad(f"the environment variables have {size} bytes: {MOST_BYTES} are allowed", field)
+        raise _bad(f"The environment variables have {size} bytes: {MOST_BYTES} are allowed", field)
     return dict(env)
 
 
@@ -55,4 +55,4 @@ def is_reserved(name: str) -> bool:
 
 
 def _bad(message: str, field: str) -> InvalidArgument:
-    return InvalidArgument("BAD_ENV", message[0].upper() + message[1:], field=field)
+    return InvalidArgument("BAD_ENV", message, field=field)
