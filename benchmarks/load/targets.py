@@ -66,11 +66,15 @@ def _overload(name: str, rpc: Document) -> Iterator[Target]:
         bare = sum(sum(step["unexplained"].values()) for step in steps)
         yield Target(f"{name}: refusals without ErrorInfo or RetryInfo", bare, 0)
     yield Target(f"{at}: ≥ 80 % of the peak", last["answered_per_second"] / peak, 0.8, at_least=True)
-    before, after = steps[0]["answered"]["p99"], rpc["after"]["answered"].get("p99", float("inf"))
-    limit = _AS_BEFORE * before + _MILLISECONDS
-    yield Target(f"{name}: p99 a second after it as before ({before:.1f} ms)", after, limit)
+    yield _as_before(name, steps[0]["answered"]["p99"], rpc["after"]["answered"].get("p99", float("inf")))
     probes = [probe["answered"].get("p99", float("inf")) for step in steps for probe in step["probes"].values()]
     yield Target(f"{name}: health, GetJob and CancelJob beside it p99 ≤ 100 ms", max(probes), 100)
+
+
+def _as_before(name: str, before: float, after: float) -> Target:
+    """A latency under half of the peak, before all else and a second after it."""
+    limit = _AS_BEFORE * before + _MILLISECONDS
+    return Target(f"{name}: p99 a second after it as before ({before:.1f} ms)", after, limit)
 
 
 def _flood(name: str, rpc: Document) -> Iterator[Target]:
@@ -85,9 +89,7 @@ def _flood(name: str, rpc: Document) -> Iterator[Target]:
         yield Target(f"{name} through a front: refusals p99 ≤ 100 ms", max(refused), 100)
         bare = sum(sum(probe["unexplained"].values()) for probe in itself)
         yield Target(f"{name} through a front: refusals without ErrorInfo or RetryInfo", bare, 0)
-    before, after = steps[0]["all"]["p99"], rpc["after"]["all"]["p99"]
-    limit = _AS_BEFORE * before + _MILLISECONDS
-    yield Target(f"{name} through a front: p99 a second after it as before ({before:.1f} ms)", after, limit)
+    yield _as_before(f"{name} through a front", steps[0]["all"]["p99"], rpc["after"]["all"]["p99"])
     beside = [probe for step in steps for kind, probe in step["probes"].items() if kind != ITSELF]
     rule = f"{name} through a front: health, GetJob and CancelJob beside it p99 ≤ 100 ms"
     yield Target(rule, worst_of(beside), 100)

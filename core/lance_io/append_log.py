@@ -28,9 +28,9 @@ _KEEP = datetime.timedelta(hours=1)
 _KEEP_LITTLE = datetime.timedelta(minutes=1)
 #: A fragment with so many rows is not made larger by compaction.
 _FULL = 1024
-#: How often an append is tried that meets others: each try is twenty of Lance's.
 #: Seconds between looks at a table of which there is no version, but a place for them; 0 ends them.
 _PAUSES = (0.01, 0.05, 0.2, 0.0)
+#: How often an append is tried that meets others: each try is twenty of Lance's.
 _TRIES = 30
 _LONGEST_PAUSE_SECONDS = 0.5
 

@@ -20,7 +20,7 @@ from core.errors import FailedPrecondition, ResourceExhausted
 from executor.spark import daemon_relay
 from executor.worker.messages import LENGTH_BYTES, framed
 from executor.worker.preview_messages import PreviewMessage
-from executor.worker.processes.messages import MOST_BYTES, NONSENSE, Answer, Request, Said
+from executor.worker.processes.messages import MOST_BYTES, NONSENSE, SENT_NONSENSE, Answer, Request, Said
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +36,6 @@ _messages: msgspec.json.Decoder[PreviewMessage] = msgspec.json.Decoder(PreviewMe
 
 
 _T = TypeVar("_T")
-_NONSENSE = "the function's process sent nonsense"
 
 
 class ProcessEnded(Exception):
@@ -163,7 +162,7 @@ class FunctionPool:
         try:
             length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
             if length > MOST_BYTES:
-                raise ProcessEnded(_NONSENSE)
+                raise ProcessEnded(SENT_NONSENSE)
             message = _decoded(_answers, await reader.readexactly(length))
         except asyncio.IncompleteReadError:
             raise self._gone() from None
@@ -227,7 +226,7 @@ def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
     try:
         return decoder.decode(data)
     except NONSENSE:
-        raise ProcessEnded(_NONSENSE) from None
+        raise ProcessEnded(SENT_NONSENSE) from None
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

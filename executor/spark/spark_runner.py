@@ -347,9 +347,8 @@ class SparkRunner:
             raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {why}. Finished work is kept.") from error
         finally:
             context.clearJobTags()
-            cleared: Any = (
-                None  # the thread goes on to others: they are not to have the job's secret, nor its environment
-            )
+            # the thread goes on to other jobs: they are not to have the secret of this one, nor its environment
+            cleared: Any = None
             context.setLocalProperty(WORKER_TASK, cleared)
 
     def _plan(self, session: SparkSession, count: int, profile: SlotProfile | None) -> Any:

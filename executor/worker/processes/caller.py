@@ -11,7 +11,7 @@ import msgspec
 
 from executor.worker.messages import WorkerTask
 from executor.worker.processes.function_process import Prepare, Warm
-from executor.worker.processes.messages import MOST_BYTES, NONSENSE, Answer, Request, receive, send
+from executor.worker.processes.messages import MOST_BYTES, NONSENSE, SENT_NONSENSE, Answer, Request, receive, send
 from executor.worker.processes.pool import Pool
 from executor.worker.worker_loop import run_task
 
@@ -49,7 +49,7 @@ class Caller:
         try:
             answer = _answers.decode(data)
         except NONSENSE:
-            raise FunctionProcessEnded("the function's process sent nonsense") from None
+            raise FunctionProcessEnded(SENT_NONSENSE) from None
         if answer.error:
             raise FunctionProcessEnded(answer.error)
         return answer.units

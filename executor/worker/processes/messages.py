@@ -13,8 +13,9 @@ IDLE = b"i"
 #: No message to a caller is larger. What a function process sends is what the function makes of it, which has its
 #: descriptors: a length that it made up is not to fill the caller's memory.
 MOST_BYTES = 64 << 20
-#: What decoding raises where the other side sends nonsense.
+#: What decoding raises where the other side sends nonsense, and what is said of that.
 NONSENSE = (msgspec.DecodeError, UnicodeDecodeError)
+SENT_NONSENSE = "the function's process sent nonsense"
 
 
 class Request(msgspec.Struct, frozen=True):
