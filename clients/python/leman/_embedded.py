@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from importlib import metadata
@@ -172,7 +171,7 @@ class Embedded:
             if _is_of_another_release(said) and system.kind == "shared" and system.end_if_idle():
                 return True
             warn(f"the services of this database are of release {theirs}, and this client of {ours}: {ends}")
-        elif python != sys.executable:
+        elif not _systems.is_this_python(python):
             warn(f"functions for this database run in {python}, which started its services, not in this Python: {ends}")
         return False
 

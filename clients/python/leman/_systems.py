@@ -61,13 +61,25 @@ def _user() -> int:
 
 def key(environment: Mapping[str, str] = os.environ) -> str:
     """What tells the system of one environment from that of another: the machine, as a home may be mounted by several,
-    the interpreter, and the settings."""
+    the interpreter, whichever of its names it was started by, and the settings."""
     settings = sorted(
         (name, value)
         for name, value in environment.items()
         if _SETTING.fullmatch(name) or _SECTION.fullmatch(f"{name}={value}")
     )
-    return hashlib.sha256(json.dumps([platform.node(), sys.executable, sys.prefix, settings]).encode()).hexdigest()[:16]
+    python = [*_interpreter(sys.executable), os.path.realpath(sys.prefix)]
+    return hashlib.sha256(json.dumps([platform.node(), *python, settings]).encode()).hexdigest()[:16]
+
+
+def is_this_python(program: str) -> bool:
+    """Whether a program is the interpreter of this environment: `python`, `python3` and `python3.11` beside one another
+    are one."""
+    return _interpreter(program) == _interpreter(sys.executable)
+
+
+def _interpreter(program: str) -> list[str]:
+    """The folder in which an interpreter is called, which is what tells environments, and the file that it is."""
+    return [os.path.realpath(os.path.dirname(program)), os.path.realpath(program)]  # noqa: PTH120
 
 
 def shared_home() -> Path:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _embedded, _service_file, _services_here, _systems
+from leman import _embedded, _service_file, _services_here, _systems, cli
 from leman._channel import Services
 from leman.errors import InvalidArgument, StartFailed
 from tests.unit.clients.fake_services import FakeLeman
@@ -340,6 +340,37 @@ def test_another_python_that_runs_functions_is_told_of(fake, services, database)
     services(SUPERVISOR, address=fake.address, python="/other/bin/python")
     with pytest.warns(UserWarning, match=f"run in /other/bin/python, .*`leman down {database}` ends them"):
         call(database)
+
+
+def test_a_command_tells_a_warning_as_a_remark(fake, services, database, monkeypatch, capsys):
+    services(SUPERVISOR, address=fake.address, python="/other/bin/python")
+    monkeypatch.setattr(sys, "argv", ["leman", "tables", "ls", str(database)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        with pytest.raises(SystemExit):
+            cli.main()
+    assert capsys.readouterr().err.startswith("leman: functions for this database run in /other/bin/python")
+
+
+def test_one_python_by_its_other_names_is_one(fake, services, database, tmp_path, monkeypatch):
+    """`python program.py` and the command `leman`, whose first line may name python3, share their services."""
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
+    names = [folder / "python", folder / "python3"]
+    for name in names:
+        name.symlink_to(sys.executable)
+    services(SUPERVISOR, address=fake.address, python=str(names[0]))
+    keys = set()
+    for name in names:
+        monkeypatch.setattr(sys, "executable", str(name))
+        keys.add(_systems.key())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            call(database)
+    assert len(keys) == 1
+    assert len(starts()) == 1
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "other" / "bin" / "python"))
+    assert _systems.key() not in keys
 
 
 @pytest.mark.parametrize("path", ["", None, 5, b"lake", "a\0b"])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 
 from leman.cli._app import app
-from leman.cli._output import fail
+from leman.cli._output import fail, note
 from leman.errors import InvalidArgument, LemanError, UdfDefinitionError
 
 OK, FAILED, USAGE, WITH_ERRORS = 0, 1, 2, 3
@@ -14,7 +15,14 @@ OK, FAILED, USAGE, WITH_ERRORS = 0, 1, 2, 3
 
 
 def main() -> None:
-    """Run one command and exit. Errors are told in a line or two on standard error, never as a traceback."""
+    """Run one command and exit. Errors are told in a line or two on standard error, never as a traceback, and
+    warnings as remarks, without a line of this package's code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_where: note(str(message))
+        _run()
+
+
+def _run() -> None:
     try:
         app(prog_name="leman")
     except LemanError as error:
