@@ -294,6 +294,18 @@ class UnitOutcome:
     timings: Timings = Timings()
 
 
+@dataclass(frozen=True, slots=True)
+class ServerAnswers:
+    """How the servers of a remote function took what a unit gave to them."""
+
+    #: Batches that they answered, with values or with an error.
+    answered: int = 0
+    #: Rows that were tried by themselves and given up, as connections broke over them.
+    lost: int = 0
+    #: What was said of the last of these rows.
+    message: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport:
     """What a running unit says about itself: its sums so far, and a fragment that it is done with."""
@@ -307,6 +319,7 @@ class ProgressReport:
     timings: Timings = Timings()
     #: The fragment at hand.
     fragment_id: int = -1
+    servers: ServerAnswers = ServerAnswers()
 
 
 @dataclass(frozen=True, slots=True)

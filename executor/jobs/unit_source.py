@@ -24,6 +24,7 @@ from executor.scheduling.crash_tracker import CrashTracker, rows_in_flight
 from executor.scheduling.poison_rows import decide, describe
 from executor.scheduling.reassigned import ReassignedUnits
 from executor.scheduling.reservation_waits import ReservationWaits
+from executor.scheduling.server_breaks import ServerBreaks
 from executor.scheduling.stalls import WorkerWatch
 from executor.scheduling.work_queue import WorkQueue
 
@@ -51,6 +52,7 @@ class PlanUnits:
     ) -> None:
         self._status = status
         self._udf = plan.header.udf
+        self._server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
         self._tasks: dict[int, FragmentTask] = {task.fragment_id: task for task in plan.tasks}
         self._work_queue = work_queue
         self._committer = committer
@@ -179,6 +181,9 @@ class PlanUnits:
     def on_report(self, report: ProgressReport) -> None:
         """Count progress. A fragment that is staged is committed before its unit ends."""
         self._watch.moved(report.unit_id)
+        no_server = self._server_breaks.heard(report)
+        if no_server is not None:
+            self.fail(no_server)
         if report.unit_id not in self._reassigned:
             self._status.metrics.report(report)
         if report.result is not None:
@@ -196,6 +201,7 @@ class PlanUnits:
     def on_lost(self, unit: WorkUnit) -> None:
         """Give a dead worker's unit out again, until it is clear which row is to blame (see `decide`)."""
         self._watch.ended(unit.unit_id)
+        self._server_breaks.ended(unit.unit_id)
         if self._over or unit.unit_id in self._reassigned:
             return
         self._status.metrics.lost(unit.unit_id)
@@ -228,6 +234,7 @@ class PlanUnits:
     def on_outcome(self, outcome: UnitOutcome) -> None:
         """Take in the outcome of a unit that is done, in whole or in part."""
         self._crashes.ended(outcome.unit_id)
+        self._server_breaks.ended(outcome.unit_id)
         self._watch.ended(outcome.unit_id)
         if outcome.unit_id in self._reassigned:
             self._heard_again(outcome)

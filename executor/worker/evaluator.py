@@ -21,7 +21,7 @@ from core.lance_io import concatenation
 from core.sorted_sets import among
 from executor.worker import user_errors
 from executor.worker import value_conversion as conversion
-from executor.worker.remote_errors import NoServer
+from executor.worker.remote_errors import FunctionLost, NoServer, ServerNotes
 from executor.worker.value_conversion import CONVERSION_ERRORS
 from executor.worker.watchdog import Call, Watchdog
 
@@ -78,7 +78,11 @@ def joined(left: Evaluated, right: Evaluated) -> Evaluated:
 
 
 class Evaluator:
-    """A function, its output type and its error policy. One instance per unit of work."""
+    """A function, its output type and its error policy. One instance per unit of work.
+
+    Args:
+        servers: Is told of the batches of a remote function.
+    """
 
     def __init__(
         self,
@@ -90,7 +94,9 @@ class Evaluator:
         policy: ErrorPolicy,
         *,
         watchdog: Watchdog | None = None,
+        servers: ServerNotes | None = None,
     ) -> None:
+        self._servers = servers if kind is UdfKind.REMOTE else None
         self._function = function
         self._kind = kind
         self._name = name
@@ -204,10 +210,13 @@ class Evaluator:
         attempt = 1
         while True:
             try:
-                return Evaluated(self._call_batch(fragment_id, offsets, rows), None, ())
+                values = self._call_batch(fragment_id, offsets, rows)
+                self._note_answer(None)
+                return plain(values)
             except NoServer as nobody:
                 raise nobody.error from None
             except BaseException as error:
+                self._note_answer(error)
                 rule = self._rule(error, attempt)
                 if rule is None or rule.action is ErrorAction.FAIL:
                     span = (int(offsets[0]), int(offsets[-1]) + 1)
@@ -217,9 +226,18 @@ class Evaluator:
                     attempt += 1
                     continue
                 if rows.num_rows == 1:
+                    self._note_given_up(error)
                     failure = user_errors.failure(error, fragment_id, int(offsets[0]), attempt)
                     return Evaluated(pa.nulls(1, self._output), np.array([True]), (failure,))
                 return self._bisect(fragment_id, offsets, rows)
+
+    def _note_answer(self, error: BaseException | None) -> None:
+        if self._servers is not None and not isinstance(error, FunctionLost):
+            self._servers.batch_answered()
+
+    def _note_given_up(self, error: BaseException) -> None:
+        if self._servers is not None and isinstance(error, FunctionLost):
+            self._servers.row_lost(user_errors.text(error))
 
     def _bisect(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
         middle = rows.num_rows // 2

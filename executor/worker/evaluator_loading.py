@@ -14,6 +14,7 @@ from core.domain.work import WorkContext
 from executor.worker.evaluator import Evaluator
 from executor.worker.function_loading import load
 from executor.worker.processes.process_environment import kept
+from executor.worker.remote_errors import ServerNotes
 from executor.worker.sql_source import SqlValues
 from executor.worker.unit_runtime import Evaluates
 from executor.worker.watchdog import Watchdog
@@ -37,6 +38,7 @@ def load_evaluator(
     bundle: bytes = b"",
     *,
     stopped: Callable[[], bool] = lambda: False,
+    servers: ServerNotes | None = None,
 ) -> Loaded:
     """Return the evaluator of a context.
 
@@ -44,6 +46,7 @@ def load_evaluator(
         connections: closes what a remote function has open.
         bundle: the function's bundle, where it is not to be read from storage.
         stopped: tells whether nobody is to wait for the servers of a remote function any more.
+        servers: is told how these servers take their batches.
 
     Raises:
         LemanError: what `load` and `RemoteFunction` raise.
@@ -61,5 +64,7 @@ def load_evaluator(
     else:
         function = load(udf, bundle)
     kept.loaded()
-    evaluator = Evaluator(function, udf.kind, udf.name, output, udf.input_columns, udf.error_policy, watchdog=watchdog)
+    evaluator = Evaluator(
+        *(function, udf.kind, udf.name, output, udf.input_columns, udf.error_policy), watchdog=watchdog, servers=servers
+    )
     return Loaded(evaluator, remote)

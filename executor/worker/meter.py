@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
-from core.domain.work import FragmentResult, InFlightRows, ProgressReport, Timings
+from core.domain.work import FragmentResult, InFlightRows, ProgressReport, ServerAnswers, Timings
 from core.ports import ProgressSink
 
 _REPORT_SECONDS = 0.25
@@ -40,6 +41,9 @@ class Meter:
         self.fragment = FragmentCounts()
         self._done = FragmentCounts()
         self._fragment_id = -1
+        self._servers = ServerAnswers()
+        self._counting_servers = threading.Lock()
+        self._told = ProgressReport(unit_id=unit_id)
 
     @property
     def timings(self) -> Timings:
@@ -141,18 +145,28 @@ class Meter:
         """Tell the executor that rows are safe in a checkpoint."""
         self._sink.in_flight(InFlightRows(fragment_id, stored=ref))
 
+    def batch_answered(self) -> None:
+        """Count a batch that a server of the remote function answered; from any thread."""
+        with self._counting_servers:
+            self._servers = replace(self._servers, answered=self._servers.answered + 1)
+
+    def row_lost(self, message: str) -> None:
+        """Count a row that was given up, as connections to servers broke over it, and tell at once; from any thread."""
+        with self._counting_servers:
+            self._servers = replace(self._servers, lost=self._servers.lost + 1, message=message)
+        self._sink.send(replace(self._told, servers=self._servers))  # new sums are for the unit's own thread to make
+
     def report(self, result: FragmentResult | None = None) -> None:
         """Tell the executor how far the unit is, in sums: the next report makes up for a lost one."""
         self._reported = time.monotonic()
         sums = self._sums()
-        self._sink.send(
-            ProgressReport(
-                unit_id=self._unit_id,
-                rows_evaluated=sums.evaluated,
-                rows_safe=sums.safe,
-                rows_failed=sums.failed_safe,
-                result=result,
-                timings=self.timings,
-                fragment_id=self._fragment_id,
-            )
+        self._told = ProgressReport(
+            unit_id=self._unit_id,
+            rows_evaluated=sums.evaluated,
+            rows_safe=sums.safe,
+            rows_failed=sums.failed_safe,
+            timings=self.timings,
+            fragment_id=self._fragment_id,
+            servers=self._servers,
         )
+        self._sink.send(replace(self._told, result=result))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from core.errors import LemanError
 
 
@@ -50,3 +52,15 @@ class NoServer(Exception):
 
 class StreamBroken(Exception):
     """A stream ended while a batch was at work."""
+
+
+class ServerNotes(Protocol):
+    """What counts how servers of a remote function take what they are given. Any thread may call it."""
+
+    def batch_answered(self) -> None:
+        """Count a batch that was answered, with values or with an error."""
+        ...
+
+    def row_lost(self, message: str) -> None:
+        """Count a single row that is given up, as connections broke over it."""
+        ...

@@ -220,7 +220,9 @@ class UnitRunner:
         return self._evaluator
 
     def _load(self) -> Evaluates:
-        loaded = load_evaluator(self._context, self._watchdog, self._connections, stopped=self._stopped)
+        loaded = load_evaluator(
+            self._context, self._watchdog, self._connections, stopped=self._stopped, servers=self._meter
+        )
         self._remote = loaded.remote
         return loaded.evaluator
 

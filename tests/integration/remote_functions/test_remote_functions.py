@@ -308,6 +308,20 @@ def test_a_row_that_kills_the_server_is_isolated(db, start, tmp_path):
     assert "broke 3 times" in errors[0].error_message
 
 
+@pytest.mark.long
+def test_servers_that_end_over_every_row_end_the_job_and_not_the_table(db, start, tmp_path):
+    log = tmp_path / "log"
+    server = start(*SLOW, "--log", str(log), "--respawn")
+    known = db.register_remote("slowly", addresses=[server.address], error_handling=SKIP)
+    table = numbers(db, *range(10), *[-666] * 1000, rows=10)
+    table.add_columns({"y": of(known)})
+    with pytest.raises(JobFailed, match="rows in succession") as caught:
+        table.backfill("y", progress=False)
+    assert caught.value.reason == "FUNCTION_UNAVAILABLE"
+    assert column(table, "y")[:10] == list(range(10))
+    assert table.row_states("y").failed < 100
+
+
 def test_tokens_and_tls(db, start, authority):
     files = authority.server()
     server = start(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, Plan
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.work import FragmentResult, UnitFailure, UnitOutcome
+from core.domain.work import FragmentResult, ProgressReport, ServerAnswers, UnitFailure, UnitOutcome
 from core.errors import PermissionDenied, Unavailable
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_environment import JobEnvironment, slots_of
@@ -251,6 +252,24 @@ def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeyp
         return spark.counts, done
 
     assert asyncio.run(scenario()) == ([1, 5], (None, 2))
+
+
+class LosingSpark(SilentSpark):
+    """Its two workers give up row after row, as servers break the connections."""
+
+    async def run_workers(self, unit_source: Any, *_: object) -> None:
+        units = [await unit_source.next_unit(worker, heartbeats=False) for worker in ("one", "other")]
+        for lost in itertools.count(1):
+            for unit in units:
+                answers = ServerAnswers(lost=lost, message="gone")
+                unit_source.on_report(ProgressReport(unit_id=unit.unit_id, servers=answers))
+                await asyncio.sleep(0)
+
+
+def test_a_job_ends_whose_servers_answer_no_worker():
+    with pytest.raises(Unavailable) as caught:
+        asyncio.run(work(LosingSpark()))
+    assert caught.value.reason == "FUNCTION_UNAVAILABLE"
 
 
 class CancelledSpark(SilentSpark):

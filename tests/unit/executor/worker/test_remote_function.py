@@ -19,12 +19,14 @@ from pyarrow import flight
 
 import leman
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from core.domain.work import RemoteRef, ServerAccess, UdfRef
+from core.domain.work import InFlightRows, ProgressReport, RemoteRef, ServerAccess, UdfRef
 from core.errors import FailedPrecondition, NotFound, Unavailable
 from core.remote import servers
+from executor.scheduling.server_breaks import MOST_LOST, ServerBreaks
 from executor.worker import remote_server, user_errors
 from executor.worker.evaluator import Evaluator, JobFailing
-from executor.worker.remote_errors import FunctionLost, NoServer, ServerError
+from executor.worker.meter import Meter
+from executor.worker.remote_errors import FunctionLost, NoServer, ServerError, ServerNotes
 from executor.worker.remote_function import RemoteFunction
 from leman.functions import FunctionServer
 from tests.certificates import Authority
@@ -531,8 +533,10 @@ def test_a_broken_connection_takes_all_its_streams_with_it():
         assert again.streams == 1
 
 
-def evaluated(function: RemoteFunction, *values: int, policy: ErrorPolicy = ErrorPolicy()):
-    evaluate = Evaluator(function, UdfKind.REMOTE, "twice", pa.int64(), ("x",), policy)
+def evaluated(
+    function: RemoteFunction, *values: int, policy: ErrorPolicy = ErrorPolicy(), notes: ServerNotes | None = None
+):
+    evaluate = Evaluator(function, UdfKind.REMOTE, "twice", pa.int64(), ("x",), policy, servers=notes)
     return evaluate(0, np.arange(len(values), dtype=np.int64), batch(*values))
 
 
@@ -543,6 +547,46 @@ def test_rows_are_isolated_as_those_of_any_function():
         result = evaluated(function, 1, -5, 3, DEADLY, 5, policy=skip)
     assert result.values.to_pylist() == [2, None, 6, None, 10]
     assert [(f.offset, f.error_type) for f in result.failures] == [(1, "my.pack.BadValue"), (3, "FunctionLost")]
+
+
+class Heard:
+    """Takes the reports of a unit, and says what its executor does about them."""
+
+    def __init__(self) -> None:
+        self.breaks = ServerBreaks("twice@1")
+        self.error: Unavailable | None = None
+        self.sums: list[tuple[int, int]] = []
+
+    def send(self, report: ProgressReport) -> None:
+        self.sums.append((report.servers.answered, report.servers.lost))
+        self.error = self.error or self.breaks.heard(report)
+
+    def in_flight(self, in_flight: InFlightRows) -> None: ...
+
+
+def test_servers_that_break_every_connection_are_found_out_after_some_rows():
+    """A whole table was tried row by row, at half a second for each."""
+    server, heard = Server(), Heard()
+    retry = ErrorRule(ErrorAction.RETRY, ("FunctionLost",), max_attempts=2)
+    policy = ErrorPolicy((retry, ErrorRule(ErrorAction.SKIP)))
+    with running(server), made(server.address) as function:
+        evaluated(function, *[DEADLY] * (MOST_LOST - 1), policy=policy, notes=Meter("u", heard))
+        assert heard.error is None
+        assert heard.sums == [(0, n) for n in range(1, MOST_LOST)]
+        evaluated(function, DEADLY, policy=policy, notes=Meter("v", heard))
+    assert heard.error is not None
+    assert "broke 3 times over this batch: " + server.address in heard.error.message
+
+
+def test_rows_that_break_connections_among_others_end_no_job():
+    server, heard = Server(), Heard()
+    skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+    values = [*[DEADLY] * (MOST_LOST - 1), -1, DEADLY, 4]  # an error is an answer, too
+    with running(server), made(server.address) as function:
+        result = evaluated(function, *values, policy=skip, notes=Meter("u", heard))
+    assert result.values.to_pylist() == [None] * (MOST_LOST + 1) + [8]
+    assert heard.sums[-1][1] == MOST_LOST
+    assert heard.error is None
 
 
 def test_no_policy_skips_rows_because_no_server_is_there():
