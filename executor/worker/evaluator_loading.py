@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from core.domain.udf import UdfKind
 from core.domain.work import WorkContext
+from executor.coordination.reservations import reservations_at
 from executor.worker.evaluator import Evaluator
 from executor.worker.function_loading import load
 from executor.worker.processes.process_environment import kept
@@ -58,9 +59,7 @@ def load_evaluator(
     function: Callable[..., Any]
     remote: RemoteFunction | None = None
     if udf.kind is UdfKind.REMOTE:
-        from executor.worker.remote_function import RemoteFunction  # noqa: PLC0415 no other one needs Flight
-
-        function = remote = connections.enter_context(RemoteFunction(udf, output, stopped=stopped))
+        function = remote = connections.enter_context(_remote(context, output, stopped))
     else:
         function = load(udf, bundle)
     kept.loaded()
@@ -68,3 +67,13 @@ def load_evaluator(
         *(function, udf.kind, udf.name, output, udf.input_columns, udf.error_policy), watchdog=watchdog, servers=servers
     )
     return Loaded(evaluator, remote)
+
+
+def _remote(context: WorkContext, output: pa.DataType, stopped: Callable[[], bool]) -> RemoteFunction:
+    from executor.worker.remote_function import RemoteFunction, function_key  # noqa: PLC0415 no other one needs Flight
+    from executor.worker.suspect_turns import AllHosts, SuspectTurns  # noqa: PLC0415
+
+    reservations = reservations_at(context.redis_url, context.reservation_ttl)
+    hosts = AllHosts(reservations, context.reservation_ttl, stopped)
+    suspects = SuspectTurns(function_key(context.udf), hosts)
+    return RemoteFunction(context.udf, output, stopped=stopped, suspects=suspects)

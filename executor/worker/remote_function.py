@@ -30,6 +30,11 @@ _MOST_TOLD = 3
 Resting = Callable[[], contextlib.AbstractContextManager[None]]
 
 
+def function_key(ref: UdfRef) -> str:
+    """Return name and version of a function."""
+    return f"{ref.name}@{ref.version}"
+
+
 class RemoteFunction:
     """A function that servers compute; any number of threads may call it. Its streams are open until its block ends.
 
@@ -37,6 +42,7 @@ class RemoteFunction:
         ref: The function; it is a remote one.
         output: The type of its values.
         stopped: Tells whether the unit is to give back what is left: then nobody waits for servers.
+        suspects: The turns of batches that broke connections.
         clock: Seconds, as `time.monotonic` counts them.
         sleep: Waits for so many seconds.
     """
@@ -47,12 +53,13 @@ class RemoteFunction:
         output: pa.DataType,
         *,
         stopped: Callable[[], bool] = lambda: False,
+        suspects: SuspectTurns | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if ref.remote is None:
             raise ValueError(f"function {ref.name} is no remote one")
-        self._name = f"{ref.name}@{ref.version}"
+        self._name = function_key(ref)
         self._patience = ref.remote.patience_seconds
         self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
         self._stopped = stopped
@@ -65,7 +72,7 @@ class RemoteFunction:
         self._taking = threading.Lock()
         #: Whether a server answered more than it was asked.
         self.is_doubted = False
-        self._suspects = SuspectTurns(self._name)
+        self._suspects = suspects or SuspectTurns(function_key(ref))
 
     def __enter__(self) -> Self:
         return self

@@ -22,12 +22,14 @@ from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import InFlightRows, ProgressReport, RemoteRef, ServerAccess, UdfRef
 from core.errors import FailedPrecondition, NotFound, Unavailable
 from core.remote import servers
+from executor.coordination.reservations import InProcessReservations
 from executor.scheduling.server_breaks import MOST_LOST, ServerBreaks
 from executor.worker import remote_server, user_errors
 from executor.worker.evaluator import Evaluator, JobFailing
 from executor.worker.meter import Meter
 from executor.worker.remote_errors import FunctionLost, NoServer, ServerError, ServerNotes
 from executor.worker.remote_function import RemoteFunction
+from executor.worker.suspect_turns import AllHosts, SuspectTurns
 from leman.functions import FunctionServer
 from tests.certificates import Authority
 from tests.unit.executor.worker.door import Door
@@ -138,9 +140,13 @@ def ref(*servers: ServerAccess | str, version: str = "1", inputs: pa.Schema | No
     )
 
 
-def made(*servers: ServerAccess | str, time: Time | None = None, **more: Any) -> RemoteFunction:
+def made(
+    *servers: ServerAccess | str, time: Time | None = None, suspects: SuspectTurns | None = None, **more: Any
+) -> RemoteFunction:
     time = time or Time()
-    return RemoteFunction(ref(*servers, **more), pa.int64(), clock=lambda: time.now, sleep=time.sleep)
+    return RemoteFunction(
+        ref(*servers, **more), pa.int64(), suspects=suspects, clock=lambda: time.now, sleep=time.sleep
+    )
 
 
 def batch(*values: Any) -> pa.RecordBatch:
@@ -497,18 +503,24 @@ class chunks_of:  # noqa: N801 -- a reader with other chunks
         return self._chunks
 
 
-def test_batches_that_were_at_work_beside_a_deadly_one_are_not_to_blame():
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_batches_that_were_at_work_beside_a_deadly_one_are_not_to_blame(tmp_path, hosts):
     """Nor where they are so again and again while it is isolated; workers are processes of their own elsewhere."""
     server, over = Ended(), threading.Event()
+    reservations = InProcessReservations(6.0)
+
+    def on_host(n: int) -> RemoteFunction:
+        everywhere = AllHosts(reservations, 6.0, over.is_set) if hosts > 1 else None
+        return made(server.address, suspects=SuspectTurns("twice@1", everywhere, tmp_path / str(n % hosts)))
 
     def innocent(n: int) -> None:
-        with made(server.address) as function:
+        with on_host(n) as function:
             while not over.is_set():
                 assert function(batch(n)).to_pylist() == [2 * n]
 
     def deadly() -> list[int]:
         try:
-            with made(server.address) as function:
+            with on_host(3) as function:
                 skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
                 return [f.offset for f in evaluated(function, *range(20), DEADLY, *range(20), policy=skip).failures]
         finally:
