@@ -47,6 +47,11 @@ class Case:
         """The file that it stands in."""
         return self.id.partition("/")[0]
 
+    @property
+    def kills(self) -> bool:
+        """A service dies in it, as others who call at that time would see."""
+        return any(step.do == "kill" or (step.do == "fault" and step.given["kind"] == "kill") for step in self.steps)
+
 
 def load() -> dict[str, Case]:
     """All cases, by id, in the order of files and lines. Raises ValueError for what is none."""

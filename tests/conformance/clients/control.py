@@ -14,12 +14,15 @@ from tests.conformance.clients.story import Story
 
 
 class Control:
-    """Serves one runner at a time: `POST /next`."""
+    """Serves one runner at a time: `POST /next`. `run`: the name of its run, which no other one has at that time."""
 
-    def __init__(self, cases: dict[str, Case], services: Services) -> None:
+    def __init__(self, cases: dict[str, Case], services: Services, run: str) -> None:
         self._cases = cases
         self._services = services
+        self._run = run
+        self._proxy = services.new_proxy()
         self._stories: dict[str, Story] = {}
+        self._turn: Case | None = None
         control = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -52,13 +55,29 @@ class Control:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(10)
+        self._end_turn()
+        self._proxy.close()
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The next step of a case, or its outcome."""
         name = asked["case"]
         try:
             if "result" not in asked:
-                self._stories[name] = Story(self._cases[name], self._services)
-            return self._stories[name].go_on(asked.get("result"))
+                self._begin_turn(self._cases[name])
+                self._stories[name] = Story(self._cases[name], self._services, self._run, self._proxy)
+            told = self._stories[name].go_on(asked.get("result"))
         except Exception:  # noqa: BLE001 - a bug of the harness fails the case, whoever runs it
-            return {"outcome": "failed", "detail": traceback.format_exc()}
+            told = {"outcome": "failed", "detail": traceback.format_exc()}
+        if "step" not in told:
+            self._end_turn()
+        return told
+
+    def _begin_turn(self, case: Case) -> None:
+        self._end_turn()  # that of a case at which a runner ended
+        self._services.turns.take(case.kills)
+        self._turn = case
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            self._services.end_turn(self._turn)
+            self._turn = None

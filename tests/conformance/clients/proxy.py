@@ -12,6 +12,8 @@ import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+from leman.v1 import info_pb2
+
 T = TypeVar("T")
 HOST = "127.0.0.1"
 _OPTIONS = [
@@ -25,6 +27,7 @@ _OPTIONS = [
 ]
 _DETAILS = "grpc-status-details-bin"
 _LOST_BY_GRPC = "Internal error from Core"  # says gRPC's Python client, where a connection broke while it was sending
+_GET_INFO = "/leman.v1.InfoService/GetInfo"
 _HOP_BY_HOP = ("grpc-", "user-agent", "te", "content-type", ":")
 
 
@@ -91,10 +94,14 @@ class Book:
 
 
 class Proxy:
-    """Listens on a port for each service, on a loop of its own. `kill`: kills a service by its name."""
+    """Listens on a port for each service, on a loop of its own; where a service tells addresses, these ports are told.
 
-    def __init__(self, names: list[str], kill: Callable[[str], None]) -> None:
+    `addresses`: of the services, by name. `kill`: kills a service by its name.
+    """
+
+    def __init__(self, addresses: dict[str, str], kill: Callable[[str], None]) -> None:
         self.book = Book()
+        self.closed = False
         self._kill = kill
         self._upstream: dict[str, grpc.aio.Channel] = {}
         self._servers: dict[str, grpc.aio.Server] = {}
@@ -102,21 +109,12 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._thread.start()
-        for name in names:
-            self._do(self._listen(name))
+        for name, address in addresses.items():
+            self._do(self._lead(name, address))
 
     def address(self, name: str) -> str:
         """Where the proxy stands for a service."""
         return f"{HOST}:{self._ports[name]}"
-
-    def lead_to(self, addresses: dict[str, str]) -> None:
-        """Say where the services are."""
-
-        async def lead() -> None:
-            for name, address in addresses.items():
-                self._upstream[name] = grpc.aio.insecure_channel(address, options=_OPTIONS)
-
-        self._do(lead())
 
     def go_away(self, name: str, seconds: float) -> None:
         """Nobody listens at the address of a service for so long; connections that there are break."""
@@ -127,8 +125,17 @@ class Proxy:
 
         self._do(away())
 
+    def wait_for_services(self) -> None:
+        """Wait until all services can be reached from here; for half a minute at most."""
+
+        async def wait() -> None:
+            await asyncio.gather(*(channel.channel_ready() for channel in self._upstream.values()))
+
+        self._do(wait())
+
     def close(self) -> None:
         """Stop listening."""
+        self.closed = True
 
         async def end() -> None:
             await asyncio.gather(*(server.stop(None) for server in self._servers.values()))
@@ -141,6 +148,10 @@ class Proxy:
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
+
+    async def _lead(self, name: str, address: str) -> None:
+        self._upstream[name] = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        await self._listen(name)
 
     async def _listen(self, name: str) -> None:
         server = grpc.aio.server(options=_OPTIONS)
@@ -187,7 +198,7 @@ class Proxy:
             async for message in made:
                 if harm == "lose":
                     continue
-                yield message
+                yield self._own_addresses(message) if path == _GET_INFO else message
                 passed += 1
                 if fault is not None and harm in ("cut", "kill") and passed == fault.after:
                     if harm == "kill":
@@ -206,6 +217,12 @@ class Proxy:
         context.set_trailing_metadata(tuple((k, v) for k, v in trailers or () if _is_callers(k) or k == _DETAILS))
         context.set_code(code)
         context.set_details(details or "")
+
+    def _own_addresses(self, message: bytes) -> bytes:
+        info = info_pb2.GetInfoResponse.FromString(message)
+        for name in self._upstream:
+            setattr(info, f"{name}_address", self.address(name))
+        return info.SerializeToString()
 
 
 class _Handler(grpc.GenericRpcHandler):

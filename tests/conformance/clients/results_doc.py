@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tests.conformance.clients import languages
 from tests.conformance.clients.case_files import load
-from tests.conformance.clients.control import Control
 from tests.conformance.clients.languages import Outcome
+from tests.conformance.clients.runs import Runs
 from tests.conformance.clients.services import Services
 from tests.conftest import ROOT
 
@@ -58,13 +58,9 @@ def main(names: list[str]) -> None:
     """Run what can be run here of these languages (none: of all), and write the table."""
     with tempfile.TemporaryDirectory() as folder:
         services = Services(Path(folder))
-        outcomes = {}
+        here = [language.name for language in languages.find() if not language.missing()]
         try:
-            for language in languages.find():
-                if not language.missing() and (not names or language.name in names):
-                    control = Control(load(), services)
-                    outcomes[language.name] = languages.run(language, control.address, load(), services.folder)
-                    control.close()
+            outcomes = Runs(services, {name: list(load()) for name in here if not names or name in names}).whole()
         finally:
             services.close()
     DOCUMENT.write_text(with_results(DOCUMENT.read_text(), outcomes))

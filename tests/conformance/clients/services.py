@@ -1,4 +1,4 @@
-"""The services that cases are about: one embedded system behind the proxy, and a planner beside it that speaks TLS."""
+"""The services that cases are about: one embedded system behind proxies, and a planner beside it that speaks TLS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from jwt.algorithms import ECAlgorithm
 from core.release import SERVICES
 from tests.certificates import Authority
 from tests.conformance.clients import restarts
+from tests.conformance.clients.case_files import Case
 from tests.conformance.clients.proxy import HOST, Proxy
+from tests.conformance.clients.turns import Turns
 from tests.conftest import ROOT, UNTOUCHED, System, start_system, stop_system
 
 ROLES = {
@@ -37,22 +39,36 @@ class Services:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.proxy = Proxy(list(SERVICES), self.kill)
+        self.turns = Turns()
+        self._proxies: list[Proxy] = []
         self.tokens = {name: "-".join([name] * 4) for name in (*ROLES, "expired", "unknown")}
         self._certificates = folder / "certificates"
         self._certificates.mkdir()
         self._write_tokens()
         self._system = start_system(folder / "system", **self._common(), **self._of_system())
-        self.proxy.lead_to({name: str(self._system.service[name]) for name in SERVICES})
         self.tls: dict[str, Any] = {}
         self._planner = self._start_planner()
 
     def close(self) -> None:
         """End all of it."""
-        self.proxy.close()
         self._planner.terminate()
         self._planner.communicate(timeout=30)
         stop_system(self._system)
+
+    def new_proxy(self) -> Proxy:
+        """A proxy in front of the embedded system, for whoever closes it."""
+        proxy = Proxy({name: str(self._system.service[name]) for name in SERVICES}, self.kill)
+        self._proxies.append(proxy)
+        return proxy
+
+    def end_turn(self, case: Case) -> None:
+        """Let other cases begin, once proxies reach all services again where this one killed some."""
+        try:
+            if case.kills:
+                for proxy in [one for one in self._proxies if not one.closed]:
+                    proxy.wait_for_services()
+        finally:
+            self.turns.give(case.kills)
 
     @property
     def system(self) -> System:
@@ -87,9 +103,8 @@ class Services:
         }
 
     def _of_system(self) -> dict[str, str]:
-        """Settings of the embedded system: callers are told of the proxy's addresses."""
-        told = {f"LEMAN_ADVERTISE__{name.upper()}": self.proxy.address(name) for name in SERVICES}
-        return told | {"LEMAN_EXECUTOR__JOB_LEASE_SECONDS": "3", "LEMAN_EXECUTOR__SLOTS": "2"}
+        """Settings of the embedded system alone."""
+        return {"LEMAN_EXECUTOR__JOB_LEASE_SECONDS": "3", "LEMAN_EXECUTOR__SLOTS": "2"}
 
     def _write_tokens(self) -> None:
         tables = [(name, roles, "") for name, roles in ROLES.items()]

@@ -20,7 +20,7 @@ from tests.conformance.clients import rows
 from tests.conformance.clients.case_files import OWN, Case, Step
 from tests.conformance.clients.matching import mismatch
 from tests.conformance.clients.outsiders import damage, lance_write
-from tests.conformance.clients.proxy import Book, Fault
+from tests.conformance.clients.proxy import Book, Fault, Proxy
 from tests.conformance.clients.services import Services
 
 METHODS: dict[str, MethodDescriptor] = {
@@ -40,18 +40,19 @@ class Wrong(Exception):
 class Story:
     """A case from its first step to its outcome."""
 
-    def __init__(self, case: Case, services: Services) -> None:
+    def __init__(self, case: Case, services: Services, run: str, proxy: Proxy) -> None:
         self._case = case
         self._services = services
+        self._proxy = proxy
         self._left = list(case.steps)
         self._step: Step | None = None
         self._number = 0
         self._begun = 0.0
-        self._saved: dict[str, Any] = {}
+        self._saved: dict[str, Any] = {"run": run}
         self._data = {name: rows.table_of(described) for name, described in case.data.items()}
         self._folder = services.folder / "databases" / f"{case.id.replace('/', '-')}-{uuid.uuid4().hex[:6]}"
         self._folder.mkdir(parents=True)
-        services.proxy.book = Book()
+        proxy.book = Book()
 
     def go_on(self, result: dict[str, Any] | None) -> dict[str, Any]:
         """Judge the result of the step before (None: there is none), and answer with what is next."""
@@ -113,7 +114,7 @@ class Story:
         told = dict(self._case.connections.get(name, {} if name == "nobody" else {"token": name}))
         place = told.pop("endpoint", "executor")
         tls = self._services.tls
-        at = tls[place] if place in tls else self._services.proxy.address(place)
+        at = tls[place] if place in tls else self._proxy.address(place)
         if "token" in told:
             told["token"] = self._services.tokens[told["token"]]
         if "tokens" in told:
@@ -227,7 +228,7 @@ class Story:
 
     def _do(self, step: Step) -> None:
         given = self._filled(step.given)
-        book = self._services.proxy.book
+        book = self._proxy.book
         if step.do == "fault":
             book.faults.append(Fault(**given))
         elif step.do == "forget":
@@ -235,7 +236,7 @@ class Story:
         elif step.do == "calls":
             self._check_calls(given)
         elif step.do == "away":
-            self._services.proxy.go_away(given["service"], given["seconds"])
+            self._proxy.go_away(given["service"], given["seconds"])
         elif step.do == "kill":
             pid = self._services.pid(given["service"])
             self._services.kill(given["service"])
@@ -250,7 +251,7 @@ class Story:
         """Methods, and how often each was called, or with which codes its calls ended."""
         deadline, pause = time.monotonic() + _CALLS_SECONDS, threading.Event()
         while True:
-            calls = list(self._services.proxy.book.calls)
+            calls = list(self._proxy.book.calls)
             codes = {name: [call.code for call in calls if call.method == name] for name in expected}
             found = {name: len(codes[name]) if isinstance(expected[name], int) else codes[name] for name in expected}
             wrong = mismatch(found, expected, "calls")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.conformance.clients import languages, results_doc
@@ -13,25 +11,9 @@ HERE = [language for language in languages.find() if not language.missing()]
 ELSEWHERE = [language for language in languages.find() if language.missing()]
 
 
-#: Of its cases a language does every third in the suite, each another third, and Python all.
-SHARE = 3
-LONG = bool(os.environ.get("LEMAN_LONG"))
-
-
-def tried() -> list[object]:
-    """What is done here; with LEMAN_LONG=1 all cases by all languages."""
-    shares = {name: slice(None) for name in ("python", *(one.name for one in HERE if LONG))}
-    others = [one.name for one in HERE if one.name not in shares]
-    shares |= {name: slice(number % SHARE, None, SHARE) for number, name in enumerate(others)}
-    return [
-        pytest.param(language, case, id=f"{language.name}-{case}")
-        for language in HERE
-        for case in list(load())[shares[language.name]]
-    ]
-
-
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(("language", "case"), tried())
+@pytest.mark.parametrize("case", load())
+@pytest.mark.parametrize("language", HERE, ids=lambda language: language.name)
 def test_a_client_passes_a_case(runs, language, case):
     told = runs.outcome(language, case)
     if told.outcome == "skipped":
