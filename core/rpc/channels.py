@@ -15,8 +15,9 @@ from core.errors import FailedPrecondition, InvalidArgument
 from core.rpc.addresses import proxy_options
 from core.rpc.idempotency import may_be_repeated
 from core.rpc.interceptors import REQUEST_ID
+from core.rpc.renewed_channel import RenewedChannel
 from core.rpc.routes import internal_services, public_services
-from core.rpc.tls import channel_credentials
+from core.rpc.tls import Pem, TlsFiles
 from core.rpc.unreadable import TRANSPORT_FACTOR
 
 _RETRY_POLICY = {
@@ -65,10 +66,15 @@ def _open(
     interceptors: list[grpc.aio.ClientInterceptor] | None = None,
 ) -> grpc.aio.Channel:
     options = [*_options(settings), *more, *proxy_options(address)]
-    credentials = _credentials(settings)
-    if credentials is None:
+    files = _files(settings)
+    if files is None:
         return grpc.aio.insecure_channel(address, options=options, interceptors=interceptors)
-    return grpc.aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
+
+    def opened(pem: Pem) -> grpc.aio.Channel:
+        credentials = grpc.ssl_channel_credentials(*pem)
+        return grpc.aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
+
+    return RenewedChannel(files, opened)
 
 
 def service_config() -> str:
@@ -145,15 +151,15 @@ def check_peer_files(peers: Peers) -> None:
         )
 
 
-def _credentials(settings: Settings) -> grpc.ChannelCredentials | None:
+def _files(settings: Settings) -> TlsFiles | None:
     peers = settings.peers
     check_peer_files(peers)
     if not peers.tls_ca:
         return None
     try:
-        return channel_credentials(peers.tls_ca, peers.tls_cert, peers.tls_key)
+        return TlsFiles(ca=peers.tls_ca, cert=peers.tls_cert, key=peers.tls_key)
     except OSError as error:
-        raise InvalidArgument("BAD_SETTING", f"LEMAN_PEERS__TLS_…: a file cannot be read: {error}") from None
+        raise InvalidArgument("BAD_SETTING", f"LEMAN_PEERS__TLS_…: a file cannot be read, or used: {error}") from None
 
 
 def _options(settings: Settings) -> list[tuple[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import grpc
 
 from core.config import Server, Settings
@@ -11,6 +9,7 @@ from core.errors import InvalidArgument, Unavailable
 from core.rpc.addresses import is_loopback
 from core.rpc.auth.authentication import asks
 from core.rpc.auth.token_file import SHORTEST_TOKEN
+from core.rpc.tls import TlsFiles, server_credentials
 
 
 def check_bind(settings: Settings) -> None:
@@ -89,13 +88,9 @@ def _bound(to: grpc.aio.Server, server: Server, port: int, credentials: grpc.Ser
 
 
 def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
-    """Return what a server shows of itself, and what clients have to show where it `asks`.
-
-    gRPC asks clients for a certificate and turns those away who have none, or does not ask.
-    """
+    """Return what a server shows of itself, and what clients have to show where it `asks`."""
     try:
-        pair = Path(server.tls_key).read_bytes(), Path(server.tls_cert).read_bytes()
-        authority = Path(server.tls_client_ca).read_bytes() if asks else None
+        files = TlsFiles(ca=server.tls_client_ca if asks else "", cert=server.tls_cert, key=server.tls_key)
     except OSError as error:
-        raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be read: {error}") from None
-    return grpc.ssl_server_credentials([pair], root_certificates=authority, require_client_auth=asks)
+        raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be read, or used: {error}") from None
+    return server_credentials(files, asks=asks)

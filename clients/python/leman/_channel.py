@@ -7,7 +7,6 @@ import os
 import threading
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, cast
 
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own notes on standard error are no user's business
@@ -17,6 +16,7 @@ import grpc
 from leman import _status
 from leman._patience import Patience
 from leman._patient_channel import Metadata, PatientChannel
+from leman._tls_files import Pem, TlsFiles
 from leman._token import Token
 from leman.errors import InvalidArgument, LemanError
 from leman.v1 import (
@@ -87,6 +87,8 @@ class Services:
         self._patience = patience
         self._endpoints: Endpoints | None = None
         self._channels: dict[str, grpc.Channel] = {}
+        self._tls: TlsFiles | None = None
+        self._pem: Pem | None = None
         self._lock = threading.Lock()
         self._finding = threading.Lock()
         self._closed = False
@@ -182,10 +184,22 @@ class Services:
         with self._lock:
             if self._closed or self._endpoints is None:
                 raise _closed_error()
+            self._look_at_files(self._endpoints)
             address: str = getattr(self._endpoints, service)
             if address not in self._channels:
-                self._channels[address] = open_channel(address, self._endpoints)
+                self._channels[address] = open_channel(address, self._endpoints, self._pem)
             return self._channels[address]
+
+    def _look_at_files(self, shown: Endpoints) -> None:
+        """Have channels opened anew where their certificates were renewed."""
+        if not shown.tls_ca:
+            return
+        if self._tls is None:
+            self._tls = tls_files(shown)
+        pem = self._tls.current()
+        if pem is not self._pem:
+            self._pem = pem
+            self._channels.clear()  # not closed: calls that other threads have on them end by themselves
 
     def metadata(self) -> Metadata:
         """What each call carries: the token, and an id of its own."""
@@ -223,8 +237,16 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def open_channel(address: str, shown: Endpoints) -> grpc.Channel:
-    """A channel that notices a peer that hangs, and does not wait long between attempts to reach one."""
+def tls_files(shown: Endpoints) -> TlsFiles:
+    """The files that a connection over TLS shows and believes. Raises InvalidArgument."""
+    return TlsFiles(shown.tls_ca, shown.tls_cert, shown.tls_key)
+
+
+def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc.Channel:
+    """A channel that notices a peer that hangs, and does not wait long between attempts to reach one.
+
+    `pem`: what its files have, where that is known.
+    """
     options = [
         ("grpc.max_send_message_length", _MAX_MESSAGE),
         ("grpc.max_receive_message_length", _MAX_MESSAGE),
@@ -240,9 +262,5 @@ def open_channel(address: str, shown: Endpoints) -> grpc.Channel:
         options.append(("grpc.enable_http_proxy", 0))  # a proxy reaches its own machine, not this one
     if not shown.tls_ca:
         return grpc.insecure_channel(address, options)
-    try:
-        files = (shown.tls_ca, shown.tls_key, shown.tls_cert)
-        authority, key, chain = (Path(file).read_bytes() if file else None for file in files)
-    except OSError as error:
-        raise InvalidArgument(f"tls_ca, tls_cert or tls_key cannot be read: {error}") from None
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, chain), options)
+    credentials = grpc.ssl_channel_credentials(*(pem or tls_files(shown).current()))
+    return grpc.secure_channel(address, credentials, options)

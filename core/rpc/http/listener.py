@@ -19,6 +19,7 @@ from core.config import Settings
 from core.errors import InvalidArgument, Unavailable
 from core.rpc.http.admission import Admission
 from core.rpc.http.app import HttpFront
+from core.rpc.tls import TlsFiles, renew_at_handshakes
 from core.rpc.unreadable import TRANSPORT_FACTOR
 
 #: Seconds in which the head of a request must be there, the TLS handshake included.
@@ -179,6 +180,8 @@ def _config(settings: Settings, app: HttpFront) -> uvicorn.Config:
     )
     try:
         config.load()
+        if config.ssl is not None:
+            renew_at_handshakes(config.ssl, TlsFiles(cert=server.tls_cert, key=server.tls_key))
     except OSError as error:  # of the ssl module, too
         raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be used: {error}") from None
     return config
