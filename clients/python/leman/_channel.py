@@ -62,6 +62,10 @@ class Locator(Protocol):
         """Told that calls which change something follow soon: what they need may start before them."""
         ...
 
+    def would_start(self) -> bool:
+        """Whether a call that only reads would have to start them."""
+        ...
+
     def locate_first(self) -> Endpoints:
         """Where they are, once they answer."""
         ...
@@ -168,6 +172,11 @@ class Services:
     def expect_writes(self) -> None:
         """Say that a call which changes something follows."""
         self._locator.expect_writes()
+
+    def reads_alone(self) -> bool:
+        """Whether this process looks into tables itself, as it reads their rows: services would have to be started for
+        no more than that."""
+        return self.direct and self._endpoints is None and not self._closed and self._locator.would_start()
 
     def start(self) -> None:
         """Have the services run, and a local database be served by them. Raises what the locator raises."""

@@ -33,8 +33,9 @@ def connect(
 
     Without `endpoint` it is a local folder, and its own services run on this machine. They are found, or started and
     waited for (some seconds), by the first call that needs them; they outlive this process and end by themselves when
-    idle. Nothing is started or made for a call that only reads where there is no database: it raises NotFound whose
-    `reason` is DATABASE_NOT_FOUND, and `table_names` gives none.
+    idle. Nothing is started for `table_names`, for opening and describing a table, or for reading its rows where
+    pylance is installed. Nothing is started or made for a call that only reads where there is no database: it raises
+    NotFound whose `reason` is DATABASE_NOT_FOUND, and `table_names` gives none.
     With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that
     they can reach. That address is enough: a service answers for the others, and these are called themselves where they
     answer from here. `token`: what they ask for, or a function that gives it: called once, and again whenever its token
@@ -67,7 +68,7 @@ def connect(
         if any(given is not None for given in (token, tls_ca, tls_cert, tls_key)):
             raise InvalidArgument("token and tls_… are for endpoint=: local services need none of them")
         _local_database.check_possible(uri)
-        return Database(uri, Services(Embedded(uri), direct=by_itself))
+        return Database(uri, Services(Embedded(uri, direct=by_itself), direct=by_itself))
     services = _remote(endpoint, token, tls_ca, tls_cert, tls_key, direct=by_itself)
     return Database(uri if database is None else find(services, database).root, services)
 

@@ -45,6 +45,10 @@ class Remote:
     def expect_writes(self) -> None:
         """Nothing is to be started."""
 
+    def would_start(self) -> bool:
+        """Never: they run elsewhere."""
+        return False
+
     def locate_first(self) -> Endpoints:
         """As `locate`."""
         return self.locate()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from leman import _bundle_upload, _remote, _row_upload, _wire, local
+from leman import _bundle_upload, _local_catalog, _remote, _row_upload, _wire, local
 from leman._channel import Services
 from leman._database_jobs import DatabaseJobs
 from leman._entrypoint import definition
@@ -280,7 +281,11 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def table_names(self) -> list[str]:
-        """The tables, by name; none of a local database that nobody has made yet."""
+        """The tables, by name; none of a local database that nobody has made yet, as a first `create_table` makes it:
+        a program may ask before that."""
+        if self._services.reads_alone():
+            with contextlib.suppress(OSError):  # the services say what is wrong with the folder
+                return _local_catalog.table_names(self.uri)
         requests = pages(
             lambda token, size: self._services.catalog.ListTables(
                 catalog_pb2.ListTablesRequest(database=self.uri, page_size=size, page_token=token),

@@ -34,17 +34,25 @@ class Embedded:
 
     Whichever system serves the database says so in `<database>/_leman/service.json`. Where none does, the system of
     this environment is told to, and started first where it does not run. `home`: the folder of another one, which alone
-    is to serve it then; it ends with this process if `lifeline`. For calls that only read a database which Leman has
+    is to serve it then; it ends with this process if `lifeline`. `direct`: this process reads and writes rows itself,
+    and imports what it needs for that while it waits for services. For calls that only read a database which Leman has
     written nothing to yet, nothing is written to it.
     """
 
     def __init__(
-        self, database: str, deadline: float = START_DEADLINE, home: Path | None = None, *, lifeline: bool = False
+        self,
+        database: str,
+        deadline: float = START_DEADLINE,
+        home: Path | None = None,
+        *,
+        lifeline: bool = False,
+        direct: bool = False,
     ) -> None:
         self._database = database
         self._deadline = deadline
         self._home = home
         self._lifeline = lifeline
+        self._direct = direct
         self._own = ServiceFile(Path(database, "_leman"))
         self._checking = threading.Lock()
         self._writes = False
@@ -77,6 +85,10 @@ class Embedded:
     def expect_writes(self) -> None:
         """Have Spark start with the services, where they are started before the first call that changes something."""
         self._expects_writes = True
+
+    def would_start(self) -> bool:
+        """Whether a call that only reads would have to start them, and no call that changes something is expected."""
+        return not (self._home or self._writes or self._expects_writes or self.is_running())
 
     def locate(self) -> Endpoints:
         """The running services, started first where there are none. Raises StartFailed."""
@@ -204,13 +216,17 @@ class Embedded:
             ) from None
         before = log.stat().st_size if log.exists() else 0
         child = self._spawn(file.folder, log)
-        meanwhile = threading.Thread(target=local.prepare, name="leman-local", daemon=True)
+        meanwhile = threading.Thread(target=self._prepare, name="leman-local", daemon=True)
         meanwhile.start()
         try:
             with StartLine(log, before) as line:
                 return self._wait(file, child, log, before, line)
         finally:
             meanwhile.join()
+
+    def _prepare(self) -> None:
+        if self._direct:
+            local.prepare()
 
     def _wait(
         self, file: ServiceFile, child: subprocess.Popen[bytes], log: Path, before: int, line: StartLine

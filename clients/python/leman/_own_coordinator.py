@@ -29,6 +29,9 @@ class _Here:
     def expect_writes(self) -> None:
         """Nothing is to be started."""
 
+    def would_start(self) -> bool:
+        return False
+
     def locate_first(self) -> Endpoints:
         return self.endpoints
 

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from leman import _garbage, _wire, local
+from leman import _garbage, _local_catalog, _wire, local
 from leman._channel import Services
 from leman._garbage import CheckpointCollection, StoredFile
 from leman._paging import PAGE, list_errors
@@ -41,6 +41,8 @@ class Relation(Shown):
     @boundary
     def describe(self) -> TableInfo:
         """Schema, version, rows and computed columns. Raises TableNotFound."""
+        if self._services.reads_alone() and (found := _local_catalog.describe(self._database, self.name)) is not None:
+            return found
         request = catalog_pb2.DescribeTableRequest(table=self.ref())
         return _wire.table_info(self.name, self._services.catalog.DescribeTable(request))
 

@@ -35,7 +35,7 @@ class Session:
             raise InvalidArgument(f"{uri} is not a local folder: leman.connect() takes endpoint='host:port'")
         _local_database.check_possible(uri)
         by_itself = local.is_available() if direct is None else direct
-        services = Services(Embedded(uri, home=self._home, lifeline=True), direct=by_itself)
+        services = Services(Embedded(uri, home=self._home, lifeline=True, direct=by_itself), direct=by_itself)
         self._opened.append(Database(uri, services))
         return self._opened[-1]
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import importlib.util
 import re
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ INCARNATION = "leman.incarnation"
 """Config key of a table: tells it from another one that is created later under the same name."""
 
 _BLOB = "lance.blob.v2"
+_with_pandas = True
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _REFUSALS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "STORAGE_FULL"),
@@ -50,6 +52,13 @@ def is_available() -> bool:
 def require() -> None:
     """Import pylance. Raises MissingDependency."""
     _lance()
+
+
+def spare_pandas() -> None:
+    """Let pylance be imported without pandas, which takes longer than all the rest: for a program that makes no data
+    frames."""
+    global _with_pandas  # noqa: PLW0603 - of this process
+    _with_pandas = False
 
 
 def prepare() -> None:
@@ -259,9 +268,30 @@ def _exists(lance: Any, uri: str) -> bool:
 
 def _lance() -> Any:
     try:
+        if not _with_pandas:
+            _import_arrow()
         import lance  # noqa: PLC0415 - optional, and slow to import
     except ImportError:
         raise MissingDependency(
             "this reads or writes the table's files itself and needs pylance: pip install leman[lance]"
         ) from None
     return lance
+
+
+class _NoPandas:
+    """A finder of modules that finds no pandas."""
+
+    def find_spec(self, name: str, *_where: Any) -> None:
+        """Refuse it, and leave others to other finders."""
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is left out", name=name)
+
+
+def _import_arrow() -> None:
+    """Import as much of pyarrow as pylance does, which imports pandas where that is there."""
+    finder: Any = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow.dataset  # noqa: F401, PLC0415
+    finally:
+        sys.meta_path.remove(finder)

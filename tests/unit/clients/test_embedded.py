@@ -113,7 +113,7 @@ def made(path):
 
 def call(database):
     """A call that needs the services."""
-    with leman.connect(database) as db:
+    with leman.connect(database, direct=False) as db:
         assert db.table_names() == ["docs"]
 
 
@@ -210,7 +210,7 @@ def test_a_stopped_supervisor_that_does_not_answer_is_named(services, database):
 def test_local_calls_take_no_proxy(fake, services, database, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nothing listens there
     services(SUPERVISOR, address=fake.address)
-    with leman.connect(database) as db:
+    with leman.connect(database, direct=False) as db:
         assert db.table_names() == ["docs"]
 
 
@@ -222,7 +222,7 @@ def test_lemans_own_folder_is_no_database(tmp_path, spelling):
 
 def test_calls_go_on_when_the_whole_system_was_started_anew(fake, services, database):
     services(SUPERVISOR, address=fake.address)
-    with leman.connect(database) as db:
+    with leman.connect(database, direct=False) as db:
         db.table_names()
         pid = int(starts()[0][0])
         fake.stop()
@@ -256,7 +256,7 @@ def test_a_folder_that_cannot_be_written_can_be_read(fake, services, database):
     services(SUPERVISOR, address=fake.address)
     (database / "_leman").rmdir()
     (database / "_leman").touch()
-    with leman.connect(database) as db:
+    with leman.connect(database, direct=False) as db:
         assert db.table_names() == ["docs"]
         with pytest.raises(StartFailed, match="_leman, which cannot be written: "):
             write(db)
@@ -265,7 +265,7 @@ def test_a_folder_that_cannot_be_written_can_be_read(fake, services, database):
 def test_nothing_is_written_to_a_database_that_is_only_read(fake, services, database):
     services(SUPERVISOR, address=fake.address)
     (database / "_leman").rmdir()
-    with leman.connect(database) as db:
+    with leman.connect(database, direct=False) as db:
         assert db.table_names() == ["docs"]
         assert [entry.name for entry in database.iterdir()] == ["docs.lance"]
         write(db)
@@ -344,7 +344,7 @@ def test_another_python_that_runs_functions_is_told_of(fake, services, database)
 
 def test_a_command_tells_a_warning_as_a_remark(fake, services, database, monkeypatch, capsys):
     services(SUPERVISOR, address=fake.address, python="/other/bin/python")
-    monkeypatch.setattr(sys, "argv", ["leman", "tables", "ls", str(database)])
+    monkeypatch.setattr(sys, "argv", ["leman", "udfs", "ls", str(database)])
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         with pytest.raises(SystemExit):
@@ -404,7 +404,7 @@ def test_one_that_lost_the_race_waits_for_the_winner(fake, services, database):
 
     winner = threading.Thread(target=win)
     winner.start()
-    with leman.connect(database) as db:
+    with leman.connect(database, direct=False) as db:
         assert db.table_names() == ["docs"]
     winner.join()
 
@@ -466,7 +466,7 @@ def test_a_damaged_file_that_is_mended_is_waited_for(unmended, monkeypatch, chan
 
     mending = threading.Thread(target=mend)
     mending.start()
-    with leman.connect(unmended.parent) as db:
+    with leman.connect(unmended.parent, direct=False) as db:
         assert db.table_names() == ["docs"]
     mending.join()
 

@@ -38,7 +38,7 @@ def tables_ls(
     as_json: JsonOption = False,
 ) -> None:
     """List the tables of a database."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
         found = [database.open_table(name).describe() for name in database.table_names()]
     if as_json:
         print_json(found)
@@ -103,7 +103,7 @@ def tables_show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the columns of a table and what computes them."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
         opened = database.open_table(table)
         found = opened.describe()
         if with_states and isinstance(found, ViewInfo):

@@ -110,8 +110,12 @@ def connect_registry(endpoint: str, token: str | None, tls_ca: str | None) -> Da
     return databases(endpoint, token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
 
 
-def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str | None) -> Database:
+def open_database(
+    db: str, endpoint: str | None, token: str | None, tls_ca: str | None, *, direct: bool = False
+) -> Database:
     """The database that the options name. Local services are started where there are none and the database is there.
+    `direct`: as for `leman.connect`, where pylance is installed, for commands that look into tables and make no data
+    frames.
 
     Raises NotFound (DATABASE_NOT_FOUND) where there is none.
     """
@@ -122,6 +126,8 @@ def open_database(db: str, endpoint: str | None, token: str | None, tls_ca: str 
     uri = database_uri(db)
     if "://" not in uri:
         check_there(uri)
+    from leman import local  # noqa: PLC0415 - slow to import
     from leman._connect import connect  # noqa: PLC0415 - slow to import
 
-    return connect(db)
+    local.spare_pandas()
+    return connect(db, direct=None if direct else False)
