@@ -21,6 +21,8 @@ _RESERVED_BEGINNINGS = (
     *("AZURE_AUTHORITY_", "AZURE_CLIENT_", "AZURE_FEDERATED_", "AZURE_MSI_", "AZURE_STORAGE_", "AZURE_TENANT_"),
     *("GOOGLE_BUCKET", "GOOGLE_SERVICE_ACCOUNT"),
 )
+#: Read by numpy's OpenBLAS when that is loaded, which is before a job has its process.
+_THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS")
 
 
 def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]:
@@ -34,6 +36,12 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
     for name, value in env.items():
         if not _NAME.fullmatch(name):
             raise _bad("An environment variable has a name of letters, digits and _, and no digit first", field)
+        if name.upper() in _THREAD_COUNTS:
+            message = (
+                f"{name} has no effect on a job, as numpy is there before its variables are: have the function say how "
+                "many threads there are to be, as by threadpoolctl.threadpool_limits(4) or torch.set_num_threads(4)"
+            )
+            raise _bad(message, field)
         if is_reserved(name):
             message = (
                 f"{name} cannot be set for a job, as the processes of functions go by it themselves: take another "
@@ -51,7 +59,7 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
 def is_reserved(name: str) -> bool:
     """Tell whether the processes of functions go by a variable themselves."""
     upper = name.upper()
-    return upper in _RESERVED or upper.startswith(_RESERVED_BEGINNINGS)
+    return upper in _RESERVED or upper in _THREAD_COUNTS or upper.startswith(_RESERVED_BEGINNINGS)
 
 
 def _bad(message: str, field: str) -> InvalidArgument:

@@ -389,7 +389,8 @@ const (
 	ErrorReason_VIEW_DAMAGED ErrorReason = 148
 	// The place does not lie where the services may work; name another one.
 	ErrorReason_DATABASE_NOT_ALLOWED ErrorReason = 149
-	// The services let nobody set that environment variable; use one of the names that the message tells.
+	// The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+	// column was given another function meanwhile, which is not given the values; run it again if that one may have them.
 	ErrorReason_ENV_NOT_ALLOWED ErrorReason = 193
 	// An HTTP call without a token names another host than this machine; call it by its own name.
 	ErrorReason_HOST_NOT_LOCAL ErrorReason = 150

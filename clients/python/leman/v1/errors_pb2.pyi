@@ -419,7 +419,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     The place does not lie where the services may work; name another one.
     """
     ENV_NOT_ALLOWED: _ErrorReason.ValueType  # 193
-    """The services let nobody set that environment variable; use one of the names that the message tells."""
+    """The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+    column was given another function meanwhile, which is not given the values; run it again if that one may have them.
+    """
     HOST_NOT_LOCAL: _ErrorReason.ValueType  # 150
     """An HTTP call without a token names another host than this machine; call it by its own name."""
     ORIGIN_NOT_ALLOWED: _ErrorReason.ValueType  # 151
@@ -862,7 +864,9 @@ DATABASE_NOT_ALLOWED: ErrorReason.ValueType  # 149
 The place does not lie where the services may work; name another one.
 """
 ENV_NOT_ALLOWED: ErrorReason.ValueType  # 193
-"""The services let nobody set that environment variable; use one of the names that the message tells."""
+"""The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+column was given another function meanwhile, which is not given the values; run it again if that one may have them.
+"""
 HOST_NOT_LOCAL: ErrorReason.ValueType  # 150
 """An HTTP call without a token names another host than this machine; call it by its own name."""
 ORIGIN_NOT_ALLOWED: ErrorReason.ValueType  # 151

@@ -33,6 +33,8 @@ def test_a_variable_has_the_value_that_it_is_given(name):
         {"https_proxy": SECRET},
         {"PYTHONHASHSEED": SECRET},
         {"LD_PRELOAD": SECRET},
+        {"OMP_NUM_THREADS": SECRET},
+        {"OPENBLAS_NUM_THREADS": SECRET},
         {"LEMAN_REDIS__URL": SECRET},
         {"AWS_SECRET_ACCESS_KEY": SECRET},
         {"AZURE_STORAGE_ACCOUNT_KEY": SECRET},
@@ -43,6 +45,12 @@ def test_what_no_job_can_have_is_refused_without_telling_the_value(env):
         env_from_proto(env)
     assert (caught.value.reason, caught.value.field) == ("BAD_ENV", "env")
     assert SECRET not in repr((caught.value.message, caught.value.facts))
+
+
+def test_how_many_threads_there_are_a_function_says_itself():
+    with pytest.raises(InvalidArgument, match=r"OMP_NUM_THREADS has no effect .*threadpool_limits\(4\)"):
+        env_from_proto({"OMP_NUM_THREADS": "4"})
+    assert env_from_proto({"MKL_NUM_THREADS": "4", "NUMEXPR_NUM_THREADS": "4"}), "loaded by functions alone"
 
 
 def test_as_much_as_is_allowed_is_taken():

@@ -1267,7 +1267,8 @@ export enum ErrorReason {
   DATABASE_NOT_ALLOWED = 149,
 
   /**
-   * The services let nobody set that environment variable; use one of the names that the message tells.
+   * The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+   * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
    *
    * @generated from enum value: ENV_NOT_ALLOWED = 193;
    */

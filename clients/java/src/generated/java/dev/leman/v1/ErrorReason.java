@@ -1441,7 +1441,8 @@ public enum ErrorReason
   DATABASE_NOT_ALLOWED(149),
   /**
    * <pre>
-   * The services let nobody set that environment variable; use one of the names that the message tells.
+   * The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+   * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
    * </pre>
    *
    * <code>ENV_NOT_ALLOWED = 193;</code>
@@ -3004,7 +3005,8 @@ public enum ErrorReason
   public static final int DATABASE_NOT_ALLOWED_VALUE = 149;
   /**
    * <pre>
-   * The services let nobody set that environment variable; use one of the names that the message tells.
+   * The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+   * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
    * </pre>
    *
    * <code>ENV_NOT_ALLOWED = 193;</code>

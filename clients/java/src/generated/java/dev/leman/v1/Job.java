@@ -602,6 +602,8 @@ private static final long serialVersionUID = 0L;
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+   *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -628,6 +630,8 @@ private static final long serialVersionUID = 0L;
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+   *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -654,6 +658,8 @@ private static final long serialVersionUID = 0L;
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+   * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+   *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3612,6 +3618,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3637,6 +3645,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3666,6 +3676,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3700,6 +3712,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3732,6 +3746,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3771,6 +3787,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3802,6 +3820,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3828,6 +3848,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
@@ -3857,6 +3879,8 @@ java.lang.String defaultValue) {
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
+     * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
+     *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
