@@ -27,6 +27,8 @@ _log = structlog.get_logger(__name__)
 #: After so long without a preview the processes are ended: they take memory.
 _IDLE_SECONDS = 300.0
 _END_SECONDS = 2.0
+#: So often it is looked whether the pool of a process that says nothing was stopped: it would tell nobody of its end.
+_LOOK_SECONDS = 1.0
 #: How the driver's JVM is reached, while Spark connects to it, and where its daemon is forked: not for functions.
 _HIDDEN = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", daemon_relay.VARIABLE})
 _PATH = "PYTHONPATH"
@@ -160,14 +162,23 @@ class FunctionPool:
 
     async def _next(self, reader: asyncio.StreamReader) -> Said | Answer:
         try:
-            length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
+            length = int.from_bytes(await self._read(reader, LENGTH_BYTES), "big")
             if length > MOST_BYTES:
                 raise ProcessEnded(SENT_NONSENSE)
-            message = _decoded(_answers, await reader.readexactly(length))
+            message = _decoded(_answers, await self._read(reader, length))
         except asyncio.IncompleteReadError:
             raise self._gone() from None
         self._answered = True
         return message
+
+    async def _read(self, reader: asyncio.StreamReader, size: int) -> bytes:
+        pool = self._process
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    return await reader.readexactly(size)  # what has come stays there for the next time
+            if pool is not None and _is_stopped(pool):
+                raise ProcessEnded("a signal stopped the pool of preview processes, and with it the function's process")
 
     def _gone(self) -> Exception:
         """Return the error for a connection that broke: the pool is gone, or only the process."""

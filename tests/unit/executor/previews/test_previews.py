@@ -16,8 +16,10 @@ import pyarrow as pa
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+import leman
+from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, RemoteFunction, UdfKind
 from core.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from leman.functions import FunctionServer
 from leman.v1 import jobs_pb2
 from tests.unit.executor.previews.preview_helpers import Trial
 
@@ -134,6 +136,24 @@ def test_expressions_are_evaluated_and_timed(preview):
     answer = preview(None, udf={"kind": UdfKind.SQL, "sql_expression": "n * 2", "bundle_sha256": ""})
     assert outputs(answer) == [0, 2, 4, 6, 8]
     assert answer.projection.HasField("expected_duration")
+
+
+def test_a_remote_function_is_asked_of_its_server_for_as_long_as_there_is_time(preview):
+    @leman.udf(version="1", data_type=pa.int64())
+    def twice(n: int) -> int:
+        if n == 1:
+            raise ValueError("not one")
+        return 2 * n
+
+    with FunctionServer([twice], port=0) as server:
+        remote = RemoteFunction((f"grpc://127.0.0.1:{server.port}",), "twice")
+        fields = {"kind": UdfKind.REMOTE, "remote": remote, "input_types": (pa.int64(),)}
+        answer = preview(None, udf={**fields, "bundle_sha256": "", "bundle_python": ""}, rows=3)
+        assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED"]
+        assert outputs(answer) == [0, None, 4]
+        assert "not one" in str(answer.rows[1].error)
+    gone = preview(None, udf={**fields, "bundle_sha256": "", "bundle_python": ""}, rows=3, timeout=Duration(seconds=5))
+    assert (states(gone), gone.timed_out) == (["UNFINISHED"] * 3, True)
 
 
 def test_an_entrypoint_needs_no_bundle(preview):
@@ -345,6 +365,21 @@ def test_a_pool_that_is_stopped_is_replaced(preview, trial):
     assert trial.pool._process.pid != stopped.pid
     _, alive = psutil.wait_procs(below, timeout=10)
     assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_a_preview_whose_pool_is_stopped_goes_on_by_another_one(preview):
+    """The row that ends its process beside a stopped pool, which hears of no end, is told before the time is over."""
+
+    def stops(n):
+        if n == 1:
+            os.kill(os.getppid(), 19)
+            os._exit(1)
+        return n
+
+    answer = preview(stops, rows=3, timeout=Duration(seconds=60))
+    assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED"]
+    assert answer.rows[1].error.error_type == "WorkerLost"
+    assert not answer.timed_out
 
 
 def test_a_pool_that_died_is_replaced(preview, trial):
