@@ -36,6 +36,7 @@ from embedded.service_file import Home
 from embedded.started_process import reap_orphan
 from embedded.tcp_ports import HOST, HeldPort
 from embedded.warm_parent import WarmParent
+from embedded.warm_parents import WarmParents
 
 REDIS = "redis"
 #: How each service is run; tests put their own in.
@@ -74,8 +75,8 @@ class Supervisor:
         warm: WarmParent | None = None,
     ) -> None:
         _check(settings)
-        self._warm = warm
         self._home = home
+        self._warm = WarmParents(home.folder, warm)
         self._announcement = Announcement(home)
         self._database = database
         self.databases = ServedDatabases(home)
@@ -112,8 +113,7 @@ class Supervisor:
             LemanError: A process cannot be started at all.
         """
         try:
-            if self._warm is None:
-                self._warm = WarmParent.begin(self._home.folder, with_jvm=False)
+            self._warm.get()
             await self._control.start()
             specs = self._specs()
             self._expected = len(specs)
@@ -215,11 +215,9 @@ class Supervisor:
             await asyncio.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
 
     async def _start(self, spec: Spec) -> Running:
-        running = await process.start(spec, functools.partial(self._on_line, spec.name), self._warm)
+        running = await process.start(spec, functools.partial(self._on_line, spec.name), self._warm.get())
         self._running[spec.name] = running
-        if self._warm is not None and self._warm.is_gone:
-            log.warning("services are started anew, not forked", why=self._warm.last_words.strip())
-            self._warm = None
+        self._warm.look()
         log.info("started", process=spec.name, pid=running.pid)
         return running
 
@@ -272,8 +270,7 @@ class Supervisor:
         log.warning("the system's folder is gone", folder=str(self._home.folder))
 
     def _children(self) -> set[int]:
-        own = self._warm.pids if self._warm is not None else set()
-        return own | {running.pid for running in self._running.values()}
+        return self._warm.pids | {running.pid for running in self._running.values()}
 
     def _is_idle(self) -> bool:
         """Tell whether all services said, when they were heard last, that nobody had called them for a while."""
@@ -309,8 +306,7 @@ class Supervisor:
             await redis.stop(grace)
             if self._redis is not None and self._home.lock_file.exists():  # else it may be a successor's
                 self._redis.remove_socket()
-        if self._warm is not None:
-            await self._warm.end()
+        await self._warm.end()
         for held in (*self._ports.values(), *((self._http,) if self._http else ())):
             held.close()
         log.info("stopped")

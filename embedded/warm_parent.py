@@ -52,17 +52,20 @@ class WarmParent:
         self.last_words = ""
 
     @classmethod
-    def begin(cls, folder: Path, *, with_jvm: bool) -> WarmParent | None:
+    def begin(cls, folder: Path, *, with_jvm: bool, place: int = 0) -> WarmParent | None:
         """Start it, for a system whose files are in `folder`; None where it cannot be, as on other systems than Linux.
 
         Args:
             with_jvm: Have Spark's JVM start before anything else.
+            place: How many there were before it. What those forked does not look for it.
         """
         if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
             return None
         linux.adopt_orphans()
         ours, theirs = socket.socketpair()
-        file = folder / warm_socket.name(os.getpid())  # another supervisor may be about to take the folder's lock
+        file = folder / warm_socket.name(
+            os.getpid(), place
+        )  # another supervisor may be about to take the folder's lock
         with theirs:
             arguments = [str(theirs.fileno()), str(file), *([_EARLY_JVM] if with_jvm else [])]
             process = subprocess.Popen(
@@ -81,6 +84,12 @@ class WarmParent:
         """The processes that are its own."""
         first = {self._first.pid} if self._first is not None else set()
         return first | ({self._stays.pid} if self._stays is not None else set())
+
+    def look(self) -> None:
+        """Notice that it has ended."""
+        ended = self._first.poll() is not None if self._first is not None else False
+        if ended or (self._stays is not None and self._stays.returncode is not None):
+            self._lose()
 
     async def start(self, spec: Spec) -> AdoptedProcess | None:
         """Start a service; None where it is to be started as a new process."""

@@ -10,12 +10,12 @@ import os
 import re
 from pathlib import Path
 
-_NAME = re.compile(r"warm-(\d+)\.sock")
+_NAME = re.compile(r"warm-(\d+)(-\d+)?\.sock")
 
 
-def name(supervisor: int) -> str:
-    """Return the name of that of a supervisor, by its process id."""
-    return f"warm-{supervisor}.sock"
+def name(supervisor: int, place: int = 0) -> str:
+    """Return the name of that of a supervisor, by its process id; `place`: of which of its warm processes, in turn."""
+    return f"warm-{supervisor}-{place}.sock" if place else f"warm-{supervisor}.sock"
 
 
 def sweep(folder: Path) -> None:

@@ -212,7 +212,7 @@ def test_a_killed_process_is_back_at_its_address(shared, victim):
 
 @pytest.mark.skipif(not WARM, reason="services are forked on Linux")
 @pytest.mark.faults
-def test_services_are_forked_and_where_that_process_is_killed_they_are_started_anew(tmp_path):
+def test_services_are_forked_and_where_that_process_is_killed_from_another_one(tmp_path):
     with system(tmp_path) as up:
         content = up.content()
         names = {psutil.Process(content["pids"][name]).name() for name in SERVICES}
@@ -221,11 +221,14 @@ def test_services_are_forked_and_where_that_process_is_killed_they_are_started_a
         os.kill(warm.pid, signal.SIGKILL)
         wait_for(lambda: not psutil.pid_exists(warm.pid))  # reaped, too
         assert up.content()["pids"] == content["pids"]
-        os.kill(content["pids"]["planner"], signal.SIGKILL)
-        after = wait_for(lambda: (c := up.content())["pids"]["planner"] != content["pids"]["planner"] and c)
-        assert info(after, "planner").pid == after["pids"]["planner"]
-        assert psutil.Process(after["pids"]["planner"]).name() != "leman-planner"
-        assert "started anew" in up.log("supervisor")
+        for name in ("planner", "executor"):  # which the process becomes that the planner was forked from
+            os.kill(content["pids"][name], signal.SIGKILL)
+            after = wait_for(lambda name=name: (c := up.content())["pids"][name] != content["pids"][name] and c)
+            assert info(after, name).pid == after["pids"][name]
+            assert psutil.Process(after["pids"][name]).name() == f"leman-{name}"
+        assert "what services are forked from is gone" in up.log("supervisor")
+        (other,) = [child for child in psutil.Process(content["pid"]).children() if child.name() == "leman-warm"]
+        assert other.pid != warm.pid
         assert up.end() == 0
         assert not up.alive()
 
