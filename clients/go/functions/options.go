@@ -3,11 +3,8 @@ package functions
 import (
 	"context"
 	"crypto/subtle"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -44,19 +41,6 @@ func WithToken(token string) Option {
 // several goroutines at once.
 func WithTokenCheck(allows func(ctx context.Context, token string) bool) Option {
 	return func(s *settings) { s.allows = allows }
-}
-
-// TLSFiles names PEM files. Cert and Key are read anew for each connection, so that both may be renewed in place.
-type TLSFiles struct {
-	// Cert and Key are the certificate of the server.
-	Cert, Key string
-	// ClientCA has the certificates to check those of callers with, which must then show one; empty: they need none.
-	ClientCA string
-}
-
-// WithTLS serves over TLS, and with ClientCA over mTLS.
-func WithTLS(files TLSFiles) Option {
-	return func(s *settings) { s.tls = &files }
 }
 
 // WithGrace sets how long a batch that is being computed holds up the end of [Server.Serve]: half a minute, unless it is
@@ -112,31 +96,4 @@ func (s *settings) check(ctx context.Context) error {
 			" header authorization: Bearer TOKEN")
 	}
 	return nil
-}
-
-func (f *TLSFiles) config() (*tls.Config, error) {
-	if _, err := f.pair(nil); err != nil {
-		return nil, err
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.pair}
-	if f.ClientCA == "" {
-		return config, nil
-	}
-	pem, err := os.ReadFile(f.ClientCA)
-	if err != nil {
-		return nil, fmt.Errorf("the certificates to check callers with cannot be read: %w", err)
-	}
-	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-	if !config.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", f.ClientCA)
-	}
-	return config, nil
-}
-
-func (f *TLSFiles) pair(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
-	if err != nil {
-		return nil, fmt.Errorf("the certificate of the server cannot be read: %w", err)
-	}
-	return &pair, nil
 }

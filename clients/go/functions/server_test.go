@@ -122,6 +122,18 @@ func TestTLSAndCertificatesOfCallers(t *testing.T) {
 	}
 	check(t, errors.Is(told(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}), io.EOF), "it is refused")
 	check(t, status.Code(told(&tls.Config{RootCAs: pool})) == codes.Unavailable, "it is served without a certificate")
+
+	newer, newerKey := certificate(t)
+	check(t, os.Rename(newer, cert) == nil, "it cannot be replaced")
+	check(t, errors.Is(told(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}}), io.EOF), "half renewed")
+	check(t, os.Rename(newerKey, key) == nil, "it cannot be replaced")
+	content, err = os.ReadFile(cert)
+	check(t, err == nil && pool.AppendCertsFromPEM(content), "%v", err)
+	renewed, err := tls.LoadX509KeyPair(cert, key)
+	check(t, err == nil, "%v", err)
+	check(t, errors.Is(told(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{renewed}}), io.EOF), "not renewed")
+	old := told(&tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}})
+	check(t, status.Code(old) == codes.Unavailable, "a certificate of before is believed: %v", old)
 }
 
 func TestServeTellsWhatIsWrong(t *testing.T) {

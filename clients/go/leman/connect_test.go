@@ -262,36 +262,41 @@ func (a *authority) sign(name string, ip net.IP) (*x509.Certificate, *ecdsa.Priv
 	return signed, key
 }
 
-func TestTLSAndCertificatesOfCallersThatAreRenewed(t *testing.T) {
-	a := newAuthority(t)
-	a.sign("server", net.IPv4(127, 0, 0, 1))
+// signAll signs a certificate for the services, of which it returns credentials that ask for one of callers, and "me".
+func (a *authority) signAll() credentials.TransportCredentials {
 	a.sign("me", nil)
+	a.sign("server", net.IPv4(127, 0, 0, 1))
 	pair, err := tls.LoadX509KeyPair(a.path("server.pem"), a.path("server.key"))
 	if err != nil {
-		t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	trusted := x509.NewCertPool()
 	trusted.AddCert(a.cert)
+	return credentials.NewTLS(&tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert,
+	})
+}
+
+func TestTLSAndCertificatesOfCallersThatAreRenewed(t *testing.T) {
+	a := newAuthority(t)
 	seen := make(chan *big.Int, 1)
 	services := serve(t, map[string]handler{"JobService/GetJob": unary(
 		func(ctx context.Context, request *lemanv1.GetJobRequest) (*lemanv1.GetJobResponse, error) {
 			caller, _ := peer.FromContext(ctx)
 			seen <- caller.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].SerialNumber
 			return gotJob(ctx, request)
-		})}, func(f *fake) {
-		f.secured = credentials.NewTLS(&tls.Config{
-			Certificates: []tls.Certificate{pair}, ClientCAs: trusted, ClientAuth: tls.RequireAndVerifyClientCert,
-		})
-	})
+		})}, func(f *fake) { f.secured = a.signAll() })
 	files := TLSFiles{CA: a.path("ca.pem"), Cert: a.path("me.pem"), Key: a.path("me.key")}
 	found := services.connected(WithTLS(files), WithToken("secret")).Database("lake").Job("j1")
 
-	_, err = found.Get(t.Context())
+	_, err := found.Get(t.Context())
 	check(t, err == nil, "%v", err)
 	before := <-seen
 
-	a.sign("me", nil)
+	a.cert, a.key = nil, nil
+	a.cert, a.key = a.sign("ca", nil)
 	services.server.Stop()
+	services.secured = a.signAll()
 	services.start()
 	_, err = found.Get(t.Context())
 	check(t, err == nil, "%v", err)

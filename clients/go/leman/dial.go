@@ -1,12 +1,8 @@
 package leman
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	_ "embed"
-	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
@@ -77,11 +73,7 @@ func failover(hosts []string) resolver.Builder {
 
 func transportCredentials(hosts []string, s *settings) (credentials.TransportCredentials, error) {
 	if s.tls != nil {
-		config, err := s.tls()
-		if err != nil {
-			return nil, err
-		}
-		return credentials.NewTLS(config), nil
+		return newRenewedCredentials(s.tls)
 	}
 	for _, address := range hosts {
 		if !s.plaintext && !isLoopback(address) {
@@ -96,36 +88,4 @@ func isLoopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
-}
-
-func (f TLSFiles) config() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.ServerName}
-	if f.CA != "" {
-		pem, err := os.ReadFile(f.CA)
-		if err != nil {
-			return nil, invalid("CA", "the certificates to check the services' with cannot be read: %s", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, invalid("CA", "%s has no certificate in PEM", f.CA)
-		}
-	}
-	if (f.Cert == "") != (f.Key == "") {
-		return nil, invalid("Cert", "Cert and Key go together")
-	}
-	if f.Cert != "" {
-		if _, err := f.pair(); err != nil {
-			return nil, invalid("Cert", "%s", err)
-		}
-		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return f.pair() }
-	}
-	return config, nil
-}
-
-func (f TLSFiles) pair() (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
-	if err != nil {
-		return nil, fmt.Errorf("the certificate to show cannot be read: %w", err)
-	}
-	return &pair, nil
 }

@@ -37,12 +37,12 @@ func WithTokenSource(source TokenSource) Option {
 	return func(s *settings) { s.tokens = source }
 }
 
-// TLSFiles names PEM files.
+// TLSFiles names PEM files. They are read anew for each connection, so that all may be renewed in place; while they cannot
+// be used, as one is replaced and another is not yet, those of before hold.
 type TLSFiles struct {
 	// CA has the certificates to check those of the services with; empty: the system's.
 	CA string
-	// Cert and Key are a certificate that says who calls, where the services take one; empty: none is shown. They are
-	// read anew for each connection, so that both may be renewed in place.
+	// Cert and Key are a certificate that says who calls, where the services take one; empty: none is shown.
 	Cert, Key string
 	// ServerName is the name that the services' certificate must have; empty: the host that is called.
 	ServerName string

@@ -248,7 +248,10 @@ def is_loopback(host: str) -> bool:
 
 def tls_files(shown: Endpoints) -> TlsFiles:
     """The files that a connection over TLS shows and believes. Raises InvalidArgument."""
-    return TlsFiles(shown.tls_ca, shown.tls_cert, shown.tls_key)
+    try:
+        return TlsFiles(shown.tls_ca, shown.tls_cert, shown.tls_key)
+    except OSError as error:
+        raise InvalidArgument(f"tls_ca, tls_cert or tls_key cannot be read, or used: {error}") from None
 
 
 def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc.Channel:

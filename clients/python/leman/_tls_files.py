@@ -1,4 +1,4 @@
-"""The PEM files that a connection shows and believes; renewed ones hold for calls made from then on."""
+"""The PEM files that a side of TLS shows and believes; renewed ones hold for connections made from then on."""
 
 from __future__ import annotations
 
@@ -8,34 +8,29 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from leman.errors import InvalidArgument
-
 _LOOK_SECONDS = 1.0
 
 
 class Pem(NamedTuple):
     """Contents of files; None: there is no such file."""
 
-    ca: bytes
+    ca: bytes | None
     key: bytes | None
     cert: bytes | None
 
 
 class TlsFiles:
-    """PEM files that may be replaced at any time; looked at when a call is made, once a second at most.
+    """PEM files that may be replaced at any time; looked at when somebody asks, once a second at most.
 
-    While they do not fit one another, as one of them is replaced and another is not yet, those of before hold. Raises
-    InvalidArgument where they cannot be used at first.
+    While they do not fit one another, as one of them is replaced and another is not yet, those of before hold. An empty
+    path is no file. Raises OSError where they cannot be used at first.
     """
 
     def __init__(self, ca: str, cert: str, key: str) -> None:
         self._paths = ca, key, cert
         self._lock = threading.Lock()
         self._looked = time.monotonic()
-        try:
-            self._pem = self._read()
-        except OSError as error:
-            raise InvalidArgument(f"tls_ca, tls_cert or tls_key cannot be read, or used: {error}") from None
+        self._pem = self._read()
 
     def current(self) -> Pem:
         """What the files have now; the same object while they have not changed."""
@@ -55,7 +50,8 @@ class TlsFiles:
         pem = self._contents()
         tried = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tried.set_ciphers("ALL:@SECLEVEL=0")  # gRPC says itself what is too weak
-        tried.load_verify_locations(ca)
+        if ca:
+            tried.load_verify_locations(ca)
         if cert and key:
             tried.load_cert_chain(cert, key, password="")  # else it asks whoever sits at the terminal
         if self._contents() != pem:
@@ -63,5 +59,4 @@ class TlsFiles:
         return pem
 
     def _contents(self) -> Pem:
-        ca, key, cert = self._paths
-        return Pem(Path(ca).read_bytes(), *(Path(path).read_bytes() if path else None for path in (key, cert)))
+        return Pem(*(Path(path).read_bytes() if path else None for path in self._paths))

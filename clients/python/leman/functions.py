@@ -14,18 +14,17 @@ with `Database.register_remote`.
 
 from __future__ import annotations
 
-import math
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from leman._function_calls import Served, served
 from leman._function_flight import BearerTokens, FunctionFlight
+from leman._function_listener import Listener
+from leman._tls_files import Pem, TlsFiles
 from leman._udf import UDF
 from leman.errors import InvalidArgument
 
@@ -39,8 +38,6 @@ __all__ = ["DEFAULT_PORT", "FunctionServer", "Served", "serve", "served"]
 #: The port on which function servers listen where nothing else is said.
 DEFAULT_PORT = 7815
 _AUTH = "authorization"
-#: A server that stops and has no batch at work waits so long for answers to be on their way.
-_IDLE_SECONDS, _LOOK_SECONDS = 0.5, 0.05
 
 
 class FunctionServer:
@@ -55,6 +52,9 @@ class FunctionServer:
         tls_key: Path of its private key (PEM).
         tls_client_ca: Path of the CA certificates (PEM) that callers' certificates are checked with; empty: they need
             none.
+
+    The three files may be renewed in place: connections that are made a second later find the new ones, and streams
+    that run then end by themselves. While they do not fit one another, those of before hold.
 
     Raises:
         UdfDefinitionError: A function does not say what it reads, or two have one name.
@@ -79,15 +79,21 @@ class FunctionServer:
             raise InvalidArgument("tls_client_ca needs tls_cert and tls_key")
         bracketed = f"[{host}]" if ":" in host else host
         held = [function if isinstance(function, Served) else served(function) for function in functions]
-        options = {
-            "location": f"{'grpc+tls' if tls_cert else 'grpc'}://{bracketed}:{port}",
-            "tls_certificates": [(Path(tls_cert).read_bytes(), Path(tls_key).read_bytes())] if tls_cert else None,
-            "verify_client": bool(tls_client_ca),
-            "root_certificates": Path(tls_client_ca).read_bytes() if tls_client_ca else None,
-            "middleware": {_AUTH: BearerTokens(token)} if token else None,
-        }
+        files = TlsFiles(tls_client_ca, tls_cert, tls_key) if tls_cert else None
+        scheme = "grpc+tls" if files is not None else "grpc"
+
+        def listen(at: int, pem: Pem | None) -> FunctionFlight:
+            return FunctionFlight(
+                held,
+                location=f"{scheme}://{bracketed}:{at}",
+                tls_certificates=[(pem.cert, pem.key)] if pem is not None else None,
+                verify_client=bool(tls_client_ca),
+                root_certificates=pem.ca if pem is not None else None,
+                middleware={_AUTH: BearerTokens(token)} if token else None,
+            )
+
         try:
-            self._flight = FunctionFlight(held, **options)
+            self._listener = Listener(port, files, listen)
         except pa.ArrowException:  # "did not start properly"
             _check_free(host, port)
             raise
@@ -95,26 +101,14 @@ class FunctionServer:
     @property
     def port(self) -> int:
         """The port that it listens on."""
-        return int(self._flight.port)
+        return self._listener.port
 
     def stop(self, grace_seconds: float = 10.0) -> bool:
         """Take no more streams, end each one after the batch at work, and tell whether all of these ended in time.
 
         Connections on which no batch is at work are cut; who sends another one sends it to another server.
         """
-        self._flight.stopping.set()
-        ending = threading.Thread(target=self._flight.shutdown, name="function-server-stop", daemon=True)
-        ending.start()
-        end = time.monotonic() + grace_seconds
-        idle_since = math.inf
-        while ending.is_alive() and (now := time.monotonic()) < end and now - idle_since < _IDLE_SECONDS:
-            ending.join(_LOOK_SECONDS)
-            idle_since = math.inf if self._flight.batches_at_work else min(idle_since, now)
-        in_time = not self._flight.batches_at_work
-        if ending.is_alive():
-            self._flight.cut()
-            ending.join(_IDLE_SECONDS)
-        return in_time
+        return self._listener.stop(grace_seconds)
 
     def __enter__(self) -> Self:
         return self

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyarrow import flight
 
+from tests.certificates import Authority
 from tests.conformance.function_servers.calls import INT64, PROTOCOL, Exchange, batch, described
 from tests.conformance.function_servers.conftest import TOKEN, Called
-from tests.conformance.function_servers.servers import LANGUAGES
+from tests.conformance.function_servers.servers import LANGUAGES, started
 
 #: What pyarrow raises for these statuses of gRPC.
 NOT_FOUND, INVALID_ARGUMENT, FAILED_PRECONDITION = pa.ArrowKeyError, pa.ArrowInvalid, pa.ArrowInvalid
@@ -229,6 +234,47 @@ def test_with_its_token_over_tls_it_is_the_same(secured, server: Called):
 def test_over_tls_nobody_is_served_without(secured):
     for location in (f"grpc://127.0.0.1:{secured.port}", f"grpc+tls://localhost:{secured.port}"):
         refused(lambda location=location: described(flight.connect(location)), flight.FlightUnavailableError)
+
+
+def shown_at(port: int, ca: str) -> int:
+    """The serial number of the certificate that a server shows in a new handshake."""
+    context = ssl.create_default_context(cafile=ca)
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=20) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        return int(str((connection.getpeercert() or {})["serialNumber"]), 16)
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(language, command, tmp_path):
+    """Streams that were there go on."""
+    authority = Authority(tmp_path)
+    files, trusted = authority.server(), Path(authority.ca).read_bytes()
+    with started(language, command, "--cert", files.cert, "--key", files.key) as running:
+        clients = [flight.connect(f"grpc+tls://localhost:{running.port}", tls_root_certs=trusted) for _ in range(2)]
+        version = described(clients[0])["double"].version
+        stream = Exchange(clients[0], "double", version)
+        assert stream.send(batch(1)).values() == [2]
+        before = shown_at(running.port, authority.ca)
+
+        authority.server()  # in the place of the one before
+
+        pause, deadline = threading.Event(), time.monotonic() + 30
+        while _shown_meanwhile(running.port, authority.ca) in (before, None):
+            assert time.monotonic() < deadline, "it shows the old certificate"
+            pause.wait(0.05)
+        assert Exchange(clients[1], "double", version).send(batch(2)).values() == [4]
+        assert stream.send(batch(3)).values() == [6]
+        assert stream.end() == []
+
+
+def _shown_meanwhile(port: int, ca: str) -> int | None:
+    """What it shows; None: it takes no connection, as one that starts anew in its own place."""
+    try:
+        return shown_at(port, ca)
+    except ConnectionError:
+        return None
 
 
 def test_a_server_that_dies_ends_its_streams(own_server: Called):

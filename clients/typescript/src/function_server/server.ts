@@ -1,14 +1,13 @@
 import { create, fromBinary, toBinary, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
 import {
   Server,
-  ServerCredentials,
   status,
+  type ServerCredentials,
   type ServerDuplexStream,
   type ServerWritableStream,
   type ServiceDefinition,
 } from "@grpc/grpc-js";
 
-import { pem } from "../certificates.js";
 import { invalid, LemanError } from "../errors.js";
 import {
   ActionTypeSchema,
@@ -23,15 +22,9 @@ import { methodName } from "../policy.js";
 import { Admission, type TokenCheck } from "./admission.js";
 import { Exchange, PROTOCOL, Refusal } from "./exchange.js";
 import { prepared, type Prepared, type ServedFunction } from "./functions.js";
+import { ServerCertificates, type ServerTlsOptions } from "./server_certificates.js";
 
-/** Certificates: PEM, as paths of files or as their content. */
-export interface ServerTlsOptions {
-  /** What the server shows. */
-  cert: string | Uint8Array;
-  key: string | Uint8Array;
-  /** Those that callers' certificates are checked with; undefined: callers need none. */
-  clientCa?: string | Uint8Array | undefined;
-}
+export type { ServerTlsOptions };
 
 /** Where and for whom functions are served. */
 export interface ServeOptions {
@@ -72,8 +65,14 @@ export async function serve(functions: readonly ServedFunction[], options: Serve
   const admission = new Admission(options.token);
   const server = new Server({ ...CHANNEL, interceptors: [admission.interceptor] });
   const address = `${host.includes(":") ? `[${host}]` : host}:${String(port)}`;
-  const found = await bound(server, address, certificates(options.tls));
-  return new FunctionServer(server, found, known, admission);
+  const certificates = new ServerCertificates(options.tls);
+  try {
+    const found = await bound(server, address, certificates.credentials);
+    return new FunctionServer(server, found, known, admission, certificates);
+  } catch (failed) {
+    certificates.close();
+    throw failed;
+  }
 }
 
 /** A server of functions, as `serve` makes it; `await using` closes it. */
@@ -81,6 +80,7 @@ export class FunctionServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #functions: ReadonlyMap<string, Prepared>;
   readonly #exchanges = new Set<Exchange>();
+  readonly #certificates: ServerCertificates;
   #closing: Promise<void> | undefined;
 
   /** @internal */
@@ -89,8 +89,10 @@ export class FunctionServer implements AsyncDisposable {
     readonly port: number,
     functions: ReadonlyMap<string, Prepared>,
     admission: Admission,
+    certificates: ServerCertificates,
   ) {
     this.#server = server;
+    this.#certificates = certificates;
     this.#functions = functions;
     server.addService(definition(), {
       ListActions: (call: ServerWritableStream<object, ActionType>) => {
@@ -125,6 +127,7 @@ export class FunctionServer implements AsyncDisposable {
   }
 
   async #closed(grace: number): Promise<void> {
+    this.#certificates.close();
     for (const exchange of this.#exchanges) {
       exchange.stop();
     }
@@ -180,19 +183,6 @@ async function bound(server: Server, address: string, credentials: ServerCredent
       }
     });
   });
-}
-
-function certificates(tls: ServerTlsOptions | undefined): ServerCredentials {
-  if (tls === undefined) {
-    return ServerCredentials.createInsecure();
-  }
-  try {
-    const pair = { cert_chain: pem(tls.cert) as Buffer, private_key: pem(tls.key) as Buffer };
-    return ServerCredentials.createSsl(pem(tls.clientCa), [pair], tls.clientCa !== undefined);
-  } catch (cause) {
-    const why = cause instanceof Error ? cause.message : String(cause);
-    throw invalid("tls", `tls.cert, tls.key or tls.clientCa cannot be used: ${why}`);
-  }
 }
 
 /** Arrow Flight, as gRPC serves it: what has no handler is UNIMPLEMENTED. */

@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.TlsFiles;
 import io.grpc.ChannelCredentials;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
@@ -69,11 +70,12 @@ final class Dialing {
       return InsecureChannelCredentials.create();
     }
     try {
+      TlsFiles files = new TlsFiles(authority, chain, key);
       TlsChannelCredentials.Builder tls =
-          TlsChannelCredentials.newBuilder().trustManager(authority.toFile());
-      return chain == null ? tls.build() : tls.keyManager(chain.toFile(), key.toFile()).build();
+          TlsChannelCredentials.newBuilder().trustManager(files.trust());
+      return chain == null ? tls.build() : tls.keyManager(files.keys()).build();
     } catch (IOException unreadable) {
-      throw refused("a PEM file cannot be read: " + unreadable.getMessage(), unreadable);
+      throw refused("a PEM file cannot be read, or used: " + unreadable.getMessage(), unreadable);
     }
   }
 

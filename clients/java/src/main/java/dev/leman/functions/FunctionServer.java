@@ -1,5 +1,6 @@
 package dev.leman.functions;
 
+import dev.leman.internal.TlsFiles;
 import io.grpc.InsecureServerCredentials;
 import io.grpc.Server;
 import io.grpc.ServerCredentials;
@@ -158,14 +159,19 @@ public final class FunctionServer implements AutoCloseable {
       return this;
     }
 
-    /** Serve over TLS, with a certificate and its key (PEM). */
+    /**
+     * Serve over TLS, with a certificate and its key (PEM). The files may be renewed in place: new
+     * connections find the new ones.
+     */
     public Builder tls(Path cert, Path key) {
       this.cert = cert;
       this.key = key;
       return this;
     }
 
-    /** Serve callers with a certificate only, signed by one of these (PEM). */
+    /**
+     * Serve callers with a certificate only, signed by one of these (PEM), which may be renewed.
+     */
     public Builder clientAuthority(Path authority) {
       clientAuthority = authority;
       return this;
@@ -189,11 +195,10 @@ public final class FunctionServer implements AutoCloseable {
         }
         return InsecureServerCredentials.create();
       }
-      TlsServerCredentials.Builder tls =
-          TlsServerCredentials.newBuilder().keyManager(cert.toFile(), key.toFile());
+      TlsFiles files = new TlsFiles(clientAuthority, cert, key);
+      TlsServerCredentials.Builder tls = TlsServerCredentials.newBuilder().keyManager(files.keys());
       if (clientAuthority != null) {
-        tls.trustManager(clientAuthority.toFile())
-            .clientAuth(TlsServerCredentials.ClientAuth.REQUIRE);
+        tls.trustManager(files.trust()).clientAuth(TlsServerCredentials.ClientAuth.REQUIRE);
       }
       return tls.build();
     }

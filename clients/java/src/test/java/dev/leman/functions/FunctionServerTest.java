@@ -1,10 +1,13 @@
 package dev.leman.functions;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.protobuf.ByteString;
+import dev.leman.internal.TlsFiles;
+import io.grpc.ChannelCredentials;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.TlsChannelCredentials;
@@ -12,6 +15,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.security.Key;
 import java.security.KeyStore;
 import java.time.Duration;
@@ -19,6 +23,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
+import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -223,22 +228,9 @@ class FunctionServerTest {
 
   @Test
   void callersMayHaveToShowACertificate(@TempDir Path folder) throws Exception {
-    Path store = folder.resolve("keys.p12");
-    String command =
-        "keytool -genkeypair -keyalg EC -alias own -dname CN=own -ext san=ip:127.0.0.1"
-            + " -storetype PKCS12 -storepass secret -keystore ";
-    List<String> words = new ArrayList<>(List.of(command.strip().split(" ")));
-    words.set(0, Path.of(System.getProperty("java.home"), "bin", "keytool").toString());
-    words.add(store.toString());
-    assertEquals(0, new ProcessBuilder(words).redirectErrorStream(true).start().waitFor());
-    KeyStore keys = KeyStore.getInstance("PKCS12");
-    try (InputStream content = Files.newInputStream(store)) {
-      keys.load(content, "secret".toCharArray());
-    }
-    Key secret = keys.getKey("own", "secret".toCharArray());
-    Path key = pem(folder.resolve("key.pem"), "PRIVATE KEY", secret.getEncoded());
-    Path cert =
-        pem(folder.resolve("cert.pem"), "CERTIFICATE", keys.getCertificate("own").getEncoded());
+    Path cert = folder.resolve("cert.pem");
+    Path key = folder.resolve("key.pem");
+    sign(cert, key);
     FunctionServer.Builder builder =
         FunctionServer.builder().port(0).tls(cert, key).clientAuthority(cert);
     TlsChannelCredentials.Builder trusting =
@@ -256,9 +248,75 @@ class FunctionServerTest {
     }
   }
 
-  private static Path pem(Path file, String kind, byte[] content) throws IOException {
+  @Test
+  void certificatesMayBeRenewedInPlace(@TempDir Path folder) throws Exception {
+    Path cert = folder.resolve("cert.pem");
+    Path key = folder.resolve("key.pem");
+    sign(cert, key);
+    TlsFiles files = new TlsFiles(cert, cert, key);
+    ChannelCredentials shown =
+        TlsChannelCredentials.newBuilder()
+            .trustManager(files.trust())
+            .keyManager(files.keys())
+            .build();
+    try (FunctionServer server =
+        FunctionServer.builder().port(0).tls(cert, key).clientAuthority(cert).start()) {
+      assertTrue(answers(server, shown));
+      ChannelCredentials old =
+          TlsChannelCredentials.newBuilder()
+              .trustManager(cert.toFile())
+              .keyManager(cert.toFile(), key.toFile())
+              .build();
+      String first = Files.readString(cert);
+
+      Path newer = folder.resolve("newer.pem");
+      Path newerKey = folder.resolve("newer-key.pem");
+      sign(newer, newerKey);
+      Files.move(newer, cert, StandardCopyOption.REPLACE_EXISTING);
+      assertTrue(answers(server, shown), "half of it is renewed");
+      Files.move(newerKey, key, StandardCopyOption.REPLACE_EXISTING);
+
+      long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
+      while (answers(server, old)) {
+        assertTrue(System.nanoTime() < deadline, "the certificate of before is shown and believed");
+        Thread.onSpinWait();
+      }
+      assertTrue(answers(server, shown));
+      assertNotEquals(first, Files.readString(cert));
+    }
+  }
+
+  private static boolean answers(FunctionServer server, ChannelCredentials shown) throws Exception {
+    try (Caller caller = new Caller(server, shown)) {
+      return !FlightServiceGrpc.newBlockingStub(caller.channel).doAction(DESCRIBE).hasNext();
+    } catch (StatusRuntimeException refused) {
+      assertEquals(Status.Code.UNAVAILABLE, refused.getStatus().getCode());
+      return false;
+    }
+  }
+
+  /** Write a certificate that signs itself, and its key. */
+  private static void sign(Path cert, Path key) throws Exception {
+    Path store = cert.resolveSibling(UUID.randomUUID() + ".p12");
+    String command =
+        "keytool -genkeypair -keyalg EC -alias own -dname CN=own -ext san=ip:127.0.0.1"
+            + " -storetype PKCS12 -storepass secret -keystore ";
+    List<String> words = new ArrayList<>(List.of(command.strip().split(" ")));
+    words.set(0, Path.of(System.getProperty("java.home"), "bin", "keytool").toString());
+    words.add(store.toString());
+    assertEquals(0, new ProcessBuilder(words).redirectErrorStream(true).start().waitFor());
+    KeyStore keys = KeyStore.getInstance("PKCS12");
+    try (InputStream content = Files.newInputStream(store)) {
+      keys.load(content, "secret".toCharArray());
+    }
+    Key secret = keys.getKey("own", "secret".toCharArray());
+    pem(key, "PRIVATE KEY", secret.getEncoded());
+    pem(cert, "CERTIFICATE", keys.getCertificate("own").getEncoded());
+  }
+
+  private static void pem(Path file, String kind, byte[] content) throws IOException {
     String text = Base64.getMimeEncoder(64, new byte[] {'\n'}).encodeToString(content);
-    return Files.writeString(
+    Files.writeString(
         file, "-----BEGIN " + kind + "-----\n" + text + "\n-----END " + kind + "-----\n");
   }
 }
