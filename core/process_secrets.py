@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from core.config import PREFIX
@@ -39,11 +40,14 @@ def forget_settings() -> None:
     blank_shown()
 
 
-def blank_shown() -> None:
+def blank_shown(also: Collection[str] = ()) -> None:
     """Take the values of Leman's settings out of /proc/PID/environ.
 
     That file shows a process's first environment whatever becomes of it, and to all of the same user. This process
     still has the settings that it has not forgotten.
+
+    Args:
+        also: variables with other secrets.
     """
     if sys.platform != "linux":
         return
@@ -53,7 +57,8 @@ def blank_shown() -> None:
         at = start
         for entry in ctypes.string_at(start, end - start).split(b"\0"):
             name, equals, value = entry.partition(b"=")
-            if equals and _is_setting(name.decode(errors="replace")):
+            text = name.decode(errors="replace")
+            if equals and (_is_setting(text) or text in also):
                 ctypes.memset(at + len(name) + 1, ord("*"), len(value))
             at += len(entry) + 1
 

@@ -32,6 +32,7 @@ with without(*HEAVY):
     from core.config import Settings
     from core.errors import InvalidArgument, LemanError
     from core.process_secrets import blank_shown
+    from core.stores.store_file import variables_in
     from embedded import leftovers, warm_socket
     from embedded.log_file import LogFile
     from embedded.service_file import AlreadyRunning, Home, HomeLock, write_private
@@ -54,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     database = Path(arguments.database).expanduser().resolve() if arguments.database else None
     try:
         settings = config.load()
-        blank_shown()  # the services are given them
+        blank_shown(variables_in(settings.storage.options_file))  # the services are given them
         if database is not None:
             database.mkdir(parents=True, exist_ok=True)
         home = Home.of(database) if database is not None else Home(Path(arguments.home).resolve())

@@ -26,6 +26,7 @@ from core.errors import InvalidArgument, LemanError
 from core.process_secrets import without_settings
 from core.release import SERVICES, version
 from core.rpc.addresses import is_loopback
+from core.stores.store_file import variables_in
 from embedded import process
 from embedded.announcement import Announcement
 from embedded.control import Control
@@ -156,10 +157,12 @@ class Supervisor:
 
     def _redis_spec(self, redis: RedisServer) -> Spec:
         command = process.program(*redis.command)
+        secrets = variables_in(self._settings.storage.options_file)
+        environment = {name: value for name, value in os.environ.items() if name not in secrets}
         spec = Spec(
             name=REDIS,
             command=command,
-            environment=without_settings(dict(os.environ)),
+            environment=without_settings(environment),
             log=self._home.log(REDIS),
             ready_seconds=30.0,
             probe=redis.answers,

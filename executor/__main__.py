@@ -10,6 +10,7 @@ with without(*HEAVY):
     from core import config
     from core.errors import InvalidArgument
     from core.process_secrets import forget_settings
+    from core.stores import store_file
     from executor.spark.spark_runner import SparkRunner
 
 
@@ -18,6 +19,7 @@ def run() -> int:
     try:
         settings = config.load()
         forget_settings()  # before there is a JVM to inherit them
+        store_file.begin(settings.storage.options_file)
         spark = SparkRunner(settings.spark)
     except InvalidArgument as error:
         sys.stderr.write(f"executor: {error}\n")

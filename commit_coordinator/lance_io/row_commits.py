@@ -28,6 +28,7 @@ from core.lance_io.error_translation import using_storage
 from core.lance_io.scan import judged
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
 from core.lance_io.transactions import Transactions
+from core.stores.lance_options import lance_options
 from core.udf import blobs
 
 #: Config of a table that was made by CreateTable: by which request, as md5 of its id and what tells its body apart.
@@ -78,6 +79,7 @@ def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, 
             enable_stable_row_ids=stable_row_ids,
             data_storage_version=format_for(schema),  # type: ignore[arg-type]
             transaction_properties=dict(properties),
+            storage_options=lance_options(uri),
         )
 
 

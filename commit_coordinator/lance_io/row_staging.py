@@ -20,6 +20,7 @@ from core.lance_io.column_files import data_path, digest_of
 from core.lance_io.error_translation import using_storage
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import new_name, remove_staged
+from core.stores.lance_options import lance_options
 from core.udf import blobs
 from core.views.metadata import is_view
 
@@ -155,7 +156,9 @@ class _RowsFile:
         self.bytes = 0
         with using_storage(self._uri):
             version = "{}.{}".format(*table.file_format)
-            self._writer = LanceFileWriter(data_path(self._uri, name), self._schema, version=version)
+            self._writer = LanceFileWriter(
+                data_path(self._uri, name), self._schema, version=version, storage_options=lance_options(self._uri)
+            )
 
     def write(self, batch: pa.RecordBatch) -> None:
         arrays = [self._stored(field.name, batch.column(field.name)) for field in self._schema]

@@ -18,10 +18,11 @@ from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.errors import InvalidArgument, NotFound
 from core.lance_io.commit_history import CommitHistory, CommitRecord
 from core.lance_io.deletions import Deletions, are_still_deleted
-from core.lance_io.opening import move_to_latest
+from core.lance_io.opening import move_to_latest, open_latest
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, open_table
+from core.stores.known import options_of
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
 #: What is kept of a table between commits. By itself Lance keeps the manifest of each version that the handle was at:
@@ -39,6 +40,7 @@ class TableHandle:
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._past: TableSnapshot | None = None
+        self._options = options_of(uri)
         self._dataset = open_table(uri, cache_bytes=_CACHE_BYTES)
         self._history = CommitHistory()
 
@@ -55,7 +57,7 @@ class TableHandle:
         """
         before = self.incarnation
         try:
-            move_to_latest(self._dataset)
+            self._move_to_latest()
             with panics_as_errors():  # over a schema that makes no sense, once it is asked for
                 found = self._snapshot(fragment_ids)
         except (OSError, ValueError) as error:
@@ -63,6 +65,14 @@ class TableHandle:
         if found.incarnation != before:
             self._history = CommitHistory()
         return found
+
+    def _move_to_latest(self) -> None:
+        options = options_of(self._uri)
+        if options == self._options:
+            move_to_latest(self._dataset)
+        else:  # credentials were renewed, and the handle keeps those that it was opened with
+            self._dataset = open_latest(self._uri, cache_bytes=_CACHE_BYTES)
+            self._options = options
 
     def replace_files(
         self, base: TableSnapshot, files: Sequence[tuple[int, InstallableFile]], properties: Mapping[str, str]

@@ -29,6 +29,7 @@ from core.lance_io import column_file_checks, commit_history
 from core.lance_io.error_translation import using_storage
 from core.lance_io.tables import INCARNATION_KEY, open_table
 from core.lance_io.views.files import storage_version
+from core.stores.lance_options import lance_options
 from core.views.rows import Ids
 
 #: Schema metadata that says which request made a view's rows what they are: a lost answer is found by it.
@@ -136,7 +137,13 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
             fragments = [FragmentMetadata(0, [with_layout_of(layout, file)], file.physical_rows) for file in files]
             operation = LanceOperation.Overwrite(template.lance_schema, fragments)
             transaction = lance.Transaction(0, operation, str(uuid.uuid4()), properties)
-            lance.LanceDataset.commit(uri, transaction, enable_stable_row_ids=True, commit_timeout=_TIMEOUT)
+            lance.LanceDataset.commit(
+                uri,
+                transaction,
+                enable_stable_row_ids=True,
+                commit_timeout=_TIMEOUT,
+                storage_options=lance_options(uri),
+            )
         else:
             lance.write_dataset(
                 made.empty_table(),
@@ -145,6 +152,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
                 enable_stable_row_ids=True,
                 data_storage_version=storage_version(made),  # type: ignore[arg-type]
                 transaction_properties=properties,
+                storage_options=lance_options(uri),
             )
     crash_point("coordinator.view_created")
     return complete_creation(uri)

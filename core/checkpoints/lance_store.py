@@ -24,6 +24,8 @@ from core.lance_io import footer
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
 from core.lance_io.panics import panics_as_errors
 from core.storage_errors import error_number, failed
+from core.stores.known import options_of
+from core.stores.lance_options import lance_options
 
 _log = structlog.get_logger(__name__)
 
@@ -54,6 +56,8 @@ class LanceCheckpointStore:
         self._root = root.rstrip("/")
         self._session: LanceFileSession | None = None
         self._place: tuple[pafs.FileSystem, str] | None = None
+        #: What both were opened with: credentials are renewed while a store is in use.
+        self._options = options_of(self._root)
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
         with using_storage(f"{self._root}/{key}"):
@@ -235,14 +239,21 @@ class LanceCheckpointStore:
         return f"{self._root}/{_file_name(key)}"
 
     def _files(self) -> LanceFileSession:
+        self._take_renewed()
         if self._session is None:
-            self._session = LanceFileSession(self._root)
+            self._session = LanceFileSession(self._root, storage_options=lance_options(self._root))
         return self._session
 
     def _filesystem(self) -> tuple[pafs.FileSystem, str]:
+        self._take_renewed()
         if self._place is None:
             self._place = filesystem_of(self._root)
         return self._place
+
+    def _take_renewed(self) -> None:
+        options = options_of(self._root)
+        if options != self._options:
+            self._options, self._session, self._place = options, None, None
 
     @contextlib.contextmanager
     def _available(self, what: str = "") -> Iterator[None]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from core.config.access_sections import Advertise, Jwt, Peers, Server, Udf
-from core.config.work_sections import Commit, Embedded, Executor, Log, Redis, Spark, Writer
+from core.config.work_sections import Commit, Embedded, Executor, Log, Redis, Spark, Storage, Writer
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     peers: Peers = Peers()
     advertise: Advertise = Advertise()
     redis: Redis = Redis()
+    storage: Storage = Storage()
     spark: Spark = Spark()
     executor: Executor = Executor()
     writer: Writer = Writer()

@@ -19,6 +19,15 @@ class Redis(Section):
     """Longest wait for Redis in milliseconds before it counts as absent."""
 
 
+class Storage(Section):
+    """How object stores are reached."""
+
+    options_file: str = ""
+    """Path of a TOML file with endpoints, regions and where credentials stand, by roots of databases
+    (docs/object_stores.md), the same for all services; workers are given what they need of it. Empty: the
+    environment of each process says it."""
+
+
 class Spark(Section):
     """The Spark session of the executor."""
 

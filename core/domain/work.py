@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from core.domain.plan import CheckpointRef, FragmentTask, InputSource, StagedFile
 from core.domain.ranges import RowRange
 from core.domain.row_address import RowAddress
+from core.domain.store import StoreOptions
 from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
 
 
@@ -105,6 +106,8 @@ class WorkContext:
     env: dict[str, str] = field(default_factory=dict, repr=False, hash=False)
     #: Rows are read from this older version where it has them, and others left alone; 0: from `read_version`.
     inputs_version: int = 0
+    #: How the object stores are reached that it reads and writes.
+    stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
 
     @property
     def holder(self) -> str:
@@ -218,6 +221,8 @@ class WorkUnit:
     #: The function may be deadly for one of these rows and gets at most so many of them at once, in one thread; 0: the
     #: worker chooses.
     slice_rows: int = 0
+    #: In place of the context's where these are other ones by now, as credentials were renewed; empty: they hold.
+    stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

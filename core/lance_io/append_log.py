@@ -22,6 +22,7 @@ from core.lance_io.opening import has_versions, open_checked, open_latest, open_
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.storage_errors import failed, refusal, said
+from core.stores.lance_options import lance_options
 
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
@@ -78,7 +79,13 @@ class AppendLog:
             if "://" not in self._uri:
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
             schema = with_position(self._schema) if self._ordered else self._schema
-            lance.write_dataset(schema.empty_table(), self._uri, mode="create", enable_stable_row_ids=self._ordered)
+            lance.write_dataset(
+                schema.empty_table(),
+                self._uri,
+                mode="create",
+                enable_stable_row_ids=self._ordered,
+                storage_options=lance_options(self._uri),
+            )
         except OSError as error:  # somebody else was faster, unless the storage refuses
             self._raise_refusal(error)
 
@@ -118,7 +125,9 @@ class AppendLog:
             tries_left -= 1
             try:
                 with panics_as_errors():
-                    return lance.write_dataset(table, self._uri, mode="append")
+                    return lance.write_dataset(
+                        table, self._uri, mode="append", storage_options=lance_options(self._uri)
+                    )
             except LANCE_ERRORS as error:
                 self._raise_refusal(error)
                 met = _met_others(error)

@@ -12,6 +12,7 @@ from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io.column_files import DELETIONS_KEY, buffer_in, data_path, digest_of
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
+from core.stores.lance_options import lance_options
 from core.udf import binding, blobs
 
 
@@ -69,7 +70,7 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
         )
     try:
         with panics_as_errors():
-            reader = LanceFileReader(data_path(uri, staged.file))
+            reader = LanceFileReader(data_path(uri, staged.file), storage_options=lance_options(uri))
             metadata = reader.metadata()
             lacks = buffer_in(reader, DELETIONS_KEY)
     except (OSError, ValueError, RuntimeError) as error:

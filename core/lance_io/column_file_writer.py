@@ -17,6 +17,7 @@ from core.lance_io.column_files import DELETIONS_KEY, STATES_KEY, data_path, dig
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import using_storage
 from core.row_states import States
+from core.stores.lance_options import lance_options
 from core.udf import blobs
 
 
@@ -50,7 +51,12 @@ class ColumnFileWriter:
         """Begin the file under its final name."""
         self._file = file
         with using_storage(data_path(self._uri, file)):
-            self._writer = LanceFileWriter(data_path(self._uri, file), pa.schema([self._field]), version=self._version)
+            self._writer = LanceFileWriter(
+                data_path(self._uri, file),
+                pa.schema([self._field]),
+                version=self._version,
+                storage_options=lance_options(self._uri),
+            )
 
     def write(self, values: pa.Array) -> None:
         """Append values in physical order."""

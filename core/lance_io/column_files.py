@@ -18,6 +18,7 @@ from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import reading_file, using_storage
 from core.row_states import RowState, States, StateSummary
+from core.stores.lance_options import lance_options
 
 #: Keys of a column file's metadata, under which it names the buffers with row states and with deleted rows.
 STATES_KEY = "leman.states"
@@ -99,7 +100,7 @@ class ColumnFileReader:
     def __init__(self, uri: str, file: str) -> None:
         self._path = data_path(uri, file)
         with using_storage(self._path):
-            self._reader = LanceFileReader(self._path)
+            self._reader = LanceFileReader(self._path, storage_options=lance_options(uri))
             buffer, lacks = buffer_in(self._reader, STATES_KEY), buffer_in(self._reader, DELETIONS_KEY)
             self._states = None if buffer is None else row_states.decode(buffer)
             self._deleted = None if lacks is None else Deletions.decode(lacks).mask

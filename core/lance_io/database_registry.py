@@ -32,6 +32,7 @@ from core.lance_io.opening import has_versions, open_checked
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.storage_errors import failed, refusal
+from core.stores.lance_options import lance_options
 
 TABLE = "databases.lance"
 #: So many can be registered: all of them are read at once.
@@ -196,7 +197,8 @@ class DatabaseRegistry:
             if "://" not in self._uri:
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
             with panics_as_errors():
-                lance.write_dataset(_SCHEMA.empty_table(), self._uri, mode="create")
+                options = lance_options(self._uri)
+                lance.write_dataset(_SCHEMA.empty_table(), self._uri, mode="create", storage_options=options)
         except LANCE_ERRORS as error:
             refused = refusal(error, self._uri)
             if refused is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import lance
@@ -10,6 +9,7 @@ import pyarrow.fs as pafs
 
 from core.filesystems import filesystem_of
 from core.lance_io.panics import panics_as_errors
+from core.stores.lance_options import lance_options
 
 _TRIES = 5
 #: Lance takes a manifest of zeros, as a crash may leave it, for that of an empty table.
@@ -20,9 +20,7 @@ OTHER_VERSION = "the manifest is that of another version"
 _SAYS_OTHER = "Version not found error"
 
 
-def open_latest(
-    uri: str, storage_options: Mapping[str, str] | None = None, *, cache_bytes: int | None = None
-) -> lance.LanceDataset:
+def open_latest(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDataset:
     """Open the latest version of a table, however fast writers and clean-ups are.
 
     Lance lists the versions and then opens the last one that it saw. Where a writer and a clean-up were faster, that
@@ -30,7 +28,6 @@ def open_latest(
 
     Args:
         uri: Of the table.
-        storage_options: What Lance is to know about its store.
         cache_bytes: The most that Lance keeps of what it read for this dataset, and for those that commits and
             checkouts make of it; None: up to 1 GiB, the manifest of every version among it.
 
@@ -42,7 +39,7 @@ def open_latest(
     for tries_left in reversed(range(_TRIES)):
         try:
             with panics_as_errors():
-                options = dict(storage_options) if storage_options else None
+                options = lance_options(uri)
                 found = lance.dataset(uri, storage_options=options, metadata_cache_size_bytes=cache_bytes)
             return _of_its_version(found)
         except (ValueError, OSError):
@@ -59,7 +56,7 @@ def open_checked(uri: str) -> lance.LanceDataset:
     return found
 
 
-def open_version(uri: str, version: int, storage_options: Mapping[str, str] | None = None) -> lance.LanceDataset:
+def open_version(uri: str, version: int) -> lance.LanceDataset:
     """Return a version of a table (0: the latest).
 
     Raises:
@@ -67,11 +64,10 @@ def open_version(uri: str, version: int, storage_options: Mapping[str, str] | No
         Exception: what `lance.dataset` raises.
     """
     if not version:
-        return open_latest(uri, storage_options)
+        return open_latest(uri)
     try:
         with panics_as_errors():
-            options = dict(storage_options) if storage_options else None
-            return lance.dataset(uri, version=version, storage_options=options)
+            return lance.dataset(uri, version=version, storage_options=lance_options(uri))
     except ValueError as error:
         if _SAYS_OTHER in str(error):
             raise ValueError(OTHER_VERSION) from error

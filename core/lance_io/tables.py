@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,12 +57,10 @@ class LanceTables:
     Every call opens the table anew: a kept handle would have to be asked for news anyway.
 
     Args:
-        storage_options: given to Lance as they are.
         roots: below which a table has to lie, whoever names it: stored definitions do, too.
     """
 
-    def __init__(self, storage_options: Mapping[str, str] | None = None, roots: DatabaseRoots = EVERYWHERE) -> None:
-        self._options = dict(storage_options or {})
+    def __init__(self, roots: DatabaseRoots = EVERYWHERE) -> None:
         self._roots = roots
 
     def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
@@ -214,7 +212,7 @@ class LanceTables:
     def _open(self, uri: str, version: int) -> lance.LanceDataset:
         self.check_place(uri)
         try:
-            return open_version(uri, version, self._options)
+            return open_version(uri, version)
         except (ValueError, OSError) as error:
             raise self._open_error(uri, version, error) from None
 

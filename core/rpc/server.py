@@ -41,6 +41,7 @@ from core.rpc.places import RequestPlaces
 from core.rpc.reflection import add_reflection
 from core.rpc.uninterrupted_calls import Outliving
 from core.rpc.unreadable import TRANSPORT_FACTOR
+from core.stores import store_file
 from leman.v1 import info_pb2, info_pb2_grpc
 
 if TYPE_CHECKING:
@@ -238,6 +239,7 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
     try:
         settings = settings or config.load()
         forget_settings()
+        store_file.begin(settings.storage.options_file)
     except InvalidArgument as error:
         sys.stderr.write(f"{name}: {error}\n")
         return 2

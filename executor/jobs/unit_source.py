@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import replace
 
 from core.domain.plan import FragmentTask, Plan
+from core.domain.store import StoreOptions
 from core.domain.work import (
     FragmentResult,
     InFlightRows,
@@ -60,6 +63,8 @@ class PlanUnits:
         self._waits = waits
         self._watch = watch
         self._crashes = crashes
+        #: What holds in place of the work context's `stores` by now; empty: these still hold.
+        self.renewed_stores: Callable[[], tuple[StoreOptions, ...]] = tuple
         self._first: list[WorkUnit] = work_queue.first_units()
         self._reassigned = ReassignedUnits()
         self._freed = asyncio.Event()
@@ -155,7 +160,8 @@ class PlanUnits:
                 if unit.slice_rows:
                     await self._rest()
                 self._watch.took(worker, unit, heartbeats=heartbeats)
-                return unit
+                stores = self.renewed_stores()
+                return replace(unit, stores=stores) if stores else unit
             if not self._work_queue.outstanding:
                 break
             self._freed.clear()

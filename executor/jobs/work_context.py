@@ -9,9 +9,11 @@ import pyarrow as pa
 from core.config import Settings
 from core.domain.job import Job
 from core.domain.plan import PlanHeader
+from core.domain.store import StoreOptions
 from core.domain.udf import UdfDefinition
 from core.domain.work import RemoteRef, UdfRef, WorkContext
 from core.remote.credentials import access_to
+from core.stores.known import options_for
 from core.udf import blobs
 from executor.jobs.function_env import KINDS_WITH_ENV, NO_ENV
 from executor.worker.error_store import errors_uri
@@ -76,7 +78,20 @@ def work_context(
         ignored_holds=ignored_holds,
         of_latest=not (spec.read_version or spec.read_tag),
         env=dict(env) if udf.kind in KINDS_WITH_ENV else {},
+        stores=options_for(_places(header, spec.database)),
     )
+
+
+def renewed_stores(header: PlanHeader, database: str, given: tuple[StoreOptions, ...]) -> tuple[StoreOptions, ...]:
+    """Return how workers are to reach object stores by now; empty: as they were given it."""
+    now = options_for(_places(header, database))
+    return () if now == given else now
+
+
+def _places(header: PlanHeader, database: str) -> tuple[str, ...]:
+    """Return what workers open: the table, where its inputs are, the function's bundle, the failed rows."""
+    source = "" if header.input_source is None else header.input_source.uri
+    return header.uri, source, header.bundle_uri, errors_uri(database)
 
 
 def _remote(udf: UdfDefinition, settings: Settings) -> RemoteRef | None:

@@ -10,6 +10,7 @@ import contextlib
 from core import config
 from core.errors import LemanError
 from core.process_secrets import forget_settings
+from core.stores import store_file
 from executor.spark import java_runtime
 from executor.spark.address import is_local
 from executor.spark.driver_launch import LaunchedJvm
@@ -20,8 +21,10 @@ _launched: list[LaunchedJvm] = []
 def begin() -> None:
     """Start it where Spark runs on this machine. What is wrong is found, and told, when Spark is started."""
     with contextlib.suppress(LemanError, OSError, ModuleNotFoundError):
-        settings = config.load().spark
+        loaded = config.load()
+        settings = loaded.spark
         forget_settings()  # before there is a JVM to inherit them
+        store_file.begin(loaded.storage.options_file)
         if is_local(settings):
             java_runtime.check()
             _launched.append(LaunchedJvm.begin(settings))

@@ -19,6 +19,7 @@ from core.domain.udf import UdfKind
 from core.domain.work import RowFailure, WorkContext
 from core.errors import INTERNAL_BUG, LemanError
 from core.lance_io.scan import FragmentReader
+from core.stores import known
 from executor.worker import preview_rows, preview_values, user_errors
 from executor.worker.evaluator import Evaluated, JobFailing, joined
 from executor.worker.evaluator_loading import Loaded, load_evaluator
@@ -64,6 +65,7 @@ def run(task_json: str, say: Callable[[bytes], None]) -> int:
         try:
             context = _contexts.decode(task.context)
             kept.give(context.env)
+            known.use(known.GivenStores(context.stores))
             called = Preview(task, context, tell).run()
             file_descriptors.check()
         except LemanError as error:

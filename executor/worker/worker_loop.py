@@ -16,6 +16,7 @@ from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
 from core.domain.work import InFlightRows, ProgressReport, UnitFailure, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition
 from core.ports import ProgressSink
+from core.stores import known
 from executor.coordination.reservations import reservations_at
 from executor.worker.error_store import JobErrors
 from executor.worker.messages import (
@@ -167,6 +168,7 @@ def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
     """Run units until there are none; return how many."""
     context = _contexts.decode(context_json)
     kept.give(context.env)
+    known.use(known.GivenStores(context.stores))
     units = 0
     with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
         link.settimeout(None)
@@ -177,6 +179,8 @@ def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         worker_state = WorkerState(context)  # while the executor looks for a unit
         with file_descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:
+                if unit.stores:
+                    known.use(known.GivenStores(unit.stores))
                 with connection.working():
                     outcome = worker_state.run(unit, connection, stopped=connection.asked_to_stop)
                 connection.say(Done(outcome))

@@ -26,6 +26,7 @@ from core.lance_io.tables import fields_of
 from core.lance_io.views import patches as view_patches
 from core.lance_io.views.patches import PATCH_KEY
 from core.lance_io.views.source import blob_sizes
+from core.stores.lance_options import lance_options
 from core.udf import blobs
 from core.views import metadata as view_metadata
 from core.views.rows import Ids
@@ -63,7 +64,9 @@ class ViewFileWriter:
         self._schema = schema.remove_metadata()
         self._rows = 0
         with using_storage(uri):
-            self._writer = LanceFileWriter(data_path(uri, self._file), self._schema, version=version)
+            self._writer = LanceFileWriter(
+                data_path(uri, self._file), self._schema, version=version, storage_options=lance_options(uri)
+            )
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows: columns by name, cast to the file's types."""

@@ -35,6 +35,8 @@ from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.lance_io.views.files import storage_version
 from core.locations import TABLE_ENDING
 from core.storage_errors import failed, refusal
+from core.stores.known import options_of
+from core.stores.lance_options import lance_options
 
 _DIGEST_KEY = "leman.scratch.digest"
 _COLUMNS_KEY = "leman.scratch.columns"
@@ -58,6 +60,7 @@ class ScratchTable:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        self._options = options_of(uri)
         try:
             self._dataset = open_latest(uri)
         except (ValueError, OSError) as error:
@@ -178,8 +181,12 @@ class ScratchTable:
     def refresh(self) -> None:
         """Look at what was committed since."""
         self._known.clear()
+        options = options_of(self.uri)
         with using_storage(self.uri):
-            move_to_latest(self._dataset)
+            if options == self._options:
+                move_to_latest(self._dataset)
+            else:  # credentials were renewed
+                self._dataset, self._options = open_latest(self.uri), options
 
 
 def find(uri: str, digest: str) -> ScratchTable | None:
@@ -249,10 +256,18 @@ def _created(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema)
         if len(ids):
             table = pa.table({SOURCE_ROW_ID: pa.array(ids, pa.int64())}, schema=schema)
             fragments += write_fragments(
-                table, uri, schema=schema, max_rows_per_file=len(ids), data_storage_version=version
+                table,
+                uri,
+                schema=schema,
+                max_rows_per_file=len(ids),
+                data_storage_version=version,
+                storage_options=lance_options(uri),
             )
     dataset = lance.LanceDataset.commit(
-        uri, lance.LanceOperation.Overwrite(schema, fragments), enable_stable_row_ids=True
+        uri,
+        lance.LanceOperation.Overwrite(schema, fragments),
+        enable_stable_row_ids=True,
+        storage_options=lance_options(uri),
     )
     dataset.update_config(
         {

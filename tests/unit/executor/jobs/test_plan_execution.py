@@ -16,10 +16,12 @@ from core.config import Settings
 from core.domain.job import FragmentOutcome, Job, JobState
 from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
 from core.domain.ranges import RowRange
+from core.domain.store import StoreOptions
 from core.domain.table import TableField
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.work import FragmentResult, ProgressReport, ServerAnswers, UnitFailure, UnitOutcome
 from core.errors import PermissionDenied, Unavailable
+from core.stores import known
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_status import JobStatus
@@ -380,3 +382,24 @@ def test_rows_of_a_file_that_is_always_refused_are_not_computed_for_ever():
     assert job.error is not None
     assert (job.error.reason, job.error.message.count("not that column")) == ("NO_PROGRESS", 1)
     assert spark.rows == 5 * 20
+
+
+def test_a_worker_is_told_of_credentials_that_were_renewed_since_its_job_began():
+    async def units() -> list[tuple[StoreOptions, ...]]:
+        known.use(known.GivenStores([StoreOptions(root="gs://lake", token="old")]))
+        header = replace(a_plan().header, uri="gs://lake/t.lance")
+        plan = replace(a_plan(), header=header)
+        spark = SilentSpark()
+        execution = PlanExecution(
+            JobStatus(JOB), plan, services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0)
+        )
+        source = execution._units
+        same = await source.next_unit("a", heartbeats=False)
+        source.on_lost(same)
+        known.use(known.GivenStores([StoreOptions(root="gs://lake", token="new")]))
+        return [same.stores, (await source.next_unit("a", heartbeats=False)).stores]
+
+    try:
+        assert asyncio.run(units()) == [(), (StoreOptions(root="gs://lake", token="new"),)]
+    finally:
+        known.use(known.GivenStores())

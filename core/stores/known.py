@@ -1,0 +1,50 @@
+"""What this process knows of object stores. One place for the whole process, as every room of it opens files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from core.domain.store import StoreOptions
+
+
+class StoreSource(Protocol):
+    """Where options of stores come from. Safe for threads."""
+
+    def stores(self) -> tuple[StoreOptions, ...]:
+        """Return the options as they are now: credentials may be other ones than before."""
+        ...
+
+
+class GivenStores:
+    """Options that were given once, as a worker has them from its executor."""
+
+    def __init__(self, stores: Iterable[StoreOptions] = ()) -> None:
+        self._stores = tuple(stores)
+
+    def stores(self) -> tuple[StoreOptions, ...]:
+        """Return them; see `StoreSource`."""
+        return self._stores
+
+
+_source: StoreSource = GivenStores()
+
+
+def use(source: StoreSource) -> None:
+    """Go by this source from now on."""
+    global _source  # noqa: PLW0603 -- it is the process's
+    _source = source
+
+
+def options_of(uri: str) -> StoreOptions | None:
+    """Return the options of what lies at a uri: those with the longest root; None where no options cover it."""
+    if "://" not in uri:
+        return None
+    found = [options for options in _source.stores() if options.covers(uri)]
+    return max(found, key=lambda options: len(options.root), default=None)
+
+
+def options_for(uris: Iterable[str]) -> tuple[StoreOptions, ...]:
+    """Return the options that cover these uris, each once; for who reads and writes there, and nowhere else."""
+    found = (options_of(uri) for uri in uris)
+    return tuple(dict.fromkeys(options for options in found if options is not None))

@@ -1,0 +1,163 @@
+"""The file of object stores: what is taken, what is refused, and that credentials are renewed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from core.domain.store import StoreOptions
+from core.errors import InvalidArgument
+from core.stores import known
+from core.stores.store_file import StoreFile, begin, variables_in
+
+SECRET = "do-not-tell-anyone"
+
+
+@pytest.fixture(autouse=True)
+def _forgotten():
+    yield
+    known.use(known.GivenStores())
+
+
+def written(folder, text: str) -> str:
+    file = folder / "storage.toml"
+    file.write_text(text)
+    return str(file)
+
+
+def entry(root: str = "s3://lake", *lines: str) -> str:
+    return "\n".join(("[[store]]", f'root = "{root}"', *lines, ""))
+
+
+def test_an_entry_has_its_credentials_from_where_it_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAKE_KEY_ID", "key-1")
+    (tmp_path / "secret").write_text(f"{SECRET}\n")
+    path = written(
+        tmp_path,
+        entry(
+            "s3://lake/teams/",
+            'endpoint = "http://minio.internal:9000"',
+            "allow_http = true",
+            'access_key_id = { env = "LAKE_KEY_ID" }',
+            f'secret_access_key = {{ file = "{tmp_path}/secret" }}',
+        ),
+    )
+
+    assert variables_in(path) == {"LAKE_KEY_ID"}
+    (found,) = StoreFile(path).stores()
+
+    assert found == StoreOptions(
+        root="s3://lake/teams",
+        endpoint="http://minio.internal:9000",
+        allow_http=True,
+        region="us-east-1",
+        access_key_id="key-1",
+        secret_access_key=SECRET,
+    )
+    assert SECRET not in repr(found)
+    assert "key-1" not in repr(found)
+    assert "LAKE_KEY_ID" not in os.environ  # what the process starts does not inherit it
+    assert StoreFile(path).stores() == (found,)  # and it is still known here
+
+
+def test_the_longest_root_holds(tmp_path):
+    begin(
+        written(
+            tmp_path,
+            entry("s3://lake", 'region = "eu-1"') + entry("s3://lake/a/b", 'region = "eu-2"') + entry("gs://models"),
+        )
+    )
+
+    regions = {
+        uri: options.region
+        for uri in ("s3://lake/a", "s3://lake/a/b", "s3://lake/a/b/t.lance", "s3://lake/a/bc")
+        if (options := known.options_of(uri))
+    }
+    assert regions == {
+        "s3://lake/a": "eu-1",
+        "s3://lake/a/b": "eu-2",
+        "s3://lake/a/b/t.lance": "eu-2",
+        "s3://lake/a/bc": "eu-1",
+    }
+    assert known.options_of("s3://lake2/a") is None
+    assert known.options_of("/s3/lake") is None
+    both = known.options_for(["s3://lake/x", "s3://lake/y", "", "/local", "gs://models/z"])
+    assert [options.root for options in both] == ["s3://lake", "gs://models"]
+
+
+def test_a_profile_gives_all_three(tmp_path):
+    (tmp_path / "credentials").write_text(
+        "[models]\naws_access_key_id = AK\naws_secret_access_key = a%b\naws_session_token = ST\n[other]\n"
+    )
+    lines = 'region = "eu-1"', 'profile = "models"', f'profile_file = "{tmp_path}/credentials"'
+
+    (found,) = StoreFile(written(tmp_path, entry("s3://models", *lines))).stores()
+
+    assert (found.access_key_id, found.secret_access_key, found.session_token) == ("AK", "a%b", "ST")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (entry("s3://lake", 'region = "r"', f'secret_access_key = "{SECRET}"'), "a secret does not stand in this file"),
+        (entry("s3://lake"), "region is missing"),
+        (entry("s3://lake", 'endpoint = "http://h:1"'), "allow_http"),
+        (entry("s3://lake", 'endpoint = "https://h/path"'), "a url without a path"),
+        (entry("s3://lake", 'region = "r"', 'access_key_id = { env = "A" }'), "belong together"),
+        (entry("s3://lake", 'region = "r"', 'profile = "p"', "anonymous = true"), "more than one kind"),
+        (entry("s3://lake", 'region = "r"', 'profile_file = "p"'), "profile_file needs profile"),
+        (entry("s3://lake", 'region = "r"', 'sas_token = { env = "A" }'), "sas_token: no options of s3://"),
+        (entry("gs://lake", 'region = "r"'), "region: no options of gs://"),
+        (entry("gs://lake", 'token = { env = "A", file = "/b" }'), "give env or file"),
+        (entry("gs://lake", 'token = { env = "LEMAN_TEST_NOT_THERE" }'), "LEMAN_TEST_NOT_THERE is not set"),
+        (entry("gs://lake", 'token = { file = "/no/such/file" }'), "/no/such/file"),
+        (entry("abfss://c@a.dfs.core.windows.net", 'client_id = "x"'), "belong together"),
+        (entry("/data"), "lies in no object store"),
+        (entry("ftp://data"), "names no store"),
+        (entry("gs://lake") + entry("gs://lake/"), "a root has one entry"),
+        ("[[store]]\nregion = 3\n", "root: Field required"),
+        ("store = 3", "store"),
+        ("[[", "cannot be used"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_at_the_start(tmp_path, text, said):
+    with pytest.raises(InvalidArgument, match="LEMAN_STORAGE__OPTIONS_FILE") as refused:
+        begin(written(tmp_path, text))
+
+    assert refused.value.reason == "BAD_SETTING"
+    assert said in refused.value.message
+    assert SECRET not in refused.value.message
+
+
+def test_a_session_token_of_the_environment_is_not_mixed_with_other_keys(tmp_path, monkeypatch):
+    for name in ("A", "B"):
+        monkeypatch.setenv(f"LAKE_{name}", "x")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of somebody else")
+    keys = 'access_key_id = { env = "LAKE_A" }', 'secret_access_key = { env = "LAKE_B" }'
+
+    with pytest.raises(InvalidArgument, match="AWS_SESSION_TOKEN is set"):
+        begin(written(tmp_path, entry("s3://lake", 'region = "r"', *keys)))
+
+
+def test_rewritten_credentials_are_taken_and_broken_ones_are_not(tmp_path):
+    now, token = [0.0], tmp_path / "token"
+    token.write_text("first")
+    stores = StoreFile(written(tmp_path, entry("gs://lake", f'token = {{ file = "{token}" }}')), clock=lambda: now[0])
+
+    def told() -> list[str]:
+        now[0] += 2.0
+        return [options.token for options in stores.stores()]
+
+    token.write_text("second token")
+    assert told() == ["second token"]
+    token.write_text("")
+    assert told() == ["second token"]
+    token.unlink()
+    assert told() == ["second token"]
+    token.write_text("third")
+    assert told() == ["third"]
+    (tmp_path / "storage.toml").write_text("[[")
+    assert told() == ["third"]
+    (tmp_path / "storage.toml").write_text("")
+    assert told() == []
