@@ -63,9 +63,8 @@ class WarmParent:
             return None
         linux.adopt_orphans()
         ours, theirs = socket.socketpair()
-        file = folder / warm_socket.name(
-            os.getpid(), place
-        )  # another supervisor may be about to take the folder's lock
+        # by process id, as another supervisor may be about to take the folder's lock
+        file = folder / warm_socket.name(os.getpid(), place)
         with theirs:
             arguments = [str(theirs.fileno()), str(file), *([_EARLY_JVM] if with_jvm else [])]
             process = subprocess.Popen(

@@ -300,7 +300,7 @@ class BackfillRun:
         if unsettled.waiting:
             # another job is computing these rows: look again soon, for as long as it renews its reservations
             if self._waits.turns <= 1:
-                self.status.note("wait", f"{unsettled.waiting} fragments are being computed by another job")
+                self.status.note("wait", f"Fragments that another job is computing: {unsettled.waiting}")
             await asyncio.sleep(min(0.1 * 2 ** min(self._waits.turns, 4), 1.0))
             return
         if idle >= _PLANS_WITHOUT_PROGRESS:

@@ -165,11 +165,9 @@ class PlanExecution:
         reused = [t for t in self._plan.tasks if t.staged is None and t.checkpoints]
         if staged or reused:
             rows = sum(t.physical_rows - t.deleted_rows for t in staged)
-            self._status.note(
-                "collected",
-                f"Collected {len(staged)} checkpointed fragments with {rows} rows"
-                + (f", and checkpoints of {len(reused)} more" if reused else ""),
-            )
+            told = [f"Collected {len(staged)} checkpointed fragments with {rows} rows"] if staged else []
+            told += [f"{len(reused)} {'goes' if len(reused) == 1 else 'go'} on from checkpoints"] if reused else []
+            self._status.note("collected", "; ".join(told) if staged else f"Fragments: {told[0]}")
         for task in staged:
             if task.staged is not None:
                 self._committer.add(task, task.staged)

@@ -37,7 +37,7 @@ def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -
         fragment_id=fragment_id,
         offset=offset,
         error_type=name,
-        message=_short(text(error) + missing_module(error)),
+        message=_short(text(error) + missing_module(error) + given_null(error)),
         traceback=trace[-_TRACEBACK_CHARS:],
         attempt=attempt,
     )
@@ -59,6 +59,13 @@ def missing_module(error: BaseException) -> str:
     if not isinstance(error, ModuleNotFoundError):
         return ""
     return f" (functions run in {sys.executable}: install it there, or run the services by the Python that has it)"
+
+
+def given_null(error: BaseException) -> str:
+    """Return what may be the matter where a function does something with None."""
+    if not isinstance(error, TypeError | AttributeError) or "NoneType" not in text(error):
+        return ""
+    return " (where an input is NULL the function is given None: have it return None for that, or another value)"
 
 
 def text(error: BaseException) -> str:

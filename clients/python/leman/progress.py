@@ -67,7 +67,8 @@ class CallbackDisplay(Display):
 
 
 class LineDisplay(Display):
-    """One line for each event but changes of state, and one for the result.
+    """One line for each event but changes of state, and one for the result. A job that plans again and finds the same
+    says so once.
 
     How a job failed is left to the exception, here and in the live display.
     """
@@ -77,11 +78,13 @@ class LineDisplay(Display):
     def __init__(self, name: str, stream: TextIO) -> None:
         self._name = name
         self._stream = stream
+        self._told: dict[str, str] = {}
 
     def update(self, job: Job, events: Iterable[JobEvent]) -> None:
         """See Display."""
         for event in events:
-            if event.kind != "state":
+            if event.kind != "state" and self._told.get(event.kind) != event.message:
+                self._told[event.kind] = event.message
                 self._print(f"{self._name}: {event.message}")
         if is_done(job):
             self._print(result_line(job))

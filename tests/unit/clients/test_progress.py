@@ -158,6 +158,7 @@ def test_lines_when_piped():
     with display:
         display.update(job(), [event("4 of 4 fragments to do"), event("committed 2 fragments")])
         display.update(job(), [])
+        display.update(job(), [event("committed 2 fragments")])  # the same again, after another plan
         display.update(job("DONE", table_version=9), [])
     assert stream.getvalue().splitlines() == [
         "docs.n: 4 of 4 fragments to do",

@@ -143,6 +143,7 @@ def test_sockets_of_supervisors_that_are_gone_are_deleted(tmp_path):
     gone.wait()
     for pid in (gone.pid, os.getpid()):
         (tmp_path / warm_socket.name(pid)).touch()
+    (tmp_path / warm_socket.name(gone.pid, 2)).touch()
     (tmp_path / "service.json").touch()
     warm_socket.sweep(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["service.json", warm_socket.name(os.getpid())]
