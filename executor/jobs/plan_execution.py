@@ -197,6 +197,7 @@ class PlanExecution:
     async def _watch_workers(self, until: asyncio.Future[None]) -> None:
         """Look for stalls every `stall_check_seconds`, until the job is done."""
         seconds = self._services.settings.writer.stall_check_seconds
+        self._tell_busy()
         while not (await asyncio.wait((until,), timeout=seconds))[0]:
             await self._grow_with_cluster()
             self._tell_busy()
@@ -217,7 +218,8 @@ class PlanExecution:
             self._fleet.grow(slots.count)
 
     def _tell_busy(self) -> None:
-        busy = "" if self._units.with_workers or self._computed else self._services.spark.busy
+        is_sql = self._context.udf.kind is UdfKind.SQL
+        busy = "" if is_sql or self._units.with_workers or self._computed else self._services.spark.busy
         if busy and busy != self._busy:
             self._status.note("wait", f"the job waits for workers: {busy}")
         self._busy = busy

@@ -183,6 +183,8 @@ class SparkRunner:
     @property
     def busy(self) -> str:
         """The reason why workers of jobs have to wait, where a cluster has no room for them; else empty."""
+        if self.on_demand and not self.started:
+            return "Spark starts, which takes some seconds"
         return self._readiness.busy
 
     @property

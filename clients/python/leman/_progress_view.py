@@ -14,8 +14,9 @@ _STOPPING = {JobState.CANCELLING: "cancelling", JobState.PAUSING: "pausing", Job
 _STYLES = {"committed": "green", "ready to commit": "yellow", "checkpointed": "blue", "computed": "cyan"}
 
 
-def render(name: str, job: Job | None, width: int) -> Group:
-    """Bar, counts of the three row states, speed, what does not move: lines of at most `width` characters."""
+def render(name: str, job: Job | None, width: int, wait: str = "") -> Group:
+    """Bar, counts of the three row states, speed, what does not move, and what the job waits for: lines of at most
+    `width` characters."""
     if job is not None and job.queue_position:
         waits = f"  waits for its turn, {queue_line(job)}"
         return Group(_line().append(name, "bold").append(waits))
@@ -35,6 +36,8 @@ def render(name: str, job: Job | None, width: int) -> Group:
     if progress.rows_failed:
         second.append(f"✗ failed {progress.rows_failed:,}", "red")
     stalls = [_line().append(f"  {stall}", "yellow") for stall in job.stalls[:_STALLS_SHOWN]]
+    if wait and not stalls:
+        stalls = [_line().append(f"  {wait}", "yellow")]
     return Group(first, second, _line().append("  " + _speed(job), "dim"), *stalls)
 
 

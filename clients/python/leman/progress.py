@@ -95,7 +95,8 @@ class LineDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """A bar with the three row states, rate, time left and bottleneck; a single line once the job has ended."""
+    """A bar with the three row states, rate, time left and bottleneck, and what the job waits for, until rows move
+    again; a single line once the job has ended."""
 
     tells_result = True
 
@@ -103,6 +104,8 @@ class LiveDisplay(Display):
         self._name = name
         self._console = console
         self._job: Job | None = None
+        self._wait = ""
+        self._rows = 0
         self._live: Live | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -125,8 +128,13 @@ class LiveDisplay(Display):
         if self._job is not None and is_done(self._job):
             self._console.print(_result_text(self._job), soft_wrap=True)
 
-    def update(self, job: Job, events: Iterable[JobEvent]) -> None:  # noqa: ARG002 - as in Display
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:
         """See Display."""
+        if job.progress.rows_evaluated != self._rows:
+            self._rows, self._wait = job.progress.rows_evaluated, ""
+        for event in events:
+            if event.kind == "wait":
+                self._wait = event.message
         self._job = job
 
     def _show(self) -> None:
@@ -145,7 +153,7 @@ class LiveDisplay(Display):
     def _render(self) -> Any:
         from leman._progress_view import render  # noqa: PLC0415 - as above
 
-        return render(self._name, self._job, self._console.width)
+        return render(self._name, self._job, self._console.width, self._wait)
 
 
 class NotebookDisplay(Display):

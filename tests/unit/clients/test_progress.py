@@ -127,6 +127,16 @@ def test_fast_job_leaves_one_line_and_no_bar():
     assert "500 rows computed, 200 reused in 2.0 s, table version 9" in text
 
 
+def test_what_a_job_waits_for_is_shown_until_rows_move():
+    wait = _wire.event(jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_WAIT, message="Spark starts"))
+    with LiveDisplay("docs.n", Console(file=Terminal(), width=120), quiet_seconds=60) as display:
+        display.update(job(progress={}), [wait])
+        display.update(job(progress={}), [])
+        assert shown(display._render()).splitlines()[-1] == "  Spark starts"
+        display.update(job(), [])
+        assert "Spark" not in shown(display._render())
+
+
 def test_slow_job_shows_a_bar_and_takes_it_away():
     painted = threading.Event()
 

@@ -344,6 +344,24 @@ def test_a_job_says_that_it_waits_for_a_full_cluster(monkeypatch):
     assert status.job.stalls == ()
 
 
+def test_what_workers_are_waited_for_is_told_at_once(monkeypatch):
+    """Before the first look for stalls: Spark starts with the first job."""
+    monkeypatch.setenv("LEMAN_WRITER__STALL_CHECK_SECONDS", "60")
+
+    async def scenario() -> JobStatus:
+        spark, status = FullSpark(), JobStatus(JOB)
+        execution = PlanExecution(status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0))
+        working = asyncio.ensure_future(execution.work())
+        while not status._events:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.01)
+        spark.free.set()
+        assert await working is None
+        return status
+
+    status = asyncio.run(asyncio.wait_for(scenario(), 10))
+    assert next(event.kind for event in status._events) == "wait"
+
+
 @pytest.mark.parametrize(("setting", "concurrency"), [("1", 0), ("0", 1)])
 def test_a_job_whose_workers_were_chosen_keeps_them(monkeypatch, setting, concurrency):
     monkeypatch.setenv("LEMAN_EXECUTOR__SLOTS", setting)

@@ -253,6 +253,14 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
     assert thrown == [True]
 
 
+def test_a_session_that_is_for_the_first_job_is_told_to_start():
+    runner = SparkRunner(Spark(on_demand=True))
+    assert runner.busy == "Spark starts, which takes some seconds"
+    runner._jvm.warm = True
+    assert runner.busy == ""
+    runner._threads.shutdown()
+
+
 def test_the_worker_task_that_warms_up_does_nothing():
     assert function_processes.run("null") == 0
 
