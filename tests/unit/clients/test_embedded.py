@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -21,6 +24,8 @@ import pytest
 import leman
 from leman import _embedded, _service_file, _services_here, _systems, cli
 from leman._channel import Services
+from leman._systems import System
+from leman.cli import _services
 from leman.errors import InvalidArgument, StartFailed
 from tests.unit.clients.fake_services import FakeLeman
 
@@ -523,3 +528,21 @@ def test_systems_are_told_apart_by_what_changes_them():
     settings = [{}, {"JAVA_HOME": "/jvm"}, {"leman_spark__driver_memory": "2g"}, {"LEMAN_SPARK": "{}"}]
     assert len({_systems.key(environment) for environment in settings}) == len(settings)
     assert _systems.key({"HOME": "/root"}) == _systems.key({})
+
+
+@pytest.mark.parametrize(
+    ("ago", "told"),
+    [(datetime.timedelta(0), r"\d\d:\d\d:\d\d"), (datetime.timedelta(days=3), r"\d{4}-\d\d-\d\d \d\d:\d\d")],
+)
+def test_since_when_services_run_is_told_by_the_clock_here(tmp_path, ago, told, monkeypatch):
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        begun = datetime.datetime.now(datetime.UTC) - ago
+        since = _services._since(System(tmp_path, {"started_at": begun.isoformat(timespec="seconds")}))
+        assert re.fullmatch(told, since)
+        assert f"{begun.astimezone():%H:%M}" in since
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert _services._since(System(tmp_path, {})) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import subprocess
@@ -215,7 +216,13 @@ def _places(system: System) -> str:
 
 
 def _since(system: System) -> str:
-    return str(system.said.get("started_at", "")).replace("T", " ").partition("+")[0]
+    """When it was started, by the clock of this machine; of today the time alone."""
+    try:
+        begun = datetime.datetime.fromisoformat(str(system.said.get("started_at"))).astimezone()
+    except ValueError:
+        return ""
+    is_today = begun.date() == datetime.datetime.now().astimezone().date()
+    return f"{begun:%H:%M:%S}" if is_today else f"{begun:%Y-%m-%d %H:%M}"
 
 
 def _megabytes(system: System) -> str:
