@@ -101,6 +101,9 @@ def _path_entries(path: Path, into: str) -> Iterator[Entry]:
 
 
 def _has_ours(folder: Path) -> bool:
+    """Tell whether Leman's packages lie in a folder; packages of others have a `core` in them, such as numpy."""
+    if (folder / "__init__.py").is_file():
+        return False
     return any((folder / name / "__init__.py").is_file() for name in _OURS)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import venv
 from pathlib import Path
 
 import pytest
+
+from executor.spark import pack_env
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -66,3 +69,15 @@ def test_an_editable_install_that_only_works_here_is_named(environment, tmp_path
     assert done.returncode == 1
     assert "__editable___theirs_1_0_finder.py" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_that_is_installed_is_in_it_also_what_has_folders_called_like_packages_of_leman():
+    into = f"lib/{pack_env._PYTHON}/site-packages"
+    names = {name.removeprefix(f"{into}/") for _, name in pack_env._installed(into)}
+    beside = {"numpy/_core", "pandas/core", "pyspark/core", "lance", "pyarrow", "grpc", "redis"}
+    for package in (*pack_env._OURS, *beside):
+        assert f"{package}/__init__.py" in names
+    top = {name.partition("/")[0] for name in names}
+    site = Path(sysconfig.get_path("purelib"))
+    installed = {path.name for path in site.iterdir() if (path / "__init__.py").is_file()}
+    assert installed <= top
