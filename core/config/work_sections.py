@@ -44,6 +44,10 @@ class Spark(Section):
     NOT_SERVING, until one has called back."""
     busy_seconds: float = Field(default=3600.0, gt=0)
     """How long a job waits for a standalone cluster whose cores others have, before it fails with CLUSTER_BUSY."""
+    resource_seconds: float = Field(default=900.0, gt=0)
+    """How long a job waits for Spark to start executors with what its function asks for, where a cluster does not tell
+    whether it ever can; then it fails with RESOURCES_NOT_AVAILABLE. A standalone cluster tells: there it is
+    `start_seconds` where no worker is large enough, and `busy_seconds` where others have the room."""
     python: str = ""
     """Path of the Python interpreter on Spark's workers, absolute or below their working directory (an archive of
     `leman pack-env`); empty: this one's path."""

@@ -217,9 +217,13 @@ class PlanExecution:
             self._work_queue.spread(slots.count)
             self._fleet.grow(slots.count)
 
+    @property
+    def _spark_busy(self) -> str:
+        return self._services.spark.busy_for(self._status.job.job_id)
+
     def _tell_busy(self) -> None:
         is_sql = self._context.udf.kind is UdfKind.SQL
-        busy = "" if is_sql or self._units.with_workers or self._computed else self._services.spark.busy
+        busy = "" if is_sql or self._units.with_workers or self._computed else self._spark_busy
         if busy and busy != self._busy:
             self._status.note("wait", f"the job waits for workers: {busy}")
         self._busy = busy
@@ -228,7 +232,7 @@ class PlanExecution:
         """Return what the job waits for besides workers, in words, with marks that change when it moves."""
         waits = self._committer.waits_for
         if not (self._computed or self._work_queue.empty or self._units.with_workers):
-            why = self._services.spark.busy or "Spark may have no free slots"
+            why = self._spark_busy or "Spark may have no free slots"
             waits[f"no worker has asked for work: {why}"] = self._units.handed_out
         return waits
 

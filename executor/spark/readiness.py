@@ -9,9 +9,11 @@ from pyspark import SparkContext
 
 from core.config import Spark
 from core.errors import LemanError
+from executor.scheduling.resources import SlotProfile
 from executor.spark import spark_conf, standalone_capacity, worker_problems
 from executor.spark.capacity_watch import CapacityWatch
-from executor.spark.spark_status import cores, failed_tasks
+from executor.spark.executor_wait import ExecutorWait
+from executor.spark.spark_status import cores, failed_tasks, has_begun
 from executor.spark.standalone_capacity import Capacity
 
 _log = structlog.get_logger(__name__)
@@ -76,6 +78,18 @@ class ClusterReadiness:
         if self._capacity.seconds_without(begin) > self._settings.busy_seconds:
             return self._capacity.busy
         return self.unusable(tag)
+
+    def executor_wait(self, tag: str, profile: SlotProfile | None) -> ExecutorWait | None:
+        """Return the wait of a Spark job, which begins now, for executors of its own; None: it has none started."""
+        if profile is None or not profile.executor_cores:
+            return None
+
+        def begun() -> bool:
+            with contextlib.suppress(Exception):  # of Py4J, as above
+                return self.context is not None and has_begun(self.context, tag)
+            return False
+
+        return ExecutorWait(self._settings, profile, begun=begun, look=self._look)
 
     def unusable(self, tag: str) -> LemanError | None:
         """Return why the workers of a Spark job cannot run Python, from its first task that failed so; else None."""

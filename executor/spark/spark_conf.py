@@ -58,12 +58,21 @@ def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, st
     }
 
 
+def heap_bytes(conf: Mapping[str, str]) -> int:
+    """Return the heap of an executor.
+
+    Raises:
+        InvalidArgument: BAD_SETTING – it is not in Spark's notation.
+    """
+    return _mebibytes(conf.get("spark.executor.memory", "1g")) << 20
+
+
 def executors(conf: Mapping[str, str], master: str) -> Cluster:
     """Return what an executor of a cluster has, as far as settings say."""
     local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
     cores = conf.get("spark.executor.cores", local_cluster[1] if local_cluster else "0")
     # what is outside the JVM's heap is there for the workers
-    heap = _mebibytes(conf.get("spark.executor.memory", "1g"))
+    heap = heap_bytes(conf) >> 20
     outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
     return Cluster(
         local=False,

@@ -73,6 +73,8 @@ class SparkRunner:
         self._beginning = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
         self._cancelled: set[str] = set()
+        #: Why executors that Spark is to start for a job are not there, by job.
+        self._waits: dict[str, str] = {}
         self._calls: dict[str, set[Future[None]]] = {}
 
     def start_meanwhile(self) -> Future[None]:
@@ -180,12 +182,11 @@ class SparkRunner:
         """The reason why no job can run at present; None: jobs can run."""
         return self._readiness.trouble
 
-    @property
-    def busy(self) -> str:
-        """The reason why workers of jobs have to wait, where a cluster has no room for them; else empty."""
+    def busy_for(self, job_id: str) -> str:
+        """Return the reason why workers of a job have to wait, where a cluster has no room for them; else empty."""
         if self.on_demand and not self.started:
             return "Spark starts, which takes some seconds"
-        return self._readiness.busy
+        return self._readiness.busy or self._waits.get(job_id, "")
 
     @property
     def lacks_archive(self) -> bool:
@@ -267,22 +268,26 @@ class SparkRunner:
         calls.add(call)
         call.add_done_callback(calls.discard)
         try:
-            await self._until_done(own, call)
+            await self._until_done(job_id, own, call, profile)
         except asyncio.CancelledError:
             asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
             raise
 
-    async def _until_done(self, tag: str, call: Future[None]) -> None:
+    async def _until_done(self, job_id: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
         """Wait for a Spark job, and cut it off where the cluster cannot run it.
 
-        That is a cluster that has no worker, or none to give for too long, or one that cannot run Python at all: Spark
-        would wait for ever, and try again and again.
+        That is a cluster that has no worker, or none to give for too long, or none as large as it is asked for, or one
+        that cannot run Python at all: Spark would wait for ever, and try again and again.
         """
         done = asyncio.wrap_future(call)
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to hear it
         begin = time.monotonic()
+        executors = None if self._local else self._readiness.executor_wait(tag, profile)
         while not self._local and not (await asyncio.wait((done,), timeout=_LOOK_SECONDS))[0]:
             error = self.trouble or await asyncio.to_thread(self._readiness.hindrance, tag, begin)
+            if executors is not None:
+                error = error or await asyncio.to_thread(executors.check)
+                self._waits[job_id] = executors.why
             if error is not None:
                 self._cut_off(tag, call)
                 raise error.with_traceback(None)
@@ -323,6 +328,7 @@ class SparkRunner:
         """Forget that a job was cancelled, as it is over: its tag may be used again."""
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
+        self._waits.pop(tag, None)
 
     def _run_spark_job(
         self, tags: tuple[str, ...], worker_task: WorkerTask | None, count: int, profile: SlotProfile | None = None

@@ -18,6 +18,18 @@ def cores(context: SparkContext) -> int:
     )
 
 
+def has_begun(context: SparkContext, tag: str) -> bool:
+    """Tell whether a task of the Spark jobs under a tag has begun."""
+    tracker = context.statusTracker()
+    for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
+        found = tracker.getJobInfo(job)
+        for stage in found.stageIds if found is not None else ():
+            told = tracker.getStageInfo(stage)
+            if told is not None and (told.numActiveTasks or told.numCompletedTasks or told.numFailedTasks):
+                return True
+    return False
+
+
 def failed_tasks(context: SparkContext, tag: str) -> Iterator[tuple[str, str]]:
     """Yield message and host of the tasks that failed in the Spark jobs under a tag."""
     tracker, store = context.statusTracker(), _store(context)

@@ -20,6 +20,16 @@ _MESSAGES = "org.apache.spark.deploy.master.MasterMessages"
 _LARGEST_ANSWER = 16 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerSize:
+    """What a live worker has, and what of it is free."""
+
+    cores: int
+    memory_bytes: int
+    free_cores: int = 0
+    free_memory_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """The capacity of a cluster."""
@@ -31,6 +41,16 @@ class Capacity:
     used: int
     #: The application has been given no core and waits for some.
     waits: bool
+    #: Of each live worker.
+    sizes: tuple[WorkerSize, ...] = ()
+
+    def could_hold(self, cores: int, memory_bytes: int) -> bool:
+        """Tell whether a worker has so much for an executor, in use or not."""
+        return any(size.cores >= cores and size.memory_bytes >= memory_bytes for size in self.sizes)
+
+    def has_room_for(self, cores: int, memory_bytes: int) -> bool:
+        """Tell whether a worker has so much free."""
+        return any(size.free_cores >= cores and size.free_memory_bytes >= memory_bytes for size in self.sizes)
 
 
 def look(context: SparkContext, master: str) -> Capacity | None:
@@ -67,7 +87,17 @@ def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
         return None
     cores, used = int(said["cores"]), int(said["coresused"])
     waits = not int(ours["cores"]) and (ours["state"] == "WAITING" or used >= cores)
-    return Capacity(workers=int(said["aliveworkers"]), cores=cores, used=used, waits=waits)
+    sizes = tuple(
+        WorkerSize(
+            int(worker["cores"]),
+            int(worker["memory"]) << 20,
+            int(worker["coresfree"]),
+            int(worker["memoryfree"]) << 20,
+        )
+        for worker in said.get("workers", ())
+        if worker.get("state") == "ALIVE"
+    )
+    return Capacity(workers=int(said["aliveworkers"]), cores=cores, used=used, waits=waits, sizes=sizes)
 
 
 def _web_port(context: SparkContext, host: str, port: int) -> int:

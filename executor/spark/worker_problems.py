@@ -11,6 +11,7 @@ _ADVICE = (
     "Install Leman there under the same path, name the workers' own interpreter (LEMAN_SPARK__PYTHON), or ship this "
     "environment: `leman pack-env`"
 )
+_ASK_LESS = "Ask for less (num_cpus, num_gpus, memory), or have larger workers. Finished work is kept"
 _MISSING = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: (?:error=\d+, )?([^\n]+)')
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)")
 _VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^\n]*|Python in worker has different version[^\n]*")
@@ -65,6 +66,31 @@ def busy(master: str, capacity: Capacity) -> ResourceExhausted:
             "(spark.executor.cores, spark.executor.memory)"
         )
     return ResourceExhausted("CLUSTER_BUSY", why, retry_after_seconds=30.0, master=master)
+
+
+def too_small(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
+    """Return the error (RESOURCES_NOT_AVAILABLE) where no worker is as large as an executor that a function needs."""
+    largest = max(capacity.sizes, key=lambda size: (size.cores, size.memory_bytes))
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and no worker of {master} has that: "
+        f"the largest has {_executor(largest.cores, largest.memory_bytes)}. {_ASK_LESS}",
+        master=master,
+    )
+
+
+def no_executor(master: str, cores: int, memory_bytes: int, seconds: float) -> FailedPrecondition:
+    """Return the error (RESOURCES_NOT_AVAILABLE) where Spark has started no executor as a function asks for in time."""
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and {master} has started none "
+        f"within {seconds:g} s (LEMAN_SPARK__RESOURCE_SECONDS). {_ASK_LESS}",
+        master=master,
+    )
+
+
+def _executor(cores: int, memory_bytes: int) -> str:
+    return f"{cores} core{'s' * (cores > 1)} and {memory_bytes / (1 << 30):.3g} GiB"
 
 
 def not_started(master: str, cause: str) -> Unavailable:

@@ -171,10 +171,10 @@ import pyarrow as pa
 import leman
 from core.rpc.healthcheck import check
 
-lake, met, workers = sys.argv[1], sys.argv[2], int(sys.argv[3])
+lake, met, workers, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 service = json.load(open(lake + "/_leman/service.json"))
 
-@leman.udf(data_type=pa.string(), version="1")
+@leman.udf(data_type=pa.string(), version="1", **options)
 def where(x: int) -> str:
     import os, pathlib, socket, threading, time  # pids are of one machine
     seen, pause, until = pathlib.Path(met), threading.Event(), time.monotonic() + 240
@@ -204,13 +204,13 @@ print(json.dumps(said))
 """
 
 
-def calling(hosts: Hosts, lake: Path, *, meeting: int = 0) -> subprocess.Popen[str]:
+def calling(hosts: Hosts, lake: Path, *, meeting: int = 0, **options: object) -> subprocess.Popen[str]:
     """A caller on the executor's host, which prints what the job says to standard error, and then what it was told.
-    `meeting`: processes that wait for one another in their first calls, so that none is through before the slowest
-    host has unpacked what it was sent."""
+    `options`: of its function. `meeting`: processes that wait for one another in their first calls, so that none is
+    through before the slowest host has unpacked what it was sent."""
     met = lake.with_name(f"{lake.name}-met")
     met.mkdir()
-    caller = [sys.executable, "-c", _CALLER, str(lake), str(met), str(meeting)]
+    caller = [sys.executable, "-c", _CALLER, str(lake), str(met), str(meeting), json.dumps(options)]
     command = ["ip", "netns", "exec", hosts.name(EXECUTOR), *caller]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
@@ -315,6 +315,22 @@ def test_a_job_waits_for_a_cluster_that_another_application_fills(hosts, archive
     assert ended["health"] == ""
     assert "CLUSTER_BUSY" in log
     assert "WORKERS_CANNOT_REACH_DRIVER" not in log
+
+
+def test_a_job_that_asks_for_what_no_worker_has_fails_and_says_why(hosts, archive, tmp_path):
+    dynamic = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.shuffleTracking.enabled": "true"}
+    conf = json.dumps(dynamic | {"spark.archives": f"{archive}#leman-env"})
+    settings = {"LEMAN_SPARK__PYTHON": "./leman-env/bin/python", "LEMAN_SPARK__START_SECONDS": "100"}
+    with system(hosts, tmp_path / "lake", conf=conf, **settings) as lake:
+        caller = calling(hosts, lake, num_cpus=3)
+        assert caller.stderr is not None
+        waits = next(line for line in caller.stderr if line.startswith("wait "))
+        said = told(caller)
+    assert said["reason"] == "RESOURCES_NOT_AVAILABLE", str(said["message"])
+    for words in (waits, said["message"]):
+        assert "needs Spark executors of 3 cores" in words
+        assert "the largest has 2 cores and 2 GiB" in words
+    assert said["health"] == "", "the service serves all the same"
 
 
 def test_a_job_that_waited_too_long_for_a_full_cluster_fails_and_says_why(hosts, tmp_path):

@@ -52,12 +52,13 @@ _TABLES = LanceTables()
 class ThreadWorkers:
     """Takes the place of Spark: production workers in threads."""
 
-    busy = ""
-
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(8)
         self._cancelled: set[str] = set()
         self.jobs = 0
+
+    def busy_for(self, _job_id: str) -> str:
+        return ""
 
     async def run_workers(self, address: ExecutorEndpoint, context: WorkContext, count: int, *_: Any) -> None:
         if address.job_id in self._cancelled:

@@ -167,7 +167,7 @@ def full(monkeypatch):
 
 def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
     full.runner._threads.submit(full.runner._look_for_workers)
-    until(lambda: full.runner.busy)
+    until(lambda: full.runner.busy_for("job-1"))
     begin = time.monotonic()
     until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)
     assert full.runner.trouble is None
@@ -179,7 +179,7 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
     until(lambda: full.runner.trouble is not None)
     assert full.runner.trouble.reason == "WORKERS_CANNOT_REACH_DRIVER"
     assert "free cores" not in full.runner.trouble.message, "the master says that there are some"
-    assert not full.runner.busy
+    assert not full.runner.busy_for("job-1")
 
 
 def test_workers_that_have_registered_and_are_not_ready_yet_are_no_trouble(full, monkeypatch):
@@ -189,7 +189,7 @@ def test_workers_that_have_registered_and_are_not_ready_yet_are_no_trouble(full,
     begin = time.monotonic()
     until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)
     assert full.runner.trouble is None
-    assert not full.runner.busy
+    assert not full.runner.busy_for("job-1")
 
 
 def test_a_job_waits_for_a_full_cluster_and_not_for_ever(full):
@@ -205,7 +205,7 @@ def test_a_job_goes_on_when_others_have_given_their_cores_back(full):
 
     async def scenario() -> None:
         workers = asyncio.ensure_future(full.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
-        while not full.runner.busy:  # noqa: ASYNC110 - it tells nobody
+        while not full.runner.busy_for("job-1"):  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
         full.capacity = TAKEN
         full.there.set()

@@ -255,9 +255,9 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
 
 def test_a_session_that_is_for_the_first_job_is_told_to_start():
     runner = SparkRunner(Spark(on_demand=True))
-    assert runner.busy == "Spark starts, which takes some seconds"
+    assert runner.busy_for("job-1") == "Spark starts, which takes some seconds"
     runner._jvm.warm = True
-    assert runner.busy == ""
+    assert runner.busy_for("job-1") == ""
     runner._threads.shutdown()
 
 

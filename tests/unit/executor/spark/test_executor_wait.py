@@ -1,0 +1,113 @@
+"""A job whose function asks for executors that Spark has to start does not wait for ever where there can be none."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.config import Spark
+from core.errors import FailedPrecondition, LemanError
+from executor.scheduling.resources import SlotProfile
+from executor.spark.executor_wait import ExecutorWait
+from executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of
+
+MASTER = "spark://one:7077"
+GIB = 1 << 30
+IDLE, TAKEN = WorkerSize(4, 8 * GIB, 4, 8 * GIB), WorkerSize(4, 8 * GIB, 0, 8 * GIB)
+
+
+def cluster(*sizes: WorkerSize) -> Capacity:
+    used = sum(size.cores - size.free_cores for size in sizes)
+    return Capacity(workers=len(sizes), cores=4 * len(sizes), used=used, waits=False, sizes=sizes)
+
+
+class Waiting:
+    """A wait on a clock of its own, of a cluster that is as `capacity` says."""
+
+    def __init__(self, capacity: Capacity | None, profile: SlotProfile) -> None:
+        self.now, self.capacity, self.has_begun, self.asked = 0.0, capacity, False, 0
+        settings = Spark(master=MASTER, start_seconds=60, busy_seconds=600, resource_seconds=900)
+        self.wait = ExecutorWait(
+            settings, profile, begun=lambda: self.has_begun, look=self.look, clock=lambda: self.now
+        )
+
+    def look(self) -> Capacity | None:
+        self.asked += 1
+        return self.capacity
+
+    def after(self, seconds: float) -> LemanError | None:
+        self.now += seconds
+        return self.wait.check()
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        (SlotProfile(executor_cores=8), "8 cores and 1 GiB"),
+        (SlotProfile(executor_cores=1, executor_memory_bytes=8 * GIB), "1 core and 9 GiB"),
+    ],
+)
+def test_what_no_worker_has_is_waited_for_as_long_as_a_larger_one_may_need_to_come(profile, words):
+    waiting = Waiting(cluster(IDLE, TAKEN), profile)
+    assert waiting.after(60) is None
+    assert words in waiting.wait.why
+    error = waiting.after(2)
+    assert isinstance(error, FailedPrecondition)
+    assert error.reason == "RESOURCES_NOT_AVAILABLE"
+    for said in (words, MASTER, "the largest has 4 cores and 8 GiB", "Ask for less"):
+        assert said in error.message
+
+
+def test_a_larger_worker_that_comes_meanwhile_ends_the_wait():
+    waiting = Waiting(cluster(IDLE), SlotProfile(executor_cores=8))
+    assert waiting.after(30) is None
+    waiting.capacity = cluster(IDLE, WorkerSize(8, 8 * GIB, 8, 8 * GIB))
+    assert waiting.after(100) is None
+    assert waiting.wait.why == ""
+    waiting.has_begun = True
+    assert waiting.after(10_000) is None
+    asked = waiting.asked
+    assert waiting.after(10_000) is None
+    assert waiting.asked == asked, "nobody is asked any more"
+
+
+def test_workers_that_others_have_are_waited_for_like_a_full_cluster():
+    waiting = Waiting(cluster(TAKEN), SlotProfile(executor_cores=4))
+    assert waiting.after(600) is None
+    assert "in use by other applications" in waiting.wait.why
+    assert waiting.after(2).reason == "CLUSTER_BUSY"
+
+
+def test_a_cluster_without_workers_is_no_cluster_of_small_ones():
+    waiting = Waiting(cluster(), SlotProfile(executor_cores=4))
+    assert waiting.after(100) is None
+    assert "has no workers" in waiting.wait.why
+
+
+def test_elsewhere_spark_has_the_time_that_is_set():
+    waiting = Waiting(None, SlotProfile(executor_cores=4))
+    assert waiting.after(900) is None
+    assert waiting.wait.why == ""
+    error = waiting.after(2)
+    assert error.reason == "RESOURCES_NOT_AVAILABLE"
+    assert "within 900 s (LEMAN_SPARK__RESOURCE_SECONDS)" in error.message
+
+
+def test_the_cluster_is_asked_every_other_second():
+    waiting = Waiting(cluster(IDLE), SlotProfile(executor_cores=8))
+    for _ in range(8):
+        waiting.after(0.5)
+    assert waiting.asked == 2
+
+
+def test_a_master_tells_the_sizes_of_its_live_workers():
+    def worker(state: str, cores: int) -> dict[str, object]:
+        return {"state": state, "cores": cores, "coresfree": 1, "memory": 2048, "memoryfree": 1024}
+
+    said = {
+        "aliveworkers": 1,
+        "cores": 2,
+        "coresused": 1,
+        "activeapps": [{"id": "a", "cores": 1, "state": "RUNNING"}],
+        "workers": [worker("ALIVE", 2), worker("DEAD", 64)],
+    }
+    assert capacity_of(said, "a").sizes == (WorkerSize(2, 2 * GIB, 1, GIB),)
