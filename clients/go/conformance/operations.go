@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -64,10 +65,16 @@ var operations = map[string]operation{
 func with[T any](does func(context.Context, *leman.Database, T) (any, error)) operation {
 	return func(ctx context.Context, db *leman.Database, text json.RawMessage) (any, error) {
 		var given T
+		var change struct {
+			RequestID string `json:"request_id"`
+		}
 		if len(text) > 0 {
-			if err := json.Unmarshal(text, &given); err != nil {
+			if err := errors.Join(json.Unmarshal(text, &given), json.Unmarshal(text, &change)); err != nil {
 				return nil, err
 			}
+		}
+		if change.RequestID != "" {
+			ctx = leman.WithRequestID(ctx, change.RequestID)
 		}
 		return does(ctx, db, given)
 	}

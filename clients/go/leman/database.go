@@ -95,7 +95,8 @@ func (d *Database) createTable(
 	return s, err
 }
 
-// CreateTableFrom makes a table and adds rows to it. Where the rows cannot be added, the table goes again.
+// CreateTableFrom makes a table and adds rows to it. Where the rows cannot be added, the table goes again, unless
+// the caller gave a request id ([WithRequestID]): then it stays for the next call under that.
 func (d *Database) CreateTableFrom(ctx context.Context, name string, rows Source, options ...CreateOption) (*Table, error) {
 	first, err := rows.open()
 	if err != nil {
@@ -108,7 +109,9 @@ func (d *Database) CreateTableFrom(ctx context.Context, name string, rows Source
 	}
 	table := d.Table(name)
 	if _, err := table.Append(withDerivedID(ctx, "rows"), rows.startingWith(first), s.append...); err != nil {
-		_ = d.DropTable(withDerivedID(context.WithoutCancel(ctx), "drop"), name, Force())
+		if !hasRequestID(ctx) {
+			_ = d.DropTable(context.WithoutCancel(ctx), name, Force())
+		}
 		return nil, err
 	}
 	return table, nil

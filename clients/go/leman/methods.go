@@ -62,6 +62,12 @@ func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
+// hasRequestID tells whether the caller gave an id, under which the mutation may be asked for again.
+func hasRequestID(ctx context.Context) bool {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id != ""
+}
+
 // withDerivedID gives a further mutation of one call an id of its own, where its caller gave the first one.
 func withDerivedID(ctx context.Context, what string) context.Context {
 	if id, ok := ctx.Value(requestIDKey{}).(string); ok && id != "" {

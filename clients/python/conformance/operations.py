@@ -28,6 +28,10 @@ def _written(schema: pa.Schema, batches: list[pa.RecordBatch]) -> str:
     return base64.b64encode(sink.getvalue()).decode()
 
 
+def _id(given: dict[str, Any]) -> str | None:
+    return given.get("request_id")
+
+
 def _column(told: dict[str, Any]) -> Any:
     return told["sql"] if "sql" in told else (told["function"], told.get("inputs") or [])
 
@@ -41,17 +45,17 @@ def _tables(db: leman.Database, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def _create_table(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    db.create_table(given["table"], _rows(given["arrow"]))
+    db.create_table(given["table"], _rows(given["arrow"]), request_id=_id(given))
     return {}
 
 
 def _drop_table(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    db.drop_table(given["table"], force=given.get("force", False))
+    db.drop_table(given["table"], force=given.get("force", False), request_id=_id(given))
     return {}
 
 
 def _rename_table(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    db.rename_table(given["table"], given["new_name"], force=given.get("force", False))
+    db.rename_table(given["table"], given["new_name"], force=given.get("force", False), request_id=_id(given))
     return {}
 
 
@@ -66,7 +70,7 @@ def _describe(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _append(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    db.open_table(given["table"]).add(_rows(given["arrow"]))
+    db.open_table(given["table"]).add(_rows(given["arrow"]), request_id=_id(given))
     return {}
 
 
@@ -87,11 +91,12 @@ def _read(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _delete(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    return {"rows": db.open_table(given["table"]).delete(given["where"])}
+    return {"rows": db.open_table(given["table"]).delete(given["where"], request_id=_id(given))}
 
 
 def _update(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    return {"rows": db.open_table(given["table"]).update(given["where"], values_sql=given["set"])}
+    rows = db.open_table(given["table"]).update(given["where"], values_sql=given["set"], request_id=_id(given))
+    return {"rows": rows}
 
 
 def _merge(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +107,7 @@ def _merge(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
         merge.when_not_matched_insert_all()
     if given.get("delete"):
         merge.when_not_matched_by_source_delete(given.get("delete_where"))
-    done = merge.execute(_rows(given["arrow"]))
+    done = merge.execute(_rows(given["arrow"]), request_id=_id(given))
     return {
         "inserted": done.num_inserted_rows,
         "updated": done.num_updated_rows,
@@ -111,21 +116,23 @@ def _merge(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_columns(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    return {"version": db.open_table(given["table"]).add_columns(_columns(given))}
+    return {"version": db.open_table(given["table"]).add_columns(_columns(given), request_id=_id(given))}
 
 
 def _alter_columns(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    return {"version": db.open_table(given["table"]).alter_columns(_columns(given))}
+    return {"version": db.open_table(given["table"]).alter_columns(_columns(given), request_id=_id(given))}
 
 
 def _drop_columns(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
     table = db.open_table(given["table"])
-    return {"version": table.drop_columns(given["columns"], force=given.get("force", False))}
+    force = given.get("force", False)
+    return {"version": table.drop_columns(given["columns"], force=force, request_id=_id(given))}
 
 
 def _rename_column(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
     table = db.open_table(given["table"])
-    return {"version": table.rename_column(given["column"], given["new_name"], force=given.get("force", False))}
+    how = {"force": given.get("force", False), "request_id": _id(given)}
+    return {"version": table.rename_column(given["column"], given["new_name"], **how)}
 
 
 def _functions(db: leman.Database, _: dict[str, Any]) -> dict[str, Any]:
@@ -154,7 +161,7 @@ def _create_view(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
         query = query.select(given["columns"])
     if given.get("where"):
         query = query.where(given["where"])
-    db.create_materialized_view(given["view"], query)
+    db.create_materialized_view(given["view"], query, request_id=_id(given))
     return {}
 
 
@@ -163,7 +170,7 @@ def _views(db: leman.Database, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_view(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    db.drop_view(given["view"], force=given.get("force", False))
+    db.drop_view(given["view"], force=given.get("force", False), request_id=_id(given))
     return {}
 
 
@@ -194,12 +201,13 @@ def _backfill(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
         where=given.get("where"),
         labels=given.get("labels"),
         priority=given.get("priority", 0),
+        request_id=_id(given),
     )
     return {"job": job.job_id}
 
 
 def _refresh(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:
-    return {"job": db.open_view(given["view"]).refresh_async().job_id}
+    return {"job": db.open_view(given["view"]).refresh_async(request_id=_id(given)).job_id}
 
 
 def _jobs(db: leman.Database, given: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -17,6 +16,7 @@ from leman._names import check_name
 from leman._paging import pages
 from leman._query import Query
 from leman._registration import Registration
+from leman._request_id import derived, id_of
 from leman._shown import Shown
 from leman._stubs import Stubs
 from leman._table import Table
@@ -91,6 +91,7 @@ class Database(DatabaseJobs, Shown):
         exist_ok: bool = False,
         enable_stable_row_ids: bool = True,
         max_rows_per_file: int | None = None,
+        request_id: str | None = None,
     ) -> Table:
         """Write a table and open it.
 
@@ -101,6 +102,9 @@ class Database(DatabaseJobs, Shown):
         `exist_ok`: a table of that name is opened as it is, without these rows, so that a program can be run again. It
         has to have the columns of `data`, with their types; it may have more.
 
+        `request_id`: as for `Table.add`: the same call again is answered with the table, and adds rows that are not in
+        it yet. Without, a table whose rows cannot be added goes again; with it, the table stays for the next call.
+
         Through the services (see `connect`) there is no `overwrite`: drop the table first.
 
         Raises TableExists (unless `exist_ok`, or `mode` is `overwrite`), ColumnNotFound, TypeMismatch (where the table
@@ -109,6 +113,8 @@ class Database(DatabaseJobs, Shown):
         _check_table_name(name)
         if exist_ok and mode == "overwrite":
             raise InvalidArgument("a table is overwritten, or left as it is where it exists: mode or exist_ok")
+        if request_id is not None and (exist_ok or mode == "overwrite"):
+            raise InvalidArgument("under a request_id a table is created once: leave out mode and exist_ok")
         if exist_ok:
             data = local.as_arrow(data)
             try:
@@ -117,7 +123,9 @@ class Database(DatabaseJobs, Shown):
                 if error.reason not in ("TABLE_NOT_FOUND", "DATABASE_NOT_FOUND"):
                     raise
         try:
-            return self._new_table(name, data, mode, max_rows_per_file, stable_row_ids=enable_stable_row_ids)
+            return self._new_table(
+                name, data, mode, max_rows_per_file, stable_row_ids=enable_stable_row_ids, request_id=request_id
+            )
         except TableExists:
             if not exist_ok:
                 raise
@@ -144,17 +152,24 @@ class Database(DatabaseJobs, Shown):
         return table
 
     def _new_table(
-        self, name: str, data: Any, mode: str, max_rows_per_file: int | None, *, stable_row_ids: bool
+        self,
+        name: str,
+        data: Any,
+        mode: str,
+        max_rows_per_file: int | None,
+        *,
+        stable_row_ids: bool,
+        request_id: str | None,
     ) -> Table:
         if mode not in ("create", "overwrite"):
             raise InvalidArgument(f"mode is 'create' or 'overwrite', not {mode!r}")
         _check_rows(max_rows_per_file)
         if not stable_row_ids:
             warn(f"table {name!r} gets no stable row ids: rows that an update or a compaction moves are computed again")
-        if not self._services.direct:
+        if not self._services.direct or request_id is not None:
             if mode == "overwrite":
                 raise NotSupported("through the services a table is not overwritten: drop_table() it first")
-            return self._create(name, data, stable_row_ids, max_rows_per_file)
+            return self._create(name, data, stable_row_ids, max_rows_per_file, request_id)
         local.create_table(
             self._table_uri(name),
             data,
@@ -164,8 +179,16 @@ class Database(DatabaseJobs, Shown):
         )
         return self._table(name)
 
-    def _create(self, name: str, data: Any, stable_row_ids: bool, max_rows: int | None) -> Table:  # noqa: FBT001
-        """Make a table through the services. Where its rows cannot be added, it goes again."""
+    def _create(
+        self,
+        name: str,
+        data: Any,
+        stable_row_ids: bool,  # noqa: FBT001
+        max_rows: int | None,
+        request_id: str | None,
+    ) -> Table:
+        """Make a table through the services. Where its rows cannot be added, it goes again, unless its caller may send
+        the request again."""
         rows = local.plain_rows(local.as_arrow(data))
         table = self._table(name)
         self._services.tables.CreateTable(
@@ -173,41 +196,43 @@ class Database(DatabaseJobs, Shown):
                 table=table.ref(),
                 schema=rows.schema.serialize().to_pybytes(),
                 stable_row_ids=stable_row_ids,
-                request_id=uuid.uuid4().hex,
+                request_id=id_of(request_id),
             )
         )
         try:
-            _row_upload.append(self._services, table.ref(), rows, max_rows)
+            _row_upload.append(self._services, table.ref(), rows, max_rows, derived(request_id, "rows"))
         except BaseException:
-            self.drop_table(name, force=True)
+            if request_id is None:
+                self.drop_table(name, force=True)
             raise
         return table
 
     @boundary
-    def drop_table(self, name: str, *, force: bool = False) -> None:
+    def drop_table(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
         """Remove a table: its rows in all versions, and what is stored beside them. The history of its jobs stays.
 
         `force`: although views of this database rest on it, which then keep their rows and cannot be refreshed any
-        more, or jobs of it have not ended, which then fail.
+        more, or jobs of it have not ended, which then fail. `request_id`: as for `Table.add`.
 
         Raises TableNotFound, and FailedPrecondition whose `reason` is IS_A_VIEW or TABLE_IN_USE.
         """
         ref = self._table(check_name(name, "table")).ref()
         self._services.tables.DropTable(
-            tables_pb2.DropTableRequest(table=ref, force=force, request_id=uuid.uuid4().hex)
+            tables_pb2.DropTableRequest(table=ref, force=force, request_id=id_of(request_id))
         )
 
     @boundary
-    def rename_table(self, name: str, new_name: str, *, force: bool = False) -> Table:
+    def rename_table(self, name: str, new_name: str, *, force: bool = False, request_id: str | None = None) -> Table:
         """Give a table of a file system another name, and open it under that. What refers to it by its old name does
         not follow: jobs in the history, checkpoints of unfinished backfills, and views, which need `force` (as
-        `drop_table`).
+        `drop_table`). `request_id`: as for `Table.add`.
 
         Raises TableNotFound, TableExists, InvalidArgument, and FailedPrecondition whose `reason` is IS_A_VIEW,
         TABLE_IN_USE or RENAME_NOT_SUPPORTED (in an object store).
         """
         ref = self._table(check_name(name, "table")).ref()
-        request = tables_pb2.RenameTableRequest(table=ref, new_name=new_name, force=force, request_id=uuid.uuid4().hex)
+        own = id_of(request_id)
+        request = tables_pb2.RenameTableRequest(table=ref, new_name=new_name, force=force, request_id=own)
         self._services.tables.RenameTable(request)
         return self._table(new_name)
 
@@ -233,35 +258,43 @@ class Database(DatabaseJobs, Shown):
         return view
 
     @boundary
-    def create_materialized_view(self, name: str, query: Query, max_rows_per_fragment: int | None = None) -> View:
+    def create_materialized_view(
+        self, name: str, query: Query, max_rows_per_fragment: int | None = None, *, request_id: str | None = None
+    ) -> View:
         """Make a view: a placeholder for each row of the source that the query's filter matches. No function is
         called: `View.refresh` fills it. `query`: from `table.search(None)`, of this database or another one that the
         services reach. `max_rows_per_fragment`: rows in a fragment at the most. Its functions are registered here.
+        `request_id`: as for `Table.add`.
 
         Warns where the source has no stable row ids: the view can then only be refreshed to the version that it was
         made from. Raises TableExists, ColumnNotFound, InputColumnMissing, TypeMismatch, TableNotFound, and
         InvalidArgument whose `reason` is INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION, NAME_CLASH or
         RESERVED_NAME.
         """
-        view, told = create_view(self._services, self._registration, self.uri, name, query, max_rows_per_fragment)
+        rows = max_rows_per_fragment
+        view, told = create_view(
+            self._services, self._registration, self.uri, name, query, rows=rows, request_id=request_id
+        )
         for text in told:
             warn(text)
         return view
 
     @boundary
-    def drop_view(self, name: str, *, force: bool = False) -> None:
+    def drop_view(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
         """Remove a view: its rows, its history, and what a refresh that did not end has left. A refresh that runs
         fails. The source and the registered functions stay.
 
         A view that is the source of another view of this database is not dropped, unless with `force`: the other one
         then keeps its rows, and cannot be refreshed any more. Views of other databases are not looked for.
 
+        `request_id`: as for `Table.add`.
+
         Raises TableNotFound, and FailedPrecondition whose `reason` is NOT_A_VIEW or VIEW_IN_USE.
         """
         request = commit_pb2.DropViewRequest(
             view=catalog_pb2.TableRef(database=self.uri, table=check_name(name, "view")),
             force=force,
-            request_id=uuid.uuid4().hex,
+            request_id=id_of(request_id),
         )
         self._services.commits.DropView(request)
 

@@ -86,9 +86,10 @@ class DatabaseJobs:
         keep_others: bool = False,
         progress: bool | Callable[[Progress], object] | None = None,
         env: Mapping[str, str] | None = None,
+        request_id: str | None = None,
     ) -> str:
         """As `retry_job_async`, but waits and returns the new job's id. `progress` and errors: as `Table.backfill`."""
-        future = self.retry_job_async(job_id, udf=udf, keep_others=keep_others, env=env)
+        future = self.retry_job_async(job_id, udf=udf, keep_others=keep_others, env=env, request_id=request_id)
         return wait(future, f"retry of {job_id}", progress=progress).job_id
 
     @boundary
@@ -99,6 +100,7 @@ class DatabaseJobs:
         udf: UDF | str | None = None,
         keep_others: bool = False,
         env: Mapping[str, str] | None = None,
+        request_id: str | None = None,
     ) -> JobFuture:
         """Call the function again for the rows of an ended job's column that are marked as failed, and for no others.
         They are found by their state, wherever updates and compaction have moved them; a row whose inputs changed
@@ -107,15 +109,20 @@ class DatabaseJobs:
         `udf`: another function, or another version, which is the column's from then on. `keep_others`: then the other
         rows keep their values and count as current; the version is recorded per row, `plan_backfill` names the rows
         that keep an earlier one's, and `alter_columns` to the same function makes those stale. Without `keep_others`
-        all of them are stale, as after `alter_columns`, and the job computes them too. `env`: as for `Table.backfill`;
-        the retried job's own is not known any more.
+        all of them are stale, as after `alter_columns`, and the job computes them too. `env` and `request_id`: as for
+        `Table.backfill`; the retried job's own variables are not known any more.
 
         Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition: the job has not ended
         (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again),
         it refreshed a view (NOT_A_BACKFILL), keep_others with a function of other inputs (KEPT_INPUTS_DIFFER), or
         after a job that computed with a function that is not the column's (KEEP_OTHERS_FUNCTION).
         """
-        return retry_job(self._services, self._registration, self.uri, job_id, udf, keep_others=keep_others, env=env)
+        return retry_job(
+            *(self._services, self._registration, self.uri, job_id, udf),
+            keep_others=keep_others,
+            env=env,
+            request_id=request_id,
+        )
 
     def job_future(self, job_id: str) -> JobFuture:
         """To watch, cancel or wait for a job that someone started. Does not ask whether it exists."""

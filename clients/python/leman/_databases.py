@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,6 +13,7 @@ from leman._channel import Services
 from leman._job_attributes import check_labels
 from leman._names import check_name, database_uri
 from leman._paging import pages
+from leman._request_id import id_of
 from leman._tracebacks import boundary, warn
 from leman._view_wire import count
 from leman._wire_values import given, time
@@ -90,9 +90,10 @@ class Databases:
         description: str = "",
         labels: Mapping[str, str] | None = None,
         limits: DatabaseLimits | None = None,
+        request_id: str | None = None,
     ) -> DatabaseInfo:
         """Give a database a name: 1 to 63 letters, digits, `-` and `_`. `root`: its path or uri, as the services reach
-        it; it need not be there yet.
+        it; it need not be there yet. `request_id`: as for `Table.add`.
 
         Raises AlreadyExists (DATABASE_EXISTS), InvalidArgument, PermissionDenied, and FailedPrecondition whose `reason`
         is REGISTRY_NOT_SET.
@@ -104,7 +105,7 @@ class Databases:
             labels=check_labels(labels),
             limits=None if limits is None else _limits_message(limits),
         )
-        request = databases_pb2.RegisterDatabaseRequest(database=wanted, request_id=uuid.uuid4().hex)
+        request = databases_pb2.RegisterDatabaseRequest(database=wanted, request_id=id_of(request_id))
         return _info(self._services.databases.RegisterDatabase(request).database)
 
     @boundary
@@ -136,13 +137,14 @@ class Databases:
         return _info(self._services.databases.UpdateDatabase(request).database)
 
     @boundary
-    def unregister(self, name: str, *, force: bool = False) -> None:
+    def unregister(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
         """Take the name from a database. All that is in it stays. `force`: although jobs of it have not ended.
+        `request_id`: as for `Table.add`.
 
         Raises NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (DATABASE_IN_USE).
         """
         request = databases_pb2.UnregisterDatabaseRequest(
-            name=check_name(name, "database"), force=force, request_id=uuid.uuid4().hex
+            name=check_name(name, "database"), force=force, request_id=id_of(request_id)
         )
         self._services.databases.UnregisterDatabase(request)
 

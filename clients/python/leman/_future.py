@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 
 import grpc
@@ -18,6 +17,7 @@ from leman._job_model import Job, JobEvent, JobState, JobUpdate, Progress
 from leman._job_text import interrupted_line, left_line
 from leman._patience import Patience
 from leman._registration import Registration
+from leman._request_id import id_of
 from leman._shown import Shown
 from leman._tracebacks import boundary
 from leman._udf import UDF
@@ -104,12 +104,20 @@ class JobFuture(Shown):
 
     @boundary
     def retry(
-        self, *, udf: UDF | str | None = None, keep_others: bool = False, env: Mapping[str, str] | None = None
+        self,
+        *,
+        udf: UDF | str | None = None,
+        keep_others: bool = False,
+        env: Mapping[str, str] | None = None,
+        request_id: str | None = None,
     ) -> JobFuture:
         """Once the job has ended: calls the function again for its failed rows. See `Database.retry_job_async`."""
         registration = Registration(self._services, self._database)
         return retry_job(
-            self._services, registration, self._database, self.job_id, udf, keep_others=keep_others, env=env
+            *(self._services, registration, self._database, self.job_id, udf),
+            keep_others=keep_others,
+            env=env,
+            request_id=request_id,
         )
 
     @boundary
@@ -196,6 +204,7 @@ def retry_job(
     *,
     keep_others: bool,
     env: Mapping[str, str] | None,
+    request_id: str | None,
 ) -> JobFuture:
     """See `Database.retry_job_async`."""
     if keep_others and udf is None:
@@ -205,7 +214,7 @@ def retry_job(
         database=database,
         job_id=job_id,
         keep_others=keep_others,
-        request_id=uuid.uuid4().hex,
+        request_id=id_of(request_id),
         env=check_env(env),
     )
     if found is not None:

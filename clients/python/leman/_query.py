@@ -47,7 +47,9 @@ class Source(Protocol):
 class ViewMaker(Protocol[View_co]):
     """What a view is made in: a database."""
 
-    def create_materialized_view(self, name: str, query: Query, max_rows_per_fragment: int | None = None) -> View_co:
+    def create_materialized_view(
+        self, name: str, query: Query, max_rows_per_fragment: int | None = None, *, request_id: str | None = None
+    ) -> View_co:
         """Make a view of the query."""
         ...
 
@@ -130,10 +132,15 @@ class Query:
         return dataclasses.replace(self, skipped=_rows("offset", rows))
 
     def create_materialized_view(
-        self, conn: ViewMaker[View_co], view_name: str, max_rows_per_fragment: int | None = None
+        self,
+        conn: ViewMaker[View_co],
+        view_name: str,
+        max_rows_per_fragment: int | None = None,
+        *,
+        request_id: str | None = None,
     ) -> View_co:
         """As `Database.create_materialized_view`; `conn`: the database that the view is made in."""
-        return conn.create_materialized_view(view_name, self, max_rows_per_fragment)
+        return conn.create_materialized_view(view_name, self, max_rows_per_fragment, request_id=request_id)
 
     def __repr__(self) -> str:
         return f"<leman.Query of {self.table.name}>"

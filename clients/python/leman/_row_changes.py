@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from leman import _row_upload, local
 from leman._channel import Services
+from leman._request_id import id_of
 from leman._signature import check_columns
 from leman._tracebacks import boundary
 from leman.errors import InvalidArgument
@@ -35,8 +35,10 @@ def update(
     table: catalog_pb2.TableRef,
     schema: pa.Schema | None,
     where: str | None,
+    *,
     values: Mapping[str, Any] | None,
     values_sql: Mapping[str, str] | None,
+    request_id: str | None,
 ) -> int:
     """Update rows, and tell how many; see `Table.update`. `schema`: the table's, where there are `values`."""
     if not values and not values_sql:
@@ -45,7 +47,7 @@ def update(
         table=table,
         where="true" if where is None else where,
         expressions={str(name): text for name, text in (values_sql or {}).items()},
-        request_id=uuid.uuid4().hex,
+        request_id=id_of(request_id),
     )
     if values:
         row = local.as_arrow({name: [value] for name, value in values.items()}, schema)
@@ -89,12 +91,13 @@ class MergeInsert:
         return self
 
     @boundary
-    def execute(self, data: Any) -> MergeResult:
-        """Do it, all or nothing, in one version of the table; `data` as in `Database.create_table`.
+    def execute(self, data: Any, *, request_id: str | None = None) -> MergeResult:
+        """Do it, all or nothing, in one version of the table; `data` as in `Database.create_table`. `request_id`: as
+        for `Table.add`.
 
         Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is
         COLUMN_IS_COMPUTED, DUPLICATE_KEY, FILTER_FAILED or NULL_VALUE.
         """
         rows = local.as_arrow(data, self._schema)
-        answer = _row_upload.merge(self._services, self._header, rows)
+        answer = _row_upload.merge(self._services, self._header, rows, request_id)
         return MergeResult(answer.rows_inserted, answer.rows_updated, answer.rows_deleted, answer.version)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
 from leman._channel import Services
+from leman._request_id import id_of
 from leman.v1 import catalog_pb2, tables_pb2
 
 if TYPE_CHECKING:
@@ -25,19 +25,26 @@ _A_DAY = 86400.0
 
 
 def append(
-    services: Services, table: catalog_pb2.TableRef, rows: pa.Table | pa.RecordBatchReader, max_rows: int | None
+    services: Services,
+    table: catalog_pb2.TableRef,
+    rows: pa.Table | pa.RecordBatchReader,
+    max_rows: int | None,
+    request_id: str | None = None,
 ) -> tables_pb2.AppendRowsResponse:
     """Add rows to a table, all or none. A table of rows is sent again where the service was away; a reader is not, as
     what it gave is gone. Raises LemanError, and what the reader raises."""
-    header = tables_pb2.AppendRowsHeader(table=table, request_id=uuid.uuid4().hex, max_rows_per_fragment=max_rows or 0)
+    header = tables_pb2.AppendRowsHeader(table=table, request_id=id_of(request_id), max_rows_per_fragment=max_rows or 0)
     return _sent(services, tables_pb2.AppendRowsRequest, header, rows, services.tables.AppendRows)
 
 
 def merge(
-    services: Services, rules: tables_pb2.MergeRowsHeader, rows: pa.Table | pa.RecordBatchReader
+    services: Services,
+    rules: tables_pb2.MergeRowsHeader,
+    rows: pa.Table | pa.RecordBatchReader,
+    request_id: str | None = None,
 ) -> tables_pb2.MergeRowsResponse:
     """Bring rows together with those of a table; sent again, and raising, as `append`."""
-    header = tables_pb2.MergeRowsHeader(request_id=uuid.uuid4().hex)
+    header = tables_pb2.MergeRowsHeader(request_id=id_of(request_id))
     header.MergeFrom(rules)
     return _sent(services, tables_pb2.MergeRowsRequest, header, rows, services.tables.MergeRows)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -22,6 +21,7 @@ from leman._preview_wire import PreviewOptions, is_registered, name_function
 from leman._preview_wire import call as call_preview
 from leman._query import check_no_function, no_function
 from leman._relation import Relation
+from leman._request_id import derived, id_of
 from leman._row_changes import MergeInsert, update
 from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
@@ -65,26 +65,33 @@ class Table(Relation):
         return self.to_batches(columns, where, limit=limit, offset=offset, version=version).read_all()
 
     @boundary
-    def add(self, data: Any, *, max_rows_per_file: int | None = None) -> None:
+    def add(self, data: Any, *, max_rows_per_file: int | None = None, request_id: str | None = None) -> None:
         """Append rows, all or none; `data` as in `Database.create_table`.
 
         Columns that are left out, such as computed ones, become NULL; the next backfill computes those.
-        Raises ColumnNotFound, TypeMismatch, TableNotFound.
+
+        `request_id`: an id that you choose: under it the change is made once, however often it is asked for, also by
+        another process after this one died. Without, the client makes one up for as long as the call lasts. All changes
+        take one; the same id with another change is refused. How long the services remember it is said in
+        docs/reference.md; here for as long as the commit is among the last 1,000 versions of the table that are kept.
+
+        Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, and AlreadyExists (REQUEST_ID_REUSED).
         """
-        if self._services.direct:
+        if self._services.direct and request_id is None:
             local.append(self.uri, data, max_rows_per_file=max_rows_per_file)
         else:
-            _row_upload.append(
-                self._services, self.ref(), local.as_arrow(data, self.describe().schema), max_rows_per_file
-            )
+            rows = local.as_arrow(data, self.describe().schema)
+            _row_upload.append(self._services, self.ref(), rows, max_rows_per_file, request_id)
 
     @boundary
-    def delete(self, where: str) -> int:
+    def delete(self, where: str, *, request_id: str | None = None) -> int:
         """Delete the rows for which a SQL condition is true (`true`: all of them), and tell how many went.
+
+        `request_id`: as for `add`.
 
         Raises TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is FILTER_FAILED.
         """
-        request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=where, request_id=uuid.uuid4().hex)
+        request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=where, request_id=id_of(request_id))
         return self._services.tables.DeleteRows(request).rows_deleted
 
     @boundary
@@ -94,6 +101,7 @@ class Table(Relation):
         values: Mapping[str, Any] | None = None,
         *,
         values_sql: Mapping[str, str] | None = None,
+        request_id: str | None = None,
     ) -> int:
         """Give columns of the rows for which a SQL condition is true (None: of all rows) other values, in one version
         of the table, and tell how many rows that were.
@@ -101,11 +109,15 @@ class Table(Relation):
         `values`: column → value. `values_sql`: column → SQL over the row as it was, such as `{"n": "n + 1"}`. Computed
         columns that rest on one of them become NULL in these rows, and the next backfill computes them.
 
+        `request_id`: as for `add`.
+
         Raises TableNotFound, ColumnNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition whose `reason` is
         COLUMN_IS_COMPUTED, FILTER_FAILED, EXPRESSION_FAILED or NULL_VALUE.
         """
         schema = self.describe().schema if values else None
-        return update(self._services, self.ref(), schema, where, values, values_sql)
+        return update(
+            *(self._services, self.ref(), schema, where), values=values, values_sql=values_sql, request_id=request_id
+        )
 
     @boundary
     def merge_insert(self, on: str | Iterable[str]) -> MergeInsert:
@@ -125,6 +137,7 @@ class Table(Relation):
         *,
         on_change: OnChange = "error",
         report: bool | Callable[[ColumnChange], object] | None = None,
+        request_id: str | None = None,
     ) -> int:
         """Say which computed columns the table is to have. New ones are added, all NULL, without writing data;
         `backfill` computes them. Those that it has with the same definition stay as they are, so that a program can be
@@ -143,14 +156,14 @@ class Table(Relation):
         the values that are there stay current, as with `alter_columns(keep_values=True)`. A column keeps its type.
 
         `report`: where a column changed, None says so on standard error, False does not, a function is called with
-        each ColumnChange.
+        each ColumnChange. `request_id`: as for `add`.
 
         Raises ColumnChanged, ColumnExists (no function computes the column that is there), InputColumnMissing,
         TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
         self._services.expect_writes()
         request = catalog_pb2.AddColumnsRequest(
-            table=self.ref(), request_id=uuid.uuid4().hex, on_change=on_change_to_proto(on_change)
+            table=self.ref(), request_id=id_of(request_id), on_change=on_change_to_proto(on_change)
         )
         request.columns.extend(self._wanted("add_columns", columns))
         answer = self._services.catalog.AddColumns(request)
@@ -158,7 +171,9 @@ class Table(Relation):
         return answer.version
 
     @boundary
-    def alter_columns(self, columns: Mapping[str, NewColumn], *, keep_values: bool = False) -> int:
+    def alter_columns(
+        self, columns: Mapping[str, NewColumn], *, keep_values: bool = False, request_id: str | None = None
+    ) -> int:
         """Give computed columns other functions: all of them or none. Their values stay and are stale: the next
         `backfill` computes them again. With the earlier function again, those that were not computed again since are
         current.
@@ -168,51 +183,53 @@ class Table(Relation):
         an earlier function's values. Without `keep_values`, values kept before are stale too.
 
         `columns`: as for `add_columns`. A function without `[columns]` reads what the column's function so far reads
-        if their parameters have the same names. A column keeps its type. Returns the table version with the change.
+        if their parameters have the same names. A column keeps its type. `request_id`: as for `add`. Returns the table
+        version with the change.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=uuid.uuid4().hex)
+        request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=id_of(request_id))
         for column in self._wanted("alter_columns", columns):
             request.columns.add(column=column, keep_values=keep_values)
         return self._services.catalog.AlterColumns(request).version
 
     @boundary
-    def add_plain_columns(self, schema: pa.Schema) -> int:
-        """Add columns that no function computes: all NULL, without writing data; all of them or none. Returns the
-        table version in which they exist.
+    def add_plain_columns(self, schema: pa.Schema, *, request_id: str | None = None) -> int:
+        """Add columns that no function computes: all NULL, without writing data; all of them or none. `request_id`: as
+        for `add`. Returns the table version in which they exist.
 
         Raises ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is TYPE_NOT_STORABLE.
         """
         request = tables_pb2.AddPlainColumnsRequest(
-            table=self.ref(), schema=schema.serialize().to_pybytes(), request_id=uuid.uuid4().hex
+            table=self.ref(), schema=schema.serialize().to_pybytes(), request_id=id_of(request_id)
         )
         return self._services.tables.AddPlainColumns(request).version
 
     @boundary
-    def drop_columns(self, columns: Sequence[str], *, force: bool = False) -> int:
+    def drop_columns(self, columns: Sequence[str], *, force: bool = False, request_id: str | None = None) -> int:
         """Drop columns, computed ones too: all of them or none. Returns the table version in which they are gone.
 
         `force`: although computed columns or views of this database read them, which then keep their values and cannot
-        be computed any more, or jobs compute them, which then fail.
+        be computed any more, or jobs compute them, which then fail. `request_id`: as for `add`.
 
         Raises ColumnNotFound, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE or LAST_COLUMN.
         """
         request = tables_pb2.DropColumnsRequest(
-            table=self.ref(), columns=check_columns(columns, "columns"), force=force, request_id=uuid.uuid4().hex
+            table=self.ref(), columns=check_columns(columns, "columns"), force=force, request_id=id_of(request_id)
         )
         return self._services.tables.DropColumns(request).version
 
     @boundary
-    def rename_column(self, name: str, new_name: str, *, force: bool = False) -> int:
+    def rename_column(self, name: str, new_name: str, *, force: bool = False, request_id: str | None = None) -> int:
         """Give a column another name. Computed columns that read it follow; views know columns by name, and need
-        `force`: they then keep their rows and cannot be refreshed any more. Returns the table version with the name.
+        `force`: they then keep their rows and cannot be refreshed any more. `request_id`: as for `add`. Returns the
+        table version with the name.
 
         Raises ColumnNotFound, ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE.
         """
         column = tables_pb2.PlainColumnAlteration(name=check_name(name, "column"), new_name=new_name)
         request = tables_pb2.AlterPlainColumnsRequest(
-            table=self.ref(), columns=[column], force=force, request_id=uuid.uuid4().hex
+            table=self.ref(), columns=[column], force=force, request_id=id_of(request_id)
         )
         return self._services.tables.AlterPlainColumns(request).version
 
@@ -226,6 +243,7 @@ class Table(Relation):
         labels: Mapping[str, str] | None = ...,
         priority: int = ...,
         env: Mapping[str, str] | None = ...,
+        request_id: str | None = ...,
         **parameters: Unpack[BackfillParameters],
     ) -> str: ...
     @overload
@@ -237,6 +255,7 @@ class Table(Relation):
         labels: Mapping[str, str] | None = ...,
         priority: int = ...,
         env: Mapping[str, str] | None = ...,
+        request_id: str | None = ...,
         **parameters: Unpack[BackfillParameters],
     ) -> list[str]: ...
     @boundary
@@ -249,6 +268,7 @@ class Table(Relation):
         labels: Mapping[str, str] | None = None,
         priority: int = 0,
         env: Mapping[str, str] | None = None,
+        request_id: str | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> str | list[str]:
         """Compute the missing and stale values of a column, wait, and return the job's id. Of several columns, or of
@@ -267,6 +287,10 @@ class Table(Relation):
         stale. Inputs that are computed first have them too; SQL and remote functions cannot, and of several columns
         those are computed without, with a warning where all are such.
 
+        `request_id`: an id that you choose: under it the job is made once, however often it is asked for. Asked for
+        again, by another process after this one died, it is the same job, and is waited for. The job of each of several
+        columns has an id of its own, made of this one.
+
         A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job.
         Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
         InputColumnStale, TypeMismatch, TableNotFound, InvalidArgument.
@@ -279,7 +303,13 @@ class Table(Relation):
 
             def one(name: str, usable: Mapping[str, str] | None) -> str:
                 job_id = self.backfill(
-                    name, progress=progress, labels=labels, priority=priority, env=usable, **parameters
+                    name,
+                    progress=progress,
+                    labels=labels,
+                    priority=priority,
+                    env=usable,
+                    request_id=derived(request_id, name),
+                    **parameters,
                 )
                 had_env.append(usable is not None)
                 return job_id
@@ -291,7 +321,9 @@ class Table(Relation):
         if parameters.get("on_stale_input") == "warn":
             for stale in self.plan_backfill(column, udf=udf, **parameters).stale_inputs:
                 warn(f"{self.name}.{column} is computed from what is there of {stale}")
-        future = self.backfill_async(column, udf=udf, labels=labels, priority=priority, env=env, **parameters)
+        future = self.backfill_async(
+            column, udf=udf, labels=labels, priority=priority, env=env, request_id=request_id, **parameters
+        )
         return wait(future, f"{self.name}.{column}", progress=progress).job_id
 
     def _inputs_first(self, columns: Sequence[str] | None) -> list[str]:
@@ -318,12 +350,13 @@ class Table(Relation):
         labels: Mapping[str, str] | None = None,
         priority: int = 0,
         env: Mapping[str, str] | None = None,
+        request_id: str | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> JobFuture:
         """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
         request = jobs_pb2.CreateJobRequest(
             backfill=self._spec(column, udf, BackfillOptions.of(parameters)),
-            request_id=uuid.uuid4().hex,
+            request_id=id_of(request_id),
             labels=check_labels(labels),
             priority=check_priority(priority),
             env=check_env(env),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from leman._job_model import JobState, Progress, RefreshResult
 from leman._query import Query, query_message
 from leman._registration import Registration
 from leman._relation import Relation
+from leman._request_id import derived, id_of
 from leman._sql import SqlExpression
 from leman._tracebacks import boundary, warn
 from leman._udf import UDF
@@ -78,7 +78,7 @@ class View(Relation):
         return rows.replace_schema_metadata()  # that of a view, which these rows are not
 
     @boundary
-    def refresh(
+    def refresh(  # noqa: PLR0913 each says another thing of the job
         self,
         src_version: int | None = None,
         max_rows_per_fragment: int | None = None,
@@ -88,6 +88,7 @@ class View(Relation):
         cascade: bool = False,
         optimize_indices: bool = False,
         env: Mapping[str, str] | None = None,
+        request_id: str | None = None,
         progress: bool | Callable[[Progress], object] | None = None,
     ) -> RefreshResult:
         """Bring the view to a version of its source, wait, and tell what that took.
@@ -96,7 +97,7 @@ class View(Relation):
         `policy`: `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the
         latter; `full` computes everything. `concurrency`: worker processes at the most. `cascade`: first refreshes the
         source, where that is a view, and its source, and so on. `optimize_indices`: once the view is right, brings its
-        indexes up to date, as `optimize_indices()` does. `progress` and `env`: as for `Table.backfill`.
+        indexes up to date, as `optimize_indices()` does. `progress`, `env` and `request_id`: as for `Table.backfill`.
 
         Rows for which a function failed have NULL there: the answer counts them and names the jobs whose `get_errors`
         say why, and the log has a warning. Ctrl-C cancels the refresh; what it
@@ -117,17 +118,18 @@ class View(Relation):
             return result
 
         if not cascade:
-            return one(self, env, **asked)
+            return one(self, env, request_id=request_id, **asked)
         _check_cascade(src_version)
-        for source in reversed(self.sources()):
-            with_usable_env(functools.partial(one, source), env)
-        result = with_usable_env(functools.partial(one, self, **asked), env)
+        for distance, source in reversed(list(enumerate(self.sources(), 1))):
+            own = derived(request_id, f"source-{distance}")
+            with_usable_env(functools.partial(one, source, request_id=own), env)
+        result = with_usable_env(functools.partial(one, self, request_id=request_id, **asked), env)
         if env and not any(had_env):
             warn(f"env was given to nobody: no function of {self.name}, or of the views that it rests on, has any")
         return result
 
     @boundary
-    def refresh_async(
+    def refresh_async(  # noqa: PLR0913 likewise
         self,
         src_version: int | None = None,
         max_rows_per_fragment: int | None = None,
@@ -138,14 +140,15 @@ class View(Relation):
         labels: Mapping[str, str] | None = None,
         priority: int = 0,
         env: Mapping[str, str] | None = None,
+        request_id: str | None = None,
     ) -> JobFuture:
         """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. `labels`,
-        `priority` and `env`: as for `Table.backfill`. Raises what planning it raises."""
+        `priority`, `env` and `request_id`: as for `Table.backfill`. Raises what planning it raises."""
         spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, concurrency)
         spec.optimize_indices = bool(optimize_indices)
         request = jobs_pb2.CreateJobRequest(
             refresh=spec,
-            request_id=uuid.uuid4().hex,
+            request_id=id_of(request_id),
             labels=check_labels(labels),
             priority=check_priority(priority),
             env=check_env(env),
@@ -187,15 +190,15 @@ class View(Relation):
             found.append(here)
 
     @boundary
-    def alter_columns(self, columns: Mapping[str, ViewFunctionColumn]) -> int:
+    def alter_columns(self, columns: Mapping[str, ViewFunctionColumn], *, request_id: str | None = None) -> int:
         """Give function columns of the view other functions: all of them or none. The next refresh computes these
         columns, and no others, for every row; until then they keep their values, and `describe().stale_columns` names
         them. `columns`: name to a function, or to `(function, [columns of the source])`. Returns the version of the
-        view with the change. All values of a view's column are of one function.
+        view with the change. All values of a view's column are of one function. `request_id`: as for `Table.add`.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        request = catalog_pb2.AlterMaterializedViewRequest(view=self.ref(), request_id=uuid.uuid4().hex)
+        request = catalog_pb2.AlterMaterializedViewRequest(view=self.ref(), request_id=id_of(request_id))
         request.update_mask.paths.append("functions")
         for name, value in columns.items():
             udf, inputs = value if isinstance(value, tuple) else (value, ())
@@ -223,7 +226,14 @@ class View(Relation):
 
 
 def create_view(
-    services: Services, registration: Registration, database: str, name: Any, query: Any, rows: int | None
+    services: Services,
+    registration: Registration,
+    database: str,
+    name: Any,
+    query: Any,
+    *,
+    rows: int | None,
+    request_id: str | None,
 ) -> tuple[View, list[str]]:
     """Make a view of placeholders; also what its maker should know. See `Database.create_materialized_view`."""
     if not isinstance(name, str) or not name:
@@ -234,7 +244,7 @@ def create_view(
         view=catalog_pb2.TableRef(database=database, table=name),
         query=query_message(query, registration),
         max_rows_per_fragment=count("max_rows_per_fragment", rows),
-        request_id=uuid.uuid4().hex,
+        request_id=id_of(request_id),
     )
     answer = services.catalog.CreateMaterializedView(request)
     return View(services, registration, database, name), list(answer.warnings)

@@ -37,24 +37,24 @@ function jobOf(job: JobInfo): object {
 
 const byName: Record<string, Operation> = {
   tables: async (db) => ({ tables: await collect(db.tables()) }),
-  create_table: async (db, { table, arrow }) => {
-    await db.createTable(table, rowsOf(arrow));
+  create_table: async (db, { table, arrow, request_id: requestId }) => {
+    await db.createTable(table, rowsOf(arrow), { requestId });
     return {};
   },
-  drop_table: async (db, { table, force }) => {
-    await db.dropTable(table, { force });
+  drop_table: async (db, { table, force, request_id: requestId }) => {
+    await db.dropTable(table, { force, requestId });
     return {};
   },
-  rename_table: async (db, { table, new_name, force }) => {
-    await db.renameTable(table, new_name, { force });
+  rename_table: async (db, { table, new_name, force, request_id: requestId }) => {
+    await db.renameTable(table, new_name, { force, requestId });
     return {};
   },
   describe: async (db, { table }) => {
     const { version, rows, columns, computed } = await db.table(table).describe();
     return { version, rows, columns, computed: computed.map(({ name }) => name) };
   },
-  append: async (db, { table, arrow }) => {
-    await db.table(table).append(rowsOf(arrow));
+  append: async (db, { table, arrow, request_id: requestId }) => {
+    await db.table(table).append(rowsOf(arrow), { requestId });
     return {};
   },
   read: async (db, { table, columns, where, limit, offset, version, batches: most }) => {
@@ -69,23 +69,34 @@ const byName: Record<string, Operation> = {
     }
     return { arrow: await written(new ArrowTable(schema, batches)) };
   },
-  delete: async (db, { table, where }) => ({ rows: await db.table(table).delete(where) }),
-  update: async (db, { table, where, set }) => ({ rows: await db.table(table).update(where, set) }),
+  delete: async (db, { table, where, request_id: requestId }) => ({
+    rows: await db.table(table).delete(where, { requestId }),
+  }),
+  update: async (db, { table, where, set, request_id: requestId }) => ({
+    rows: await db.table(table).update(where, set, { requestId }),
+  }),
   merge: async (db, given) => {
-    const { inserted, updated, deleted } = await db.table(given.table).merge(given.keys, rowsOf(given.arrow), {
+    const rules = {
       updateMatched: given.update && given.update_where ? { where: given.update_where } : given.update,
       insertNotMatched: given.insert,
       deleteNotMatchedBySource: given.delete && given.delete_where ? { where: given.delete_where } : given.delete,
-    });
+    };
+    const { inserted, updated, deleted } = await db
+      .table(given.table)
+      .merge(given.keys, rowsOf(given.arrow), rules, { requestId: given.request_id });
     return { inserted, updated, deleted };
   },
-  add_columns: async (db, { table, columns }) => ({ version: await db.table(table).addColumns(columns) }),
-  alter_columns: async (db, { table, columns }) => ({ version: await db.table(table).alterColumns(columns) }),
-  drop_columns: async (db, { table, columns, force }) => ({
-    version: await db.table(table).dropColumns(columns, { force }),
+  add_columns: async (db, { table, columns, request_id: requestId }) => ({
+    version: await db.table(table).addColumns(columns, { requestId }),
   }),
-  rename_column: async (db, { table, column, new_name, force }) => ({
-    version: await db.table(table).renameColumn(column, new_name, { force }),
+  alter_columns: async (db, { table, columns, request_id: requestId }) => ({
+    version: await db.table(table).alterColumns(columns, { requestId }),
+  }),
+  drop_columns: async (db, { table, columns, force, request_id: requestId }) => ({
+    version: await db.table(table).dropColumns(columns, { force, requestId }),
+  }),
+  rename_column: async (db, { table, column, new_name, force, request_id: requestId }) => ({
+    version: await db.table(table).renameColumn(column, new_name, { force, requestId }),
   }),
   functions: async (db) => {
     const found = await collect(db.functions());
@@ -96,16 +107,16 @@ const byName: Record<string, Operation> = {
     return {};
   },
   upload_bundle: async (db, { data }) => ({ sha256: await db.uploadBundle(Buffer.from(data, "base64")) }),
-  create_view: async (db, { view, source, columns, where }) => {
+  create_view: async (db, { view, source, columns, where, request_id: requestId }) => {
     let query = db.table(source).query();
     query = columns ? query.select(columns) : query;
     query = where ? query.where(where) : query;
-    await db.createView(view, query);
+    await db.createView(view, query, { requestId });
     return {};
   },
   views: async (db) => ({ views: (await collect(db.views())).map(({ name }) => name) }),
-  drop_view: async (db, { view, force }) => {
-    await db.dropView(view, { force });
+  drop_view: async (db, { view, force, request_id: requestId }) => {
+    await db.dropView(view, { force, requestId });
     return {};
   },
   plan: async (db, { table, column, where }) => {
@@ -125,10 +136,10 @@ const byName: Record<string, Operation> = {
       rows_to_compute: made.rowsToCompute,
     };
   },
-  backfill: async (db, { table, column, where, labels, priority }) => ({
-    job: (await db.table(table).backfill(column, { where, labels, priority })).id,
+  backfill: async (db, { table, column, where, labels, priority, request_id: requestId }) => ({
+    job: (await db.table(table).backfill(column, { where, labels, priority, requestId })).id,
   }),
-  refresh: async (db, { view }) => ({ job: (await db.view(view).refresh()).id }),
+  refresh: async (db, { view, request_id: requestId }) => ({ job: (await db.view(view).refresh({ requestId })).id }),
   jobs: async (db, { table, states, labels, limit }) => {
     const tables = table === undefined || table === null ? [] : [table];
     const found = await collect(db.jobs({ tables, states, labels, limit }));

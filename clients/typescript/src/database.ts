@@ -81,7 +81,8 @@ export class Database {
   }
 
   /**
-   * Make a table of rows, or with a schema alone one without rows. Where the rows cannot be added, the table goes again.
+   * Make a table of rows, or with a schema alone one without rows. Where the rows cannot be added, the table goes again,
+   * unless a `requestId` was given: then it stays for the next call under that.
    */
   async createTable(name: string, rows: RowSource | Schema, options: CreateTableOptions = {}): Promise<Table> {
     const table = this.table(name);
@@ -97,7 +98,9 @@ export class Database {
     if (source !== undefined) {
       const requestId = `${request.requestId}-rows`;
       await table.appendRows(source, schema, { ...options, requestId }).catch(async (error: unknown) => {
-        await this.dropTable(name, { force: true });
+        if (options.requestId === undefined) {
+          await this.dropTable(name, { force: true });
+        }
         throw error;
       });
     }

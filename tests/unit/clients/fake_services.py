@@ -28,6 +28,7 @@ from leman.v1 import (
     jobs_pb2_grpc,
     planner_pb2,
     planner_pb2_grpc,
+    tables_pb2,
     tables_pb2_grpc,
     udf_pb2,
 )
@@ -423,6 +424,12 @@ class _Servicer(
 
     def AppendRows(self, requests, context):
         return self._answer("AppendRows", list(requests), context, None)
+
+    def CreateTable(self, request, context):
+        return self._answer("CreateTable", request, context, lambda _: tables_pb2.CreateTableResponse(version=1))
+
+    def DropTable(self, request, context):
+        return self._answer("DropTable", request, context, lambda _: tables_pb2.DropTableResponse())
 
     def UpdateRows(self, request, context):
         return self._answer("UpdateRows", request, context, None)

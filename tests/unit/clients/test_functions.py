@@ -173,7 +173,7 @@ def test_a_stream_ends_after_its_batch_when_the_server_stops():
         assert begun.wait(30)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
-        while not server._flight.stopping.is_set():
+        while not server._listener._flight.stopping.is_set():
             pass
         go_on.set()
         assert reader.read_chunk().data["value"].to_pylist() == [1]

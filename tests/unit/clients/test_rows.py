@@ -71,6 +71,26 @@ def test_rows_of_a_table_are_sent_again_under_their_id_and_those_of_a_reader_are
     assert len(fake.named("AppendRows")) == 3
 
 
+def test_rows_under_an_id_of_the_caller_s_go_through_the_services_also_where_they_could_be_written_here(fake, db):
+    db._services.direct = True
+    fake.scripts["AppendRows"] = tables_pb2.AppendRowsResponse(version=8, rows_added=1)
+    db._table("docs").add({"text": ["a"]}, request_id="orders")
+    made = db.create_table("texts", {"text": ["a"]}, request_id="texts")
+    headers = [parts[0].header.request_id for parts in fake.named("AppendRows")]
+    assert (headers, made.name) == (["orders", "texts-rows"], "texts")
+    with pytest.raises(leman.errors.InvalidArgument, match="request_id is empty"):
+        made.delete("true", request_id="")
+
+
+def test_a_table_whose_rows_cannot_be_added_stays_for_the_next_call_under_its_id(fake, db):
+    db._services.direct = False
+    fake.scripts["AppendRows"] = status("INVALID_ARGUMENT", "BAD_ROWS", "no rows")
+    for request_id in ("mine", None):
+        with pytest.raises(leman.errors.InvalidArgument):
+            db.create_table("texts", {"text": ["a"]}, request_id=request_id)
+        assert len(fake.named("DropTable")) == (0 if request_id else 1)
+
+
 def test_a_merge_is_sent_again_under_its_id_and_says_what_it_did(fake, table):
     done = tables_pb2.MergeRowsResponse(version=9, rows_inserted=1, rows_updated=2, rows_deleted=3)
     taken = iter([grpc.StatusCode.UNAVAILABLE, done, done])

@@ -17,6 +17,7 @@ import dev.leman.ReadOptions;
 import dev.leman.Rows;
 import dev.leman.Schemas;
 import dev.leman.Table;
+import dev.leman.View;
 import dev.leman.ViewDefinition;
 import dev.leman.v1.ComputedColumn;
 import dev.leman.v1.DescribeTableResponse;
@@ -72,7 +73,14 @@ final class Operations {
         timeout == null || timeout.isNull()
             ? null
             : Duration.ofNanos((long) (timeout.asDouble() * 1e9));
-    return new Operations(clients.database(step), given, time).perform(step.get("do").asText());
+    return new Operations(database(clients.database(step), given), given, time)
+        .perform(step.get("do").asText());
+  }
+
+  private static Database database(Database database, JsonNode given) {
+    return given.hasNonNull("request_id")
+        ? database.withRequestId(given.get("request_id").asText())
+        : database;
   }
 
   private JsonNode perform(String operation) throws IOException {
@@ -106,7 +114,7 @@ final class Operations {
       case "plan" -> plan(table().plan(text("column"), backfill()));
       case "preview" -> preview();
       case "backfill" -> value("job", table().backfill(text("column"), backfill()).id());
-      case "refresh" -> value("job", database.view(text("view")).refresh().id());
+      case "refresh" -> value("job", refreshed().refresh().id());
       case "jobs" -> jobs();
       default -> job(operation);
     };
@@ -369,7 +377,13 @@ final class Operations {
   }
 
   private Table table() {
-    return database.table(text("table"));
+    Table table = database.table(text("table"));
+    return has("request_id") ? table.withRequestId(text("request_id")) : table;
+  }
+
+  private View refreshed() {
+    View view = database.view(text("view"));
+    return has("request_id") ? view.withRequestId(text("request_id")) : view;
   }
 
   private boolean force() {

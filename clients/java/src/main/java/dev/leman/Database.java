@@ -41,10 +41,25 @@ import org.apache.arrow.vector.util.DictionaryUtility;
 public final class Database {
   private final Connections connections;
   private final String name;
+  private final RequestId requestId;
 
   Database(Connections connections, String name) {
+    this(connections, name, RequestId.MADE_UP);
+  }
+
+  private Database(Connections connections, String name, RequestId requestId) {
     this.connections = connections;
     this.name = name;
+    this.requestId = requestId;
+  }
+
+  /**
+   * The same database, whose next change is made under this id: once, however often it is asked
+   * for, also by another process after this one died. Take an id for each change; the same one with
+   * another change is refused. Its tables, views and jobs have ids of their own.
+   */
+  public Database withRequestId(String id) {
+    return new Database(connections, name, RequestId.of(id));
   }
 
   /** Its name, path or uri, as it was given. */
@@ -54,12 +69,12 @@ public final class Database {
 
   /** A table. Nothing is called: whether there is one is told by the first call. */
   public Table table(String table) {
-    return new Table(connections, name, table);
+    return new Table(connections, name, table, RequestId.MADE_UP);
   }
 
   /** A view. Nothing is called: whether there is one is told by the first call. */
   public View view(String view) {
-    return new View(connections, name, view);
+    return new View(connections, name, view, RequestId.MADE_UP);
   }
 
   /** A job, by its id. Nothing is called. */
@@ -90,13 +105,16 @@ public final class Database {
             .setTable(ref(table))
             .setSchema(Schemas.write(schema))
             .setStableRowIds(true)
-            .setRequestId(Relation.newId())
+            .setRequestId(requestId.next())
             .build();
     return connections.unary(
         TableServiceGrpc.getCreateTableMethod(), request, answer -> table(table));
   }
 
-  /** Make a table with rows. Where they cannot be added, the table goes again. */
+  /**
+   * Make a table with rows. Where they cannot be added, the table goes again, unless you gave a
+   * request id: then it stays for the next call.
+   */
   public Table createTable(String table, RowSource rows) {
     try (ArrowReader first = rows.open()) {
       if (first == null) {
@@ -121,17 +139,23 @@ public final class Database {
     AppendRowsHeader header =
         AppendRowsHeader.newBuilder()
             .setTable(ref(made.name()))
-            .setRequestId(Relation.newId())
+            .setRequestId(requestId.derived("rows").next())
             .build();
     try {
       RowUpload.append(connections, header, rows);
     } catch (RuntimeException | Error failed) {
-      try {
-        dropTable(made.name(), true);
-      } catch (LemanException left) {
-        failed.addSuppressed(left);
+      if (!requestId.isGiven()) {
+        dropUnfinished(made, failed);
       }
       throw failed;
+    }
+  }
+
+  private void dropUnfinished(Table made, Throwable failed) {
+    try {
+      dropTable(made.name(), true);
+    } catch (LemanException left) {
+      failed.addSuppressed(left);
     }
   }
 
@@ -172,7 +196,7 @@ public final class Database {
         DropTableRequest.newBuilder()
             .setTable(ref(table))
             .setForce(force)
-            .setRequestId(Relation.newId())
+            .setRequestId(requestId.next())
             .build();
     return connections.unary(TableServiceGrpc.getDropTableMethod(), request, answer -> null);
   }
@@ -198,7 +222,7 @@ public final class Database {
             .setTable(ref(table))
             .setNewName(newName)
             .setForce(force)
-            .setRequestId(Relation.newId())
+            .setRequestId(requestId.next())
             .build();
     return connections.unary(
         TableServiceGrpc.getRenameTableMethod(), request, answer -> table(newName));
@@ -231,7 +255,7 @@ public final class Database {
         CreateMaterializedViewRequest.newBuilder()
             .setView(ref(view))
             .setQuery(definition.told(name))
-            .setRequestId(Relation.newId())
+            .setRequestId(requestId.next())
             .build();
     return connections.unary(
         CatalogServiceGrpc.getCreateMaterializedViewMethod(), request, answer -> view(view));
@@ -257,7 +281,7 @@ public final class Database {
         DropViewRequest.newBuilder()
             .setView(ref(view))
             .setForce(force)
-            .setRequestId(Relation.newId())
+            .setRequestId(requestId.next())
             .build();
     return connections.unary(CommitServiceGrpc.getDropViewMethod(), request, answer -> null);
   }

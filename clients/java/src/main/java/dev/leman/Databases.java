@@ -16,9 +16,24 @@ import java.util.concurrent.CompletableFuture;
 /** The databases that the services know by name. */
 public final class Databases {
   private final Connections connections;
+  private final RequestId requestId;
 
   Databases(Connections connections) {
+    this(connections, RequestId.MADE_UP);
+  }
+
+  private Databases(Connections connections, RequestId requestId) {
     this.connections = connections;
+    this.requestId = requestId;
+  }
+
+  /**
+   * The same, whose next change is made under this id: once, however often it is asked for, also by
+   * another process after this one died. Take an id for each change; the same one with another
+   * change is refused.
+   */
+  public Databases withRequestId(String id) {
+    return new Databases(connections, RequestId.of(id));
   }
 
   /** All of them, by name. */
@@ -57,7 +72,7 @@ public final class Databases {
     RegisterDatabaseRequest request =
         RegisterDatabaseRequest.newBuilder()
             .setDatabase(database)
-            .setRequestId(Relation.newId())
+            .setRequestId(requestId.next())
             .build();
     return connections.unary(
         DatabaseServiceGrpc.getRegisterDatabaseMethod(),
@@ -95,7 +110,7 @@ public final class Databases {
         UnregisterDatabaseRequest.newBuilder()
             .setName(name)
             .setForce(force)
-            .setRequestId(Relation.newId())
+            .setRequestId(requestId.next())
             .build();
     return connections.unary(
         DatabaseServiceGrpc.getUnregisterDatabaseMethod(), request, answer -> null);

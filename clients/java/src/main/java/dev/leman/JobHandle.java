@@ -20,7 +20,6 @@ import dev.leman.v1.UpdateJobRequest;
 import dev.leman.v1.UpdateJobResponse;
 import java.time.Duration;
 import java.util.Map;
-import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
 import java.util.function.Consumer;
@@ -30,11 +29,25 @@ public final class JobHandle {
   private final Connections connections;
   private final String database;
   private final String id;
+  private final RequestId requestId;
 
   JobHandle(Connections connections, String database, String id) {
+    this(connections, database, id, RequestId.MADE_UP);
+  }
+
+  private JobHandle(Connections connections, String database, String id, RequestId requestId) {
     this.connections = connections;
     this.database = database;
     this.id = id;
+    this.requestId = requestId;
+  }
+
+  /**
+   * The same job, whose next {@link #retry()} is made under this id: once, however often it is
+   * asked for, also by another process after this one died.
+   */
+  public JobHandle withRequestId(String id) {
+    return new JobHandle(connections, database, this.id, RequestId.of(id));
   }
 
   /** Its id. */
@@ -224,11 +237,7 @@ public final class JobHandle {
   private CompletableFuture<JobHandle> retry(RetryJobRequest.Builder request) {
     return connections.unary(
         JobServiceGrpc.getRetryJobMethod(),
-        request
-            .setDatabase(database)
-            .setJobId(id)
-            .setRequestId(UUID.randomUUID().toString())
-            .build(),
+        request.setDatabase(database).setJobId(id).setRequestId(requestId.next()).build(),
         answer -> new JobHandle(connections, database, answer.getJob().getJobId()));
   }
 

@@ -15,7 +15,6 @@ import dev.leman.v1.OptimizeIndicesResponse;
 import dev.leman.v1.TableRef;
 import java.time.Duration;
 import java.util.List;
-import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Flow;
 import org.apache.arrow.memory.BufferAllocator;
@@ -29,11 +28,13 @@ public abstract sealed class Relation permits Table, View {
   final Connections connections;
   final String database;
   final String name;
+  private final RequestId requestId;
 
-  Relation(Connections connections, String database, String name) {
+  Relation(Connections connections, String database, String name, RequestId requestId) {
     this.connections = connections;
     this.database = database;
     this.name = name;
+    this.requestId = requestId;
   }
 
   /** Its name. */
@@ -129,9 +130,9 @@ public abstract sealed class Relation permits Table, View {
         answer -> new JobHandle(connections, database, answer.getJob().getJobId()));
   }
 
-  /** The id by which the services know a mutation that is sent again. */
-  static String newId() {
-    return UUID.randomUUID().toString();
+  /** The id by which the services know a change that is sent again. */
+  String newId() {
+    return requestId.next();
   }
 
   @Override

@@ -43,8 +43,17 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /** A table of a database. */
 public final class Table extends Relation {
-  Table(Connections connections, String database, String name) {
-    super(connections, database, name);
+  Table(Connections connections, String database, String name, RequestId requestId) {
+    super(connections, database, name, requestId);
+  }
+
+  /**
+   * The same table, whose next change is made under this id: once, however often it is asked for,
+   * also by another process after this one died. Take an id for each change; the same one with
+   * another change is refused.
+   */
+  public Table withRequestId(String id) {
+    return new Table(connections, database, name, RequestId.of(id));
   }
 
   /** Its schema, version, rows and computed columns. */

@@ -18,8 +18,17 @@ import java.util.concurrent.CompletableFuture;
 
 /** A materialized view of a database. */
 public final class View extends Relation {
-  View(Connections connections, String database, String name) {
-    super(connections, database, name);
+  View(Connections connections, String database, String name, RequestId requestId) {
+    super(connections, database, name, requestId);
+  }
+
+  /**
+   * The same view, whose next change is made under this id: once, however often it is asked for,
+   * also by another process after this one died. Take an id for each change; the same one with
+   * another change is refused.
+   */
+  public View withRequestId(String id) {
+    return new View(connections, database, name, RequestId.of(id));
   }
 
   /** The view as it is. */

@@ -1,0 +1,42 @@
+package dev.leman;
+
+import io.grpc.Status;
+import java.util.UUID;
+
+/** The id by which the services know a change that is asked for again. */
+final class RequestId {
+  /** No caller gave one: each change has one of its own. */
+  static final RequestId MADE_UP = new RequestId(null);
+
+  private final String given;
+
+  private RequestId(String given) {
+    this.given = given;
+  }
+
+  static RequestId of(String given) {
+    if (given.isEmpty()) {
+      throw new LemanException(
+          Status.Code.INVALID_ARGUMENT,
+          "",
+          "the request id is empty: leave it out to have one made up",
+          null);
+    }
+    return new RequestId(given);
+  }
+
+  /** Whether the caller gave it, and may ask for the change again. */
+  boolean isGiven() {
+    return given != null;
+  }
+
+  /** That of a change. */
+  String next() {
+    return given == null ? UUID.randomUUID().toString() : given;
+  }
+
+  /** That of a further change of one call. */
+  RequestId derived(String what) {
+    return given == null ? this : new RequestId(given + "-" + what);
+  }
+}
