@@ -9,7 +9,12 @@ import pyarrow as pa
 #: Bytes of a piece at the most.
 PIECE_BYTES = 1 << 20
 #: Fields of the flatbuffers tables `Message`, `DictionaryBatch` and `RecordBatch`, by Arrow's format/Message.fbs.
-_HEADER, _DATA, _COMPRESSION = 2, 1, 3
+_KIND, _HEADER, _BODY_LENGTH, _DATA, _BUFFERS, _COMPRESSION = 1, 2, 3, 1, 2, 3
+#: `MessageHeader.DictionaryBatch` and `MessageHeader.RecordBatch`.
+_DICTIONARY, _RECORD_BATCH = 2, 3
+_WORD, _LONG, _BUFFER_BYTES = 4, 8, 16
+#: Metadata of a message by which Arrow 0.17 said that its batch is compressed; Arrow still believes it.
+_OLD_COMPRESSION = b"ARROW:experimental_compression"
 
 
 class Sink:
@@ -56,14 +61,40 @@ def is_compressed(stream: bytes) -> bool:
     Raises:
         pa.ArrowException, OSError, EOFError: the bytes are no such stream.
     """
-    for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(stream)):
-        content = bytes(message.metadata)  # Arrow checked that its tables lie inside of it
-        header = _table(content, _field(content, _table(content, 0), _HEADER))
-        if message.type == "dictionary":
-            header = _table(content, _field(content, header, _DATA))
-        if message.type in {"dictionary", "record batch"} and _field(content, header, _COMPRESSION):
-            return True
-    return False
+    messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
+    return any(_compressed_batch(bytes(message.metadata)) for message in messages)
+
+
+def body_bytes(metadata: bytes) -> int:
+    """Return how many bytes the body of a message has, by its metadata."""
+    message = _table(metadata, 0)
+    length = _field(metadata, message, _BODY_LENGTH)
+    return int.from_bytes(metadata[length : length + _LONG], "little") if length else 0
+
+
+def compressed_buffers(metadata: bytes) -> list[int]:
+    """Return where the buffers of a compressed batch begin in its body, those that have none left out; else nothing."""
+    batch = _compressed_batch(metadata)
+    field = _field(metadata, batch, _BUFFERS) if batch else 0
+    if not field:
+        return []
+    vector = _table(metadata, field)
+    first = vector + _WORD
+    end = first + _BUFFER_BYTES * int.from_bytes(metadata[vector:first], "little")
+    described = (metadata[at : at + _BUFFER_BYTES] for at in range(first, min(end, len(metadata)), _BUFFER_BYTES))
+    return [int.from_bytes(each[:_LONG], "little") for each in described if any(each[_LONG:])]
+
+
+def _compressed_batch(metadata: bytes) -> int:
+    """Return where the table of a compressed batch is in the metadata of its message; 0: it is none."""
+    message = _table(metadata, 0)
+    kind = _field(metadata, message, _KIND)
+    header = _table(metadata, _field(metadata, message, _HEADER))
+    if kind and metadata[kind : kind + 1] == bytes([_DICTIONARY]):
+        header = _table(metadata, _field(metadata, header, _DATA))
+    elif not kind or metadata[kind : kind + 1] != bytes([_RECORD_BATCH]):
+        return 0
+    return header if _field(metadata, header, _COMPRESSION) or _OLD_COMPRESSION in metadata else 0
 
 
 def _table(content: bytes, at: int) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from commit_coordinator.tables.compressed import Decompressed
 from commit_coordinator.tables.flight_data import END
 from core.errors import InvalidArgument, LemanError
 
@@ -35,6 +36,7 @@ class Incoming:
         self._ended = False
         self._error: LemanError | None = None
         self._last = b""
+        self._decompressed = Decompressed()
 
     # ----------------------------------------------------------------- for the event loop
 
@@ -63,12 +65,7 @@ class Incoming:
             InvalidArgument: BATCH_TOO_LARGE.
             LemanError: what `end` was told.
         """
-        if size > MAX_BATCH_BYTES:
-            raise InvalidArgument(
-                "BATCH_TOO_LARGE",
-                f"A record batch has {size} bytes, at most {MAX_BATCH_BYTES} are taken: send smaller ones",
-                field="arrow_ipc",
-            )
+        _check_size(size)
         parts: list[memoryview] = []
         while size:
             part = self._next()
@@ -79,6 +76,7 @@ class Incoming:
                 self._put_back(part[len(parts[-1]) :])
             size -= len(parts[-1])
         found = b"".join(parts)
+        _check_size(self._decompressed.took(found), "decompressed")
         self._last = (self._last + found[-len(END) :])[-len(END) :]
         return found
 
@@ -137,6 +135,16 @@ def batches(incoming: Incoming) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         )
         raise InvalidArgument("BAD_STREAM", message, field="arrow_ipc") from None
     return reader.schema, _checked(reader, incoming)
+
+
+def _check_size(size: int, how: str = "") -> None:
+    if size > MAX_BATCH_BYTES:
+        has = f"{size} bytes {how}".rstrip()
+        raise InvalidArgument(
+            "BATCH_TOO_LARGE",
+            f"A record batch has {has}, at most {MAX_BATCH_BYTES} are taken: send smaller ones",
+            field="arrow_ipc",
+        )
 
 
 def bad_stream(what: str) -> InvalidArgument:
