@@ -1,10 +1,12 @@
-"""A proxy in front of an S3-compatible server that holds each request back for a while and counts them."""
+"""A proxy in front of an S3-compatible server: it holds requests back, counts them, and does harm if told to."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections import Counter
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +15,29 @@ _BLOCK = 1 << 16
 _NO_BODY = {b"204", b"304"}
 
 Head = list[bytes]
+_BUSY = (
+    b"HTTP/1.1 503 Slow Down\r\nContent-Type: application/xml\r\nContent-Length: 60\r\nConnection: close\r\n\r\n"
+    b"<Error><Code>SlowDown</Code><Message>busy</Message></Error>\n"
+)
+
+
+@dataclass(slots=True)
+class Harm:
+    """What is done to requests, the same ones each time; may be changed at any time."""
+
+    #: Share of requests that are answered with 503, and never reach the store.
+    refused: float = 0.0
+    #: Share of requests that the store answers, and whose answer is lost.
+    lost: float = 0.0
+    #: Bytes of an answer that pass in a second; 0: all.
+    bytes_per_second: int = 0
+    #: A header that does not pass, in small letters.
+    without: bytes = b""
+    chance: random.Random = field(default_factory=lambda: random.Random(14))
+
+    def strikes(self, share: float) -> bool:
+        """Tell whether it is this request's turn."""
+        return bool(share) and self.chance.random() < share
 
 
 class DelayingProxy:
@@ -22,6 +47,7 @@ class DelayingProxy:
     def __init__(self, target_port: int, delay_seconds: float = 0.0) -> None:
         self._target = target_port
         self.delay_seconds = delay_seconds
+        self.harm = Harm()
         self.requests: Counter[tuple[str, str]] = Counter()
         self.port = 0
         self._loop = asyncio.new_event_loop()
@@ -79,6 +105,12 @@ class DelayingProxy:
         self.requests[method.decode(), path.partition(b"?")[0].decode()] += 1
         if self.delay_seconds:
             await asyncio.sleep(self.delay_seconds)
+        if self.harm.strikes(self.harm.refused):
+            to_client.write(_BUSY)  # and the connection ends: what comes of the request is not read
+            await to_client.drain()
+            return False
+        if self.harm.without:
+            head = [line for line in head if not line.lower().startswith(self.harm.without + b":")]
         if b"100-continue" in _fields(head).get(b"expect", b"").lower():
             to_client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             head = [line for line in head if not line.lower().startswith(b"expect:")]
@@ -90,12 +122,15 @@ class DelayingProxy:
             answer = await _head(server)
         if not answer:
             return False
+        if self.harm.strikes(self.harm.lost):
+            return False
         to_client.writelines(answer)
         fields, code = _fields(answer), answer[0].split(b" ")[1]
         ended = False
         if method != b"HEAD" and code not in _NO_BODY:
             ended = b"content-length" not in fields and b"chunked" not in fields.get(b"transfer-encoding", b"")
-            await (_pass_rest(server, to_client) if ended else _pass_body(server, to_client, fields))
+            rate = self.harm.bytes_per_second
+            await (_pass_rest(server, to_client) if ended else _pass_body(server, to_client, fields, rate))
         await to_client.drain()
         return not ended
 
@@ -114,7 +149,9 @@ def _fields(head: Head) -> dict[bytes, bytes]:
     return {name.strip().lower(): value.strip() for name, value in pairs}
 
 
-async def _pass_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fields: dict[bytes, bytes]) -> None:
+async def _pass_body(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fields: dict[bytes, bytes], bytes_per_second: int = 0
+) -> None:
     if b"chunked" in fields.get(b"transfer-encoding", b"").lower():
         while True:
             line = await reader.readline()
@@ -129,6 +166,9 @@ async def _pass_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter,
             raise EOFError
         writer.write(block)
         left -= len(block)
+        if bytes_per_second:
+            await writer.drain()
+            await asyncio.sleep(len(block) / bytes_per_second)
 
 
 async def _pass_rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -43,6 +43,8 @@ _BY_CODE = {
     FULL: re.compile(r"InsufficientStorage|StorageFull|QuotaExceeded|storageQuotaExceeded|507 Insufficient"),
     DENIED: re.compile(r"AccessDenied|\b403 Forbidden|AuthorizationPermissionMismatch|InsufficientAccountPermissions"),
 }
+#: As Lance begins what it says of a store; it raises ValueError for it where a table is opened.
+_LANCE_IO = "LanceError(IO)"
 _PATH = re.compile(r"""at path "([^"]+)"|(?:file|directory|for|system:) '([^']+)'""")
 _DO = {
     FULL: "has no space left. Make room, or raise its quota, and send the request again",
@@ -116,7 +118,7 @@ def _reason(error: BaseException) -> str | None:
     number = error_number(error)
     if number is not None:
         return _BY_NUMBER.get(number)
-    if not isinstance(error, OSError):
+    if not isinstance(error, OSError) and _LANCE_IO not in str(error):
         return None
     return next((reason for reason, codes in _BY_CODE.items() if codes.search(str(error))), None)
 

@@ -10,6 +10,7 @@ import grpc
 
 from core.domain.database import NO_LIMITS, DatabaseLimits, RegisteredDatabase, Registrations, Request, damage_of
 from core.errors import FailedPrecondition, InvalidArgument
+from core.lance_io.conditional_puts import check_store
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.open_jobs import open_jobs_of
 from core.locations import is_database_name
@@ -18,6 +19,7 @@ from core.rpc.blocking import BlockingPool
 from core.rpc.convert_labels import labels_from_proto
 from core.rpc.convert_values import number_from_proto, timestamp_to_proto
 from core.rpc.request_digest import body_digest
+from core.stores.known import options_of
 from leman.v1 import databases_pb2, databases_pb2_grpc
 
 _MOST_DESCRIPTION_BYTES = 1000
@@ -53,7 +55,10 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
         self, request: databases_pb2.RegisterDatabaseRequest, _context: Context
     ) -> databases_pb2.RegisterDatabaseResponse:
         registry, asked = self._registry, Request(request.request_id, body_digest(request))
-        made = await self._pool.run(registry.register, _database(request.database), asked)
+        database = _database(request.database)
+        if options_of(database.root) is not None:  # another store may be none that this service reaches
+            await self._pool.run(check_store, database.root)
+        made = await self._pool.run(registry.register, database, asked)
         return databases_pb2.RegisterDatabaseResponse(database=_message(made))
 
     async def GetDatabase(

@@ -50,7 +50,7 @@ def commit_outcomes(uri: str) -> Iterator[None]:
         raise
     except BaseException as error:  # a panic in Lance's Rust is no Exception
         refused = isinstance(error, OSError) and any(text in str(error) for text in _REFUSED)
-        if refused or isinstance(error, CommitConflictError):
+        if refused or isinstance(error, CommitConflictError | FileExistsError):
             raise CommitConflict(first_line(error)) from error
         definite = refusal(error, uri) or _definite(uri, error)
         if definite is not None:

@@ -23,12 +23,13 @@ from core.domain.row_address import fragments_of, offsets_of
 from core.domain.table import TableField
 from core.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from core.lance_io import commit_history
+from core.lance_io.conditional_puts import check_store
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
 from core.lance_io.scan import judged
+from core.lance_io.table_creation import create_empty
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
 from core.lance_io.transactions import Transactions
-from core.stores.lance_options import lance_options
 from core.udf import blobs
 
 #: Config of a table that was made by CreateTable: by which request, as md5 of its id and what tells its body apart.
@@ -71,16 +72,9 @@ def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, 
         CommitUnclear: The table may have been made.
         FailedPrecondition: as `commit_outcomes`.
     """
+    check_store(uri.rpartition("/")[0])
     with commit_outcomes(uri):
-        lance.write_dataset(
-            schema.empty_table(),
-            uri,
-            mode="create",
-            enable_stable_row_ids=stable_row_ids,
-            data_storage_version=format_for(schema),  # type: ignore[arg-type]
-            transaction_properties=dict(properties),
-            storage_options=lance_options(uri),
-        )
+        create_empty(uri, schema, stable_row_ids=stable_row_ids, version=format_for(schema), properties=properties)
 
 
 def complete_creation(uri: str, request_id: str, body: str) -> int:

@@ -17,6 +17,7 @@ from commit_coordinator.lance_io.installable_files import InstallableFile
 from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.errors import InvalidArgument, NotFound
 from core.lance_io.commit_history import CommitHistory, CommitRecord
+from core.lance_io.conditional_puts import check_store
 from core.lance_io.deletions import Deletions, are_still_deleted
 from core.lance_io.opening import move_to_latest, open_latest
 from core.lance_io.panics import panics_as_errors
@@ -38,6 +39,7 @@ class TableHandle:
     """
 
     def __init__(self, uri: str) -> None:
+        check_store(uri.rpartition("/")[0])
         self._uri = uri
         self._past: TableSnapshot | None = None
         self._options = options_of(uri)

@@ -26,10 +26,11 @@ from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import IS_SET, SOURCE_ROW_ID
 from core.errors import AlreadyExists, FailedPrecondition, NotFound
 from core.lance_io import column_file_checks, commit_history
+from core.lance_io.conditional_puts import check_store
 from core.lance_io.error_translation import using_storage
+from core.lance_io.table_creation import commit_first, create_empty
 from core.lance_io.tables import INCARNATION_KEY, open_table
 from core.lance_io.views.files import storage_version
-from core.stores.lance_options import lance_options
 from core.views.rows import Ids
 
 #: Schema metadata that says which request made a view's rows what they are: a lost answer is found by it.
@@ -128,6 +129,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
         CommitUnclear: The view may have been made.
         FailedPrecondition: as `commit_outcomes`.
     """
+    check_store(uri.rpartition("/")[0])
     made = with_request(schema, request_id)
     properties = commit_history.view_properties(request_id, job_id, "CreatePlaceholders", len(files))
     with commit_outcomes(uri):
@@ -137,23 +139,9 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
             fragments = [FragmentMetadata(0, [with_layout_of(layout, file)], file.physical_rows) for file in files]
             operation = LanceOperation.Overwrite(template.lance_schema, fragments)
             transaction = lance.Transaction(0, operation, str(uuid.uuid4()), properties)
-            lance.LanceDataset.commit(
-                uri,
-                transaction,
-                enable_stable_row_ids=True,
-                commit_timeout=_TIMEOUT,
-                storage_options=lance_options(uri),
-            )
+            commit_first(uri, transaction, stable_row_ids=True, timeout=_TIMEOUT)
         else:
-            lance.write_dataset(
-                made.empty_table(),
-                uri,
-                mode="create",
-                enable_stable_row_ids=True,
-                data_storage_version=storage_version(made),  # type: ignore[arg-type]
-                transaction_properties=properties,
-                storage_options=lance_options(uri),
-            )
+            create_empty(uri, made, stable_row_ids=True, version=storage_version(made), properties=properties)
     crash_point("coordinator.view_created")
     return complete_creation(uri)
 

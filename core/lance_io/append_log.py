@@ -20,6 +20,8 @@ from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.log_snapshot import SAVED_FROM, Snapshot, position, readable, saved, with_position
 from core.lance_io.opening import has_versions, open_checked, open_latest, open_version
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.store_failures import store_failed
+from core.lance_io.table_creation import create_empty
 from core.lance_io.table_errors import table_error
 from core.storage_errors import failed, refusal, said
 from core.stores.lance_options import lance_options
@@ -72,6 +74,9 @@ class AppendLog:
         """Make the table if there is none.
 
         Call it before the first append: of two appends that both find no table, Lance would keep one.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where that cannot be told or done.
         """
         if self._open() is not None:
             return
@@ -79,15 +84,12 @@ class AppendLog:
             if "://" not in self._uri:
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
             schema = with_position(self._schema) if self._ordered else self._schema
-            lance.write_dataset(
-                schema.empty_table(),
-                self._uri,
-                mode="create",
-                enable_stable_row_ids=self._ordered,
-                storage_options=lance_options(self._uri),
-            )
-        except OSError as error:  # somebody else was faster, unless the storage refuses
-            self._raise_refusal(error)
+            with panics_as_errors():
+                create_empty(self._uri, schema, stable_row_ids=self._ordered)
+        except FileExistsError:
+            return
+        except LANCE_ERRORS as error:
+            raise failed(error, f"{self._called} cannot be made: {error}", self._uri) from error
 
     def append(self, rows: Sequence[dict[str, object]], base: Snapshot | None = None) -> Snapshot:
         """Add rows in one version and return it.
@@ -294,14 +296,22 @@ class AppendLog:
 
         Returns:
             None where there is none: then all of the table is set aside.
+
+        Raises:
+            OSError: the store does not answer, so nothing is known of the versions; so do other errors of Lance.
         """
+        if store_failed(why):
+            raise why
+
         found = damage.versions(self._uri)
         for version, path in found:
             damage.check_store(self._uri, path)
             try:
                 with panics_as_errors():
                     self._checked(open_version(self._uri, version)).get_fragments()
-            except LANCE_ERRORS:
+            except LANCE_ERRORS as error:
+                if store_failed(error):
+                    raise
                 continue
             for later, damaged in found:
                 if later > version:

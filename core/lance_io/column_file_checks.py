@@ -12,6 +12,8 @@ from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io.column_files import DELETIONS_KEY, buffer_in, data_path, digest_of
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.store_failures import store_failed
+from core.storage_errors import unusable
 from core.stores.lance_options import lance_options
 from core.udf import binding, blobs
 
@@ -74,6 +76,8 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
             metadata = reader.metadata()
             lacks = buffer_in(reader, DELETIONS_KEY)
     except (OSError, ValueError, RuntimeError) as error:
+        if store_failed(error):
+            raise unusable(error, data_path(uri, staged.file)) from error
         raise DataLoss("FILE_DAMAGED", f"Column file {staged.file} cannot be read: {error}") from None
     if metadata.num_rows != staged.physical_rows:
         raise FailedPrecondition(

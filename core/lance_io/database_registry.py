@@ -27,12 +27,13 @@ from lance.commit import CommitConflictError
 from core import keys, sealed_documents
 from core.domain.database import DatabaseLimits, RegisteredDatabase, Registrations, Request
 from core.errors import Aborted, AlreadyExists, NotFound, ResourceExhausted, reused
-from core.lance_io.error_translation import LANCE_ERRORS
+from core.lance_io.conditional_puts import check_store
+from core.lance_io.error_translation import LANCE_ERRORS, using_storage
 from core.lance_io.opening import has_versions, open_checked
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.table_creation import create_empty
 from core.lance_io.table_errors import table_error
 from core.storage_errors import failed, refusal
-from core.stores.lance_options import lance_options
 
 TABLE = "databases.lance"
 #: So many can be registered: all of them are read at once.
@@ -154,8 +155,9 @@ class DatabaseRegistry:
         try:
             return self._open()
         except NotFound as error:
-            if not has_versions(self._uri):
-                return _State()
+            with using_storage(self._uri):
+                if not has_versions(self._uri):
+                    return _State()
             before = error
         try:  # somebody made it in between
             return self._open()
@@ -196,9 +198,11 @@ class DatabaseRegistry:
         try:
             if "://" not in self._uri:
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
+            check_store(self._uri.rpartition("/")[0])
             with panics_as_errors():
-                options = lance_options(self._uri)
-                lance.write_dataset(_SCHEMA.empty_table(), self._uri, mode="create", storage_options=options)
+                create_empty(self._uri, _SCHEMA)
+        except FileExistsError:
+            return
         except LANCE_ERRORS as error:
             refused = refusal(error, self._uri)
             if refused is not None:

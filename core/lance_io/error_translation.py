@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.store_failures import store_failed
 from core.storage_errors import error_number, failed, unusable
 
 #: What Lance and pyarrow raise for what they cannot read or write; a panic becomes an OSError, see `panics`.
@@ -48,6 +49,6 @@ def reading_file(path: str, what: str) -> Iterator[None]:
 def _file_error(error: Exception, path: str, what: str) -> LemanError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return NotFound("FILE_MISSING", f"{what} cannot be read, the file is missing: {error}", path=path)
-    if isinstance(error, OSError) or error_number(error) is not None:
+    if isinstance(error, OSError) or error_number(error) is not None or store_failed(error):
         return failed(error, f"{what} cannot be read now: {error}", path)
     return DataLoss("FILE_DAMAGED", f"{what} cannot be read, the file is damaged: {error}", path=path)

@@ -16,6 +16,7 @@ from core.errors import LemanError
 from core.lance_io import manifest
 from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.store_failures import store_failed
 from core.storage_errors import failed
 
 #: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
@@ -181,14 +182,21 @@ class Snapshot:
         return ids
 
     def readable(self, fragment_id: int) -> list[dict[str, object]]:
-        """Return the rows of a damaged fragment that can be read by themselves, with what tells their `position`."""
+        """Return the rows of a damaged fragment that can be read by themselves, with what tells their `position`.
+
+        Where the store does not answer for one, nothing is said of any.
+        """
         with self._readable():  # the manifest has the ids: no file is read
             fragment = self._fragment(fragment_id)
             ids = fragment.to_table(columns=[], with_row_id=True).column(_ROW_ID).to_pylist()
         found: list[dict[str, object]] = []
         for row, row_id in enumerate(ids):
-            with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
-                found += [{**values, _ROW_ID: row_id} for values in fragment.take([row]).to_pylist()]
+            try:
+                with panics_as_errors():
+                    found += [{**values, _ROW_ID: row_id} for values in fragment.take([row]).to_pylist()]
+            except LANCE_ERRORS as error:
+                if store_failed(error):
+                    raise failed(error, f"{self._called} cannot be read: {error}", self._dataset.uri) from error
         return found
 
     def without(self, fragment_id: int) -> None:

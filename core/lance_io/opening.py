@@ -43,9 +43,17 @@ def open_latest(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDatas
                 found = lance.dataset(uri, storage_options=options, metadata_cache_size_bytes=cache_bytes)
             return _of_its_version(found)
         except (ValueError, OSError):
-            if not tries_left or not has_versions(uri):
+            if not tries_left or not _seems_to_have_versions(uri):
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+def _seems_to_have_versions(uri: str) -> bool:
+    """Return what `has_versions` does; False where that cannot be told."""
+    try:
+        return has_versions(uri)
+    except (OSError, ValueError):
+        return False
 
 
 def open_checked(uri: str) -> lance.LanceDataset:
@@ -113,10 +121,14 @@ def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
 
 
 def has_versions(uri: str) -> bool:
-    """Tell whether a version of a table lies there, whatever it may be worth. False where that cannot be told."""
+    """Tell whether a version of a table lies there, whatever it may be worth.
+
+    Raises:
+        OSError: that cannot be told; ValueError likewise.
+    """
     filesystem, root = filesystem_of(uri)
     try:
         found = filesystem.get_file_info(pafs.FileSelector(f"{root}/_versions"))
-    except (OSError, ValueError):
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return any(Path(entry.path).suffix == ".manifest" for entry in found)

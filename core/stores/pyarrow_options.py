@@ -45,6 +45,7 @@ def _s3(options: StoreOptions, _bucket: str) -> pafs.FileSystem:
         region=options.region,
         anonymous=options.anonymous,
         force_virtual_addressing=options.virtual_hosted,
+        allow_delayed_open=True,  # a small file is one request, and not three
         **place,
     )
 

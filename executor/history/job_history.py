@@ -14,6 +14,7 @@ from core.domain.job import Job, counted
 from core.errors import DataLoss, LemanError
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog, quoted
+from core.lance_io.conditional_puts import check_store
 from core.lance_io.log_snapshot import LogRows, Snapshot, position
 from executor.history.job_record import JobRecord
 from executor.worker.error_store import errors_uri, open_log
@@ -83,6 +84,7 @@ class JobHistory:
         """Create the tables of jobs and failed rows if there are none."""
         with self._lock:
             if not self._prepared:
+                check_store(self.uri.removesuffix("/_leman/jobs.lance"))
                 self._log.create()
                 self._errors.create()
                 self._prepared = True

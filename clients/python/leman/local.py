@@ -35,6 +35,8 @@ INCARNATION = "leman.incarnation"
 """Config key of a table: tells it from another one that is created later under the same name."""
 
 _BLOB = "lance.blob.v2"
+#: What Lance says where there is a table already, or somebody else makes one at this moment.
+_THERE = ("already exists", "_versions/0.manifest was not found")
 _with_pandas = True
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _REFUSALS = {
@@ -97,17 +99,29 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
     lance = _lance()
     rows = plain_rows(as_arrow(data))
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
-    mode = "overwrite" if overwrite and _exists(lance, uri) else "create"  # Lance would warn
+    options = {"enable_stable_row_ids": stable_row_ids, **limits}
     with _told(uri):
         try:
-            table = lance.write_dataset(rows, uri, mode=mode, enable_stable_row_ids=stable_row_ids, **limits)
+            if overwrite and _exists(lance, uri):  # Lance would warn
+                table = lance.write_dataset(rows, uri, mode="overwrite", **options)
+            else:
+                table = _created(lance, uri, rows, options)
         except OSError as error:
-            if overwrite or "already exists" not in str(error).lower():
+            if overwrite or not any(sign in str(error) for sign in _THERE):
                 raise
             raise TableExists(
                 f"there is a table at {uri} already; exist_ok=True opens it as it is, mode='overwrite' replaces it"
             ) from None
         table.update_config({INCARNATION: uuid.uuid4().hex})
+
+
+def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, options: dict[str, Any]) -> Any:
+    """Make a table where there is none; of several makers at the same moment one succeeds.
+
+    `write_dataset` looks first, and then overwrites what others have made meanwhile."""
+    made = lance.fragment.write_fragments(rows, uri, mode="create", return_transaction=True, **options)
+    stable = options["enable_stable_row_ids"]
+    return lance.LanceDataset.commit(uri, made, max_retries=0, enable_stable_row_ids=stable)
 
 
 def plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import lance
 import numpy as np
@@ -227,3 +230,20 @@ def test_without_pylance_the_message_names_the_extra(db, monkeypatch):
     with pytest.raises(ImportError, match=r"pip install leman\[lance\]") as caught:
         db.create_table("t", ROWS)
     assert isinstance(caught.value, leman.LemanError)
+
+
+def test_of_those_who_create_a_table_at_the_same_moment_one_succeeds(tmp_path):
+    makers, uri = 16, str(tmp_path / "t.lance")
+    together = threading.Barrier(makers)
+
+    def make(maker: int) -> int | None:
+        together.wait()
+        with contextlib.suppress(errors.TableExists):
+            local.create_table(uri, {"x": [maker]}, overwrite=False, stable_row_ids=True, max_rows_per_file=None)
+            return maker
+        return None
+
+    with ThreadPoolExecutor(makers) as threads:
+        made = [maker for maker in threads.map(make, range(makers)) if maker is not None]
+    assert local.read_table(uri, None, None).to_pydict() == {"x": made}
+    assert len(made) == 1

@@ -250,6 +250,8 @@ const (
 	ErrorReason_STABLE_ROW_IDS_REQUIRED ErrorReason = 86
 	// The storage refuses access; grant it to the services, then send the call again.
 	ErrorReason_STORAGE_DENIED ErrorReason = 87
+	// More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
+	ErrorReason_STORE_NOT_ATOMIC ErrorReason = 194
 	// The storage is full; make room, then send the call again.
 	ErrorReason_STORAGE_FULL ErrorReason = 88
 	// The storage cannot be written to; allow it, then send the call again.
@@ -538,6 +540,7 @@ var (
 		85:  "SOURCE_COLUMN_MISSING",
 		86:  "STABLE_ROW_IDS_REQUIRED",
 		87:  "STORAGE_DENIED",
+		194: "STORE_NOT_ATOMIC",
 		88:  "STORAGE_FULL",
 		89:  "STORAGE_READ_ONLY",
 		90:  "TABLE_IN_USE",
@@ -734,6 +737,7 @@ var (
 		"SOURCE_COLUMN_MISSING":       85,
 		"STABLE_ROW_IDS_REQUIRED":     86,
 		"STORAGE_DENIED":              87,
+		"STORE_NOT_ATOMIC":            194,
 		"STORAGE_FULL":                88,
 		"STORAGE_READ_ONLY":           89,
 		"TABLE_IN_USE":                90,
@@ -853,7 +857,7 @@ var File_leman_v1_errors_proto protoreflect.FileDescriptor
 
 const file_leman_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15leman/v1/errors.proto\x12\bleman.v1*\x92 \n" +
+	"\x15leman/v1/errors.proto\x12\bleman.v1*\xa9 \n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -973,7 +977,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x12ROW_COUNT_MISMATCH\x10T\x12\x19\n" +
 	"\x15SOURCE_COLUMN_MISSING\x10U\x12\x1b\n" +
 	"\x17STABLE_ROW_IDS_REQUIRED\x10V\x12\x12\n" +
-	"\x0eSTORAGE_DENIED\x10W\x12\x10\n" +
+	"\x0eSTORAGE_DENIED\x10W\x12\x15\n" +
+	"\x10STORE_NOT_ATOMIC\x10\xc2\x01\x12\x10\n" +
 	"\fSTORAGE_FULL\x10X\x12\x15\n" +
 	"\x11STORAGE_READ_ONLY\x10Y\x12\x10\n" +
 	"\fTABLE_IN_USE\x10Z\x12\x17\n" +

@@ -261,6 +261,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Rows of the source have no stable ids; make the view again for another version."""
     STORAGE_DENIED: _ErrorReason.ValueType  # 87
     """The storage refuses access; grant it to the services, then send the call again."""
+    STORE_NOT_ATOMIC: _ErrorReason.ValueType  # 194
+    """More than one of several writers of an object may succeed there; use a store with atomic conditional puts."""
     STORAGE_FULL: _ErrorReason.ValueType  # 88
     """The storage is full; make room, then send the call again."""
     STORAGE_READ_ONLY: _ErrorReason.ValueType  # 89
@@ -706,6 +708,8 @@ STABLE_ROW_IDS_REQUIRED: ErrorReason.ValueType  # 86
 """Rows of the source have no stable ids; make the view again for another version."""
 STORAGE_DENIED: ErrorReason.ValueType  # 87
 """The storage refuses access; grant it to the services, then send the call again."""
+STORE_NOT_ATOMIC: ErrorReason.ValueType  # 194
+"""More than one of several writers of an object may succeed there; use a store with atomic conditional puts."""
 STORAGE_FULL: ErrorReason.ValueType  # 88
 """The storage is full; make room, then send the call again."""
 STORAGE_READ_ONLY: ErrorReason.ValueType  # 89

@@ -894,6 +894,14 @@ public enum ErrorReason
   STORAGE_DENIED(87),
   /**
    * <pre>
+   * More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
+   * </pre>
+   *
+   * <code>STORE_NOT_ATOMIC = 194;</code>
+   */
+  STORE_NOT_ATOMIC(194),
+  /**
+   * <pre>
    * The storage is full; make room, then send the call again.
    * </pre>
    *
@@ -2458,6 +2466,14 @@ public enum ErrorReason
   public static final int STORAGE_DENIED_VALUE = 87;
   /**
    * <pre>
+   * More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
+   * </pre>
+   *
+   * <code>STORE_NOT_ATOMIC = 194;</code>
+   */
+  public static final int STORE_NOT_ATOMIC_VALUE = 194;
+  /**
+   * <pre>
    * The storage is full; make room, then send the call again.
    * </pre>
    *
@@ -3275,6 +3291,7 @@ public enum ErrorReason
       case 85: return SOURCE_COLUMN_MISSING;
       case 86: return STABLE_ROW_IDS_REQUIRED;
       case 87: return STORAGE_DENIED;
+      case 194: return STORE_NOT_ATOMIC;
       case 88: return STORAGE_FULL;
       case 89: return STORAGE_READ_ONLY;
       case 90: return TABLE_IN_USE;

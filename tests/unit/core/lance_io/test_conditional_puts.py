@@ -1,0 +1,92 @@
+"""A store in which two writers of one version may both succeed is refused before there is a table in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.domain.database import RegisteredDatabase, Request
+from core.domain.store import StoreOptions
+from core.errors import FailedPrecondition, Unavailable
+from core.lance_io import conditional_puts
+from core.lance_io.conditional_puts import check_store
+from core.lance_io.database_registry import DatabaseRegistry
+from core.stores import known
+from tests.unit.core.lance_io.small_store import SmallStore
+
+DATABASE = "s3://lake/teams"
+
+
+@pytest.fixture
+def store(request, monkeypatch):
+    """A store that this process knows, atomic or not."""
+    monkeypatch.setattr(conditional_puts, "_passed", set())
+    with SmallStore(atomic=getattr(request, "param", True)).running() as running:
+        options = StoreOptions(
+            root="s3://lake",
+            endpoint=running.endpoint,
+            allow_http=True,
+            region="us-east-1",
+            access_key_id="a",
+            secret_access_key="b",
+        )
+        known.use(known.GivenStores([options]))
+        yield running
+        known.use(known.GivenStores())
+
+
+def test_what_was_tried_once_costs_a_look_in_another_process_and_nothing_in_this_one(store, monkeypatch):
+    check_store(DATABASE)
+    assert named(store) == ["teams/_leman/conditional_puts.json"]  # what was tried is removed
+
+    tried = store.requests
+    check_store(DATABASE)
+    check_store("s3://lake/others")
+    assert store.requests == tried
+
+    monkeypatch.setattr(conditional_puts, "_passed", set())  # as in another process
+    check_store(DATABASE)
+    assert tried < store.requests <= tried + 2
+
+
+@pytest.mark.parametrize("store", [False], indirect=True)
+def test_a_store_that_lets_more_than_one_win_is_refused_each_time(store):
+    for _ in range(2):
+        with pytest.raises(FailedPrecondition, match="atomic conditional puts") as refused:
+            check_store(DATABASE)
+        assert refused.value.reason == "STORE_NOT_ATOMIC"
+        assert int(refused.value.facts["winners"]) > 1
+    assert not named(store)
+    with pytest.raises(FailedPrecondition) as refused:
+        DatabaseRegistry(DATABASE).register(*_registration())
+    assert refused.value.reason == "STORE_NOT_ATOMIC"
+
+
+def test_a_note_of_another_endpoint_says_nothing(store):
+    store.objects["teams/_leman/conditional_puts.json"] = b'{"endpoint": "http://elsewhere", "writers": 32}'
+    before = store.requests
+    check_store(DATABASE)
+    assert store.requests > before + conditional_puts.WRITERS
+
+
+def test_where_nobody_wins_nothing_is_known(store, monkeypatch):
+    def lost(*_: object, **__: object) -> None:
+        raise FileExistsError
+
+    monkeypatch.setattr(conditional_puts, "create_empty", lost)
+    with pytest.raises(Unavailable) as refused:
+        check_store(DATABASE)
+    assert refused.value.reason == "STORE_UNAVAILABLE"
+
+
+def test_a_local_disk_is_not_tried(tmp_path):
+    check_store(str(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def named(store: SmallStore) -> list[str]:
+    """Its objects, without those that stand for folders."""
+    return [key for key in store.objects if not key.endswith("/")]
+
+
+def _registration() -> tuple[RegisteredDatabase, Request]:
+    return RegisteredDatabase(name="d", root="s3://lake/d", created_at=0.0, updated_at=0.0), Request("r", "b")
