@@ -60,9 +60,15 @@ class SecondExecutor:
                 found.append(json.loads(line))
         return [line for line in found if isinstance(line, dict)]
 
-    def connect(self, database: Path) -> leman.Database:
-        """As its user."""
-        return leman.connect(database, endpoint=f"127.0.0.1:{self._port()}", token=self._said["token"])
+    @property
+    def address(self) -> str:
+        """Where it is called."""
+        return f"127.0.0.1:{self._port()}"
+
+    def connect(self, database: Path, *others: SecondExecutor) -> leman.Database:
+        """As its user, and of others when it does not answer."""
+        endpoints = [one.address for one in (self, *others)]
+        return leman.connect(database, endpoint=endpoints, token=self._said["token"])
 
     def family(self) -> list[psutil.Process]:
         """It, its JVM and all workers, parents first."""

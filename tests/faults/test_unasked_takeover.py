@@ -28,7 +28,7 @@ def test_a_job_goes_on_by_itself(tmp_path):
         lake = open_things.enter_context(armed_lake(tmp_path / "lake"))
         lake.connect().close()  # starts it
         first, other = (open_things.enter_context(second_executor(lake, folder)) for folder in folders[2:])
-        with first.connect(database) as here:
+        with first.connect(database, other) as here:
             table = here.create_table("t", numbers(ROWS), max_rows_per_file=TASK)
             table.add_columns({"y": call_log.double(seconds=0.02)})
             future = table.backfill_async("y", task_size=TASK)
@@ -36,11 +36,12 @@ def test_a_job_goes_on_by_itself(tmp_path):
             for process in first.family():
                 process.kill()
 
-        def job() -> Job:
-            return JobHistory(str(database)).load()[future.job_id]
+            def job() -> Job:
+                return JobHistory(str(database)).load()[future.job_id]
 
-        wait_for(lambda: job().attempt == 2, seconds=ADOPTED_SECONDS)
-        wait_for(lambda: job().state.terminal, seconds=120)
+            wait_for(lambda: job().attempt == 2, seconds=ADOPTED_SECONDS)
+            wait_for(lambda: job().state.terminal, seconds=120)
+            assert future.result(timeout=60) == future.job_id, "its caller goes on with the other executor"
         assert len(call_log.lines()) <= ROWS + WORKERS * TASK, "more was computed again than was lost"
         with other.connect(database) as there:
             check_settled(there, there.open_table("t"), ROWS)

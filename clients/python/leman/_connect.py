@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from leman import _local_database, local
 from leman._channel import Services
@@ -20,7 +20,7 @@ from leman.errors import InvalidArgument
 @boundary
 def connect(
     path_or_uri: str | os.PathLike[str],
-    endpoint: str | None = None,
+    endpoint: str | Sequence[str] | None = None,
     *,
     token: str | Callable[[], str] | None = None,
     tls_ca: str | None = None,
@@ -36,12 +36,13 @@ def connect(
     idle. Nothing is started for `table_names`, for opening and describing a table, or for reading its rows where
     pylance is installed. Nothing is started or made for a call that only reads where there is no database: it raises
     NotFound whose `reason` is DATABASE_NOT_FOUND, and `table_names` gives none.
-    With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that
-    they can reach. That address is enough: a service answers for the others, and these are called themselves where they
-    answer from here. `token`: what they ask for, or a function that gives it: called once, and again whenever its token
-    is refused, so that one that expires is renewed. `tls_ca`: PEM file with the certificates to check theirs with;
-    without it there is no TLS. `tls_cert`, `tls_key`: PEM files of a certificate that says who calls, where the
-    services take one.
+    With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that they can
+    reach. That address is enough: a service answers for the others, and these are called themselves where they answer
+    from here. Several of them, such as those of two executors, are a sequence, or a str with commas: one is called
+    while it answers, then another one, which goes on with the jobs that the first had. `token`: what they ask for, or a
+    function that gives it: called once, and again whenever its token is refused, so that one that expires is renewed.
+    `tls_ca`: PEM file with the certificates to check theirs with; without it there is no TLS. `tls_cert`, `tls_key`:
+    PEM files of a certificate that says who calls, where the services take one.
 
     `leman.connect("host:port", database="name")` opens a database that is registered with these services (see
     `leman.databases`): the first argument is the endpoint then.
@@ -75,7 +76,7 @@ def connect(
 
 @boundary
 def databases(
-    endpoint: str,
+    endpoint: str | Sequence[str],
     *,
     token: str | Callable[[], str] | None = None,
     tls_ca: str | None = None,
@@ -90,7 +91,7 @@ def databases(
 
 
 def _remote(
-    endpoint: str,
+    endpoint: str | Sequence[str],
     token: str | Callable[[], str] | None,
     tls_ca: str | None,
     tls_cert: str | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import grpc
@@ -22,17 +23,17 @@ _TRY_SECONDS = 1.0  # in which a named address must answer to be called instead 
 
 
 class Remote:
-    """Locator for `endpoint`, the address of any one service.
+    """Locator for `endpoint`, the address of any one service, or of several such as two executors.
 
     That one answers for all of them, and names the others: those that answer from here are called themselves, which is
-    shorter.
+    shorter. Of several one is asked until it does not answer, then the first that does.
     """
 
-    def __init__(self, endpoint: str, token: Token, tls_ca: str, tls_cert: str = "", tls_key: str = "") -> None:
-        host, colon, port = endpoint.rpartition(":")
-        if not colon or not host or not port.isdigit():
-            raise InvalidArgument(f"endpoint={endpoint!r} is not host:port, such as 'leman.internal:7443'")
-        self._endpoint = endpoint
+    def __init__(
+        self, endpoint: str | Sequence[str], token: Token, tls_ca: str, tls_cert: str = "", tls_key: str = ""
+    ) -> None:
+        self._endpoints = _addresses(endpoint)
+        self._endpoint = self._endpoints[0]
         if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
             raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
         self._token = token
@@ -56,12 +57,13 @@ class Remote:
     def locate(self) -> Endpoints:
         """Ask the endpoint, and try what it names; when it does not answer, what it said before still holds."""
         seconds = 1.0 if self._known else FIRST_CONTACT
+        self._endpoint = self._answering_endpoint()
         info = ask(self._endpoint, self._given, timeout=seconds)
         if self._known is None and _is_refused(info) and self._token.renew():
             info = ask(self._endpoint, self._given, timeout=seconds)
         if isinstance(info, grpc.RpcError):
             if self._known is None:
-                raise _no_contact(info, self._endpoint, tls=bool(self._given.tls_ca)) from None
+                raise _no_contact(info, self._endpoints, tls=bool(self._given.tls_ca)) from None
             return self._known
         found = {
             "planner": info.planner_address,
@@ -74,6 +76,13 @@ class Remote:
         shortest = {name: place if place in answering else self._endpoint for name, place in found.items()}
         self._known = replace(self._given, **shortest)
         return self._known
+
+    def _answering_endpoint(self) -> str:
+        """Give the endpoint that was asked last, if it answers or is the only one, else the first that answers."""
+        if len(self._endpoints) == 1:
+            return self._endpoint
+        answering = self._answering({*self._endpoints})
+        return next((one for one in (self._endpoint, *self._endpoints) if one in answering), self._endpoint)
 
     def _answering(self, addresses: set[str]) -> list[str]:
         """Give those of the addresses that answer from here at once; they are asked side by side."""
@@ -103,8 +112,20 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
                 return failure
 
 
-def _no_contact(error: grpc.RpcError, address: str, *, tls: bool) -> LemanError:
-    """The error for an endpoint that did not answer: where it was looked for, how, and what came back."""
+def _addresses(endpoint: str | Sequence[str]) -> tuple[str, ...]:
+    """The endpoints that were given, once each. Raises InvalidArgument."""
+    given = endpoint.split(",") if isinstance(endpoint, str) else endpoint
+    addresses = tuple(dict.fromkeys(one.strip() for one in given))
+    for address in addresses or ("",):
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdigit():
+            raise InvalidArgument(f"endpoint={address!r} is not host:port, such as 'leman.internal:7443'")
+    return addresses
+
+
+def _no_contact(error: grpc.RpcError, addresses: Sequence[str], *, tls: bool) -> LemanError:
+    """The error for endpoints that did not answer: where they were looked for, how, and what came back."""
+    address = " or ".join(addresses)
     told = _status.from_rpc(error, service="endpoint", address=address)
     if _status.code_of(error) not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return told

@@ -49,7 +49,7 @@ def test_remote_uri_without_endpoint_says_what_to_do():
         leman.connect("s3://bucket/lake")
 
 
-@pytest.mark.parametrize("endpoint", ["localhost", "localhost:", ":1", "localhost:http"])
+@pytest.mark.parametrize("endpoint", ["localhost", "localhost:", ":1", "localhost:http", "", [], "a:1,", ["a:1", "b"]])
 def test_endpoint_is_host_and_port(tmp_path, endpoint):
     with pytest.raises(ValueError, match="host:port"):
         leman.connect(tmp_path, endpoint)
@@ -193,6 +193,38 @@ def test_named_addresses_are_called_where_they_answer_and_the_endpoint_for_the_o
         elsewhere.stop()
         database.jobs()  # the endpoint answers for it
         assert len(fake.named("ListJobs")) == 1
+
+
+@pytest.mark.parametrize("together", [list, ",".join])
+def test_of_several_endpoints_the_first_that_answers_is_called_until_it_does_not(fake, tmp_path, together):
+    other = FakeLeman()
+    other.start()
+    running, done = make_job("job-1", "RUNNING"), make_job("job-1", "DONE")
+
+    gone = threading.Event()
+
+    def goes_away():
+        threading.Thread(target=fake.stop).start()  # which ends this call
+        gone.wait(30)
+
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=running), goes_away]
+    other.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=2, job=done)]
+    with leman.connect(tmp_path, together(["127.0.0.1:1", fake.address, other.address])) as database:
+        database.jobs()
+        assert (len(fake.named("ListJobs")), len(other.named("ListJobs"))) == (1, 0)
+        states = [job.state for job, _ in database.job_future("job-1").watch()]
+        assert states == ["RUNNING", "DONE"]
+        assert [request.after_sequence for request in other.named("WatchJob")] == [1]
+        database.jobs()
+        assert len(other.named("ListJobs")) == 1
+    gone.set()
+    other.stop()
+
+
+def test_several_endpoints_that_nobody_serves_are_all_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(_contact, "FIRST_CONTACT", 0.2)
+    with pytest.raises(errors.Unavailable, match=r"at 127\.0\.0\.1:1 or 127\.0\.0\.1:2: tried"):
+        leman.connect(tmp_path, "127.0.0.1:1, 127.0.0.1:2")
 
 
 def test_path_that_is_a_file(tmp_path):

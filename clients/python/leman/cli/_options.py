@@ -26,7 +26,7 @@ JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job."
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 EndpointOption = Annotated[
     str | None,
-    typer.Option(help="host:port of running services. Without it, this machine's own are used, or started."),
+    typer.Option(help="host:port of running services, or several with commas; else this machine's own."),
 ]
 TokenOption = Annotated[str | None, typer.Option(envvar="LEMAN_TOKEN", help="What the services at --endpoint ask for.")]
 TlsOption = Annotated[
