@@ -75,6 +75,14 @@ export class Client implements AsyncDisposable {
  * answers, UNAUTHENTICATED for a token that does not hold.
  */
 export async function connect(endpoint: string | readonly string[], options: ConnectOptions = {}): Promise<Client> {
+  return connectTo(endpoint, options);
+}
+
+/** As {@link connect}; `endpoint` may also tell where the services are, and is asked again when one cannot be reached. */
+export async function connectTo(
+  endpoint: string | readonly string[] | (() => readonly string[]),
+  options: ConnectOptions,
+): Promise<Client> {
   const endpoints = new Endpoints(endpoint, options.tls);
   const calls = new Calls(endpoints, new Tokens(options.token), options.patience ?? PATIENCE);
   const warn =
@@ -90,7 +98,7 @@ export async function connect(endpoint: string | readonly string[], options: Con
     return client;
   } catch (error) {
     client.close();
-    throw unreachable(endpoint, error);
+    throw unreachable(typeof endpoint === "function" ? endpoint() : endpoint, error);
   }
 }
 

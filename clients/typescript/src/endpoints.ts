@@ -11,7 +11,8 @@ const LAST_CALLS = 60_000;
 
 /** The addresses of the services: each answers for all of them, one is called until it cannot be reached. */
 export class Endpoints {
-  readonly #addresses: readonly string[];
+  readonly #found: (() => readonly string[]) | undefined;
+  #addresses: readonly string[];
   readonly #certificates: Certificates | undefined;
   readonly #options: ChannelOptions;
   readonly #connections = new Map<string, Connection>();
@@ -19,8 +20,11 @@ export class Endpoints {
   #credentials: ChannelCredentials;
   #current = 0;
 
-  constructor(given: string | readonly string[], tls: TlsOptions | true | undefined) {
-    this.#addresses = (typeof given === "string" ? given.split(",") : given).map((text) => text.trim());
+  /** `given` may be where to look for them, again and again: nothing found leaves those of before. */
+  constructor(given: string | readonly string[] | (() => readonly string[]), tls: TlsOptions | true | undefined) {
+    this.#found = typeof given === "function" ? given : undefined;
+    const told = typeof given === "function" ? given() : given;
+    this.#addresses = (typeof told === "string" ? told.split(",") : told).map((text) => text.trim());
     for (const address of this.#addresses) {
       if (!/^.+:\d+$/.test(address)) {
         throw invalid("endpoint", `endpoint ${JSON.stringify(address)} is not host:port, such as leman.internal:7443`);
@@ -47,6 +51,13 @@ export class Endpoints {
 
   /** Take the next address, as the one that is called now cannot be reached. */
   next(): void {
+    const found = this.#found?.() ?? [];
+    if (found.length > 0 && found.join() !== this.#addresses.join()) {
+      this.#leave();
+      this.#addresses = found;
+      this.#current = 0;
+      return;
+    }
     this.#current = (this.#current + 1) % this.#addresses.length;
   }
 
@@ -66,6 +77,11 @@ export class Endpoints {
       return;
     }
     this.#credentials = wanted;
+    this.#leave();
+  }
+
+  /** Have calls that begin from now on connect anew; those that are under way stay where they are. */
+  #leave(): void {
     for (const connection of this.#connections.values()) {
       this.#leaving.add(connection);
       const leave = (): void => {

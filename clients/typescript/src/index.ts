@@ -27,6 +27,7 @@ export {
   type WaitOptions,
   type WatchOptions,
 } from "./jobs.js";
+export { connectLocal, LocalDatabase } from "./local.js";
 export type { Merged, MergeRules } from "./merging.js";
 export { collect } from "./paging.js";
 export type { Preview, PreviewOptions, PreviewRow } from "./preview.js";

@@ -51,7 +51,7 @@ final class Dialing {
     return new Connections(channels, tokens, patience, pool, timer);
   }
 
-  private ManagedChannel channel(
+  static ManagedChannel channel(
       String endpoint, ChannelCredentials credentials, ExecutorService pool) {
     return Grpc.newChannelBuilder(endpoint, credentials)
         .executor(pool)

@@ -1,0 +1,117 @@
+package dev.leman;
+
+import com.google.protobuf.Struct;
+import com.google.protobuf.util.JsonFormat;
+import io.grpc.Status;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.List;
+import java.util.stream.Stream;
+
+/**
+ * A database in a folder of this machine, with the services that run for it here ({@code leman up},
+ * or a program in Python).
+ *
+ * <p>They say in the folder where they are, and what their token is, and are found again where they
+ * were started anew.
+ */
+public final class LocalDatabase implements AutoCloseable {
+  private final LemanClient client;
+  private final Database database;
+
+  private LocalDatabase(LemanClient client, Database database) {
+    this.client = client;
+    this.database = database;
+  }
+
+  /**
+   * Connect, and wait for a first answer. No service is started.
+   *
+   * @throws LemanException UNAVAILABLE where none runs
+   */
+  public static LocalDatabase connect(Path folder) {
+    return connect(folder, Duration.ofSeconds(10));
+  }
+
+  static LocalDatabase connect(Path folder, Duration firstContact) {
+    Path file = folder.toAbsolutePath().resolve("_leman").resolve("service.json");
+    LemanClient client = null;
+    try {
+      Told first = read(file);
+      Connections connections =
+          LocalResolver.channels(file, () -> read(file).token(), firstContact);
+      client = new LemanClient(connections);
+      if (!client.info().getDatabase().equals(first.database())) {
+        throw new IOException("others answer at the address of its services now");
+      }
+      connections.waitFor(Duration.ofMinutes(1));
+      return new LocalDatabase(client, client.database(first.database()));
+    } catch (IOException missing) {
+      close(client);
+      throw away(folder, missing);
+    } catch (LemanException failed) {
+      close(client);
+      throw failed.code() == Status.Code.UNAVAILABLE ? away(folder, failed) : failed;
+    }
+  }
+
+  /** The database. */
+  public Database database() {
+    return database;
+  }
+
+  /** The connections to its services. */
+  public LemanClient client() {
+    return client;
+  }
+
+  /** End all calls that are under way, and every thread of the client. Jobs and services go on. */
+  @Override
+  public void close() {
+    client.close();
+  }
+
+  private static void close(LemanClient client) {
+    if (client != null) {
+      client.close();
+    }
+  }
+
+  private static LemanException away(Path folder, Exception cause) {
+    return new LemanException(
+        Status.Code.UNAVAILABLE,
+        "",
+        "no services run for "
+            + folder
+            + ": start them with leman up "
+            + folder
+            + " ("
+            + cause.getMessage()
+            + ")",
+        cause);
+  }
+
+  /** What the services say of themselves. */
+  record Told(String token, String database, List<String> addresses) {}
+
+  static Told read(Path file) throws IOException {
+    Struct.Builder told = Struct.newBuilder();
+    JsonFormat.parser().merge(Files.readString(file), told);
+    List<String> addresses =
+        Stream.of("planner", "executor", "commit_coordinator")
+            .map(service -> text(told, service))
+            .distinct()
+            .toList();
+    Told found = new Told(text(told, "token"), text(told, "database"), addresses);
+    if (found.database().isEmpty() || addresses.contains("")) {
+      throw new IOException(file + " does not say where the services are");
+    }
+    return found;
+  }
+
+  private static String text(Struct.Builder told, String name) {
+    return told.containsFields(name) ? told.getFieldsOrThrow(name).getStringValue() : "";
+  }
+}
