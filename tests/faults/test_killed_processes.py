@@ -6,15 +6,18 @@ import os
 import signal
 
 import psutil
+import pyarrow as pa
 import pytest
 
 import leman
+from executor.coordination.env_values import key_of
 from leman import JobState
 from tests.faults.lake import ROWS_AT_RISK, WORKERS, CallLog, Lake, check_settled, checkpointed, wait_for, watch_until
 from tests.integration.call_log import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
+KEY = "TEST_KEY_OF_A_JOB"
 ROWS = 1200
 LAYOUTS = {"many": 40, "one": 1 << 20}
 #: Units of 1.5 s, many checkpoint intervals: nothing but checkpoints makes the rows of a unit safe.
@@ -32,6 +35,19 @@ def begin(
     table = db.create_table(name, numbers(rows), max_rows_per_file=LAYOUTS[layout])
     table.add_columns({"y": call_log.double()})
     return table, table.backfill_async("y", task_size=task_size or TASK_SIZES[layout])
+
+
+def key_of_job() -> leman.UDF:
+    """A function that fails where the variable is not there."""
+
+    def keyed(x: int) -> str:
+        import os
+        import time
+
+        time.sleep(0.005)
+        return f"{os.environ['TEST_KEY_OF_A_JOB']} {x}"
+
+    return leman.udf(data_type=pa.string(), version="1")(keyed)
 
 
 def test_of_a_spark_worker(lake, db, call_log, layout):
@@ -110,12 +126,16 @@ def test_of_the_java_machine_below_the_executor(lake, db, call_log):
 
 
 def test_of_the_executor(lake, db, tmp_path):
-    """It dies with the answer to a commit of one job in its hand, in the middle of both. The one that takes its place
-    goes on with both: with the second one only when the lease is free, as it cannot know that its holder is dead."""
+    """It dies with the answer to a commit of one job in its hand, in the middle of three. The one that takes its place
+    goes on with all: with the second one only when the lease is free, as it cannot know that its holder is dead, and
+    with the third one in the environment that its caller gave it, which nobody gives again."""
     call_log = {layout: CallLog(tmp_path, f"executor_{layout}") for layout in LAYOUTS}
     jobs = {layout: begin(db, call_log[layout], f"executor_{layout}", layout, rows=2 * ROWS) for layout in LAYOUTS}
     futures = {layout: future for layout, (_, future) in jobs.items()}
-    for future in futures.values():
+    keyed = db.create_table("executor_env", numbers(2 * ROWS))
+    keyed.add_columns({"y": key_of_job()})
+    in_env = keyed.backfill_async("y", env={KEY: "a key of this job"})
+    for future in (*futures.values(), in_env):
         watch_until(future, checkpointed(ROWS // 4))
     victim = lake.pid("executor")
     lake.arm("executor.commit_answered")
@@ -137,6 +157,11 @@ def test_of_the_executor(lake, db, tmp_path):
         assert call_log[layout].again() <= WORKERS * ROWS_AT_RISK
         check_settled(db, table, 2 * ROWS)
     assert committed.items() <= values(jobs["many"][0], "y").items()
+    job = db.job(in_env.result(timeout=60))
+    assert (job.state, job.attempt, job.env_names) == (JobState.DONE, 2, (KEY,))
+    assert values(keyed, "y") == {x: f"a key of this job {x}" for x in range(2 * ROWS)}
+    with lake.redis() as redis:
+        assert not redis.exists(key_of(in_env.job_id)), "its values are forgotten with its end"
     assert lake.pid("executor") != victim
 
 
