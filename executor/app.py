@@ -52,9 +52,9 @@ _LEAST_SECONDS = 1.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
-    """Start the Spark session, or wait for one that starts already, and make the service. Blocks for seconds.
+    """Start Spark, or wait for one that starts already, and make the service. Blocks for seconds.
 
-    A session that is for the first job that needs it is not started.
+    A Spark that is for the first job that needs it is not started.
     """
     spark = spark or SparkRunner(settings.spark)
     if not spark.on_demand:
@@ -145,7 +145,7 @@ class Executor:
         return self._spark.trouble
 
     async def stop(self) -> None:
-        """Leave the jobs to another executor, and end the session."""
+        """Leave the jobs to another executor, and end Spark."""
         for task in self._background:
             task.cancel()
         if self._manager is not None:

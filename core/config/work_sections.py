@@ -29,7 +29,7 @@ class Storage(Section):
 
 
 class Spark(Section):
-    """The Spark session of the executor."""
+    """Spark, as the executor runs it."""
 
     master: str = ""
     """Spark master url; empty: local[N,4] with N = max(32, 4 × cores), so that jobs may oversubscribe."""

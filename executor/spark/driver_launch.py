@@ -80,8 +80,8 @@ def archive_of(settings: Spark) -> ClassArchive | None:
     return ClassArchive.of(spark_home(), spark_conf.JVM_OPTIONS, settings.class_archive_dir)
 
 
-def session_settings(settings: Spark, shared: list[str], folder: TempFolder | None) -> dict[str, str]:
-    """Return the settings of the session.
+def context_settings(settings: Spark, shared: list[str], folder: TempFolder | None) -> dict[str, str]:
+    """Return the settings of the context.
 
     Args:
         settings: What the operator chose; it wins over what is chosen here.
@@ -89,7 +89,7 @@ def session_settings(settings: Spark, shared: list[str], folder: TempFolder | No
         folder: For the JVM's temporary files; None: it has one already.
     """
     address = callback_address(settings)
-    ours = {**spark_conf.session(settings, shared, python_of(settings)), **address.spark_settings()}
+    ours = {**spark_conf.context(settings, shared, python_of(settings)), **address.spark_settings()}
     first = {"spark.app.name": "leman", "spark.master": spark_conf.master(settings)}
     chosen = {**first, **ours, **settings.conf}
     if folder is not None:
@@ -124,7 +124,7 @@ class LaunchedJvm:
         """
         prepare_environment(settings)
         archive, folder = archive_of(settings), TempFolder.make(settings.scratch_dir)
-        chosen = session_settings(settings, archive.use() if archive is not None else [], folder)
+        chosen = context_settings(settings, archive.use() if archive is not None else [], folder)
         info = Path(tempfile.mkdtemp(dir=folder.path if folder is not None else None)) / "connection"
         command = [str(spark_home() / "bin" / "spark-submit")]
         for key, value in shown(chosen).items():

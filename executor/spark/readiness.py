@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 class ClusterReadiness:
     """The readiness of one cluster, for any number of threads.
 
-    `trouble`: why no job can run at present; `context`: None until there is a session.
+    `trouble`: why no job can run at present; `context`: None until there is one.
     """
 
     def __init__(self, settings: Spark, python: str, driver_host: str) -> None:

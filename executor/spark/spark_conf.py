@@ -12,7 +12,7 @@ from executor.scheduling.resources import Cluster
 
 JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 #: A small heap that grows where it has to (by itself a JVM fills a young generation of a quarter of the heap and keeps
-#: it), and gives back what is free after a full collection; none while classes are loaded, of which Spark has 120 MB.
+#: it), and gives back what is free after a full collection; none while classes are loaded, of which Spark has 55 MB.
 JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -20,7 +20,7 @@ JVM_OPTIONS = (
     "-Xmn24m",
     "-XX:MinHeapFreeRatio=10",
     "-XX:MaxHeapFreeRatio=20",
-    "-XX:MetaspaceSize=160m",
+    "-XX:MetaspaceSize=96m",
 )
 
 #: Restarts of one worker: when Spark gives up on one it ends the others too, and a few poison rows must not do that.
@@ -36,12 +36,10 @@ def master(settings: Spark) -> str:
     return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
 
 
-def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, str]:
-    """Return the settings of a lean session: no UI, no adaptive planning, quick worker start."""
+def context(settings: Spark, shared: Sequence[str], python: str) -> dict[str, str]:
+    """Return the settings of a lean context: no UI, quick worker start."""
     return {
         "spark.ui.enabled": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.catalogImplementation": "in-memory",
         "spark.driver.memory": settings.driver_memory,
         JVM_OPTIONS_KEY: " ".join([*JVM_OPTIONS, *shared]),
         "spark.pyspark.python": python,
@@ -49,8 +47,6 @@ def session(settings: Spark, shared: Sequence[str], python: str) -> dict[str, st
         "spark.python.daemon.module": "executor.spark.daemon",
         "spark.python.worker.reuse": "true",
         "spark.python.task.killTimeout": "500ms",
-        # a thread that is interrupted while it has a worker forked takes the daemon for dead, and ends all workers
-        "spark.sql.execution.interruptOnCancel": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.task.maxFailures": str(_TASK_FAILURES),
         "spark.log.level": "ERROR",

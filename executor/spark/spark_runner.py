@@ -18,7 +18,6 @@ import msgspec
 import psutil
 import structlog
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from core.config import Spark
 from core.domain.work import WorkContext
@@ -28,9 +27,9 @@ from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import Cluster, SlotProfile
 from executor.spark import driver_launch, early_jvm, java_runtime, spark_conf, worker_problems
 from executor.spark.address import callback_address, is_local
+from executor.spark.context import cause, open_context
 from executor.spark.driver_jvm import DriverJvm, connect, driver_process
 from executor.spark.readiness import ClusterReadiness
-from executor.spark.session import cause, open_session
 from executor.spark.spark_status import cores
 from executor.spark.spark_task import WORKER_TASK, worker_plan
 from executor.spark.temp_folder import TempFolder
@@ -49,9 +48,9 @@ _LINGER_SECONDS = 5.0
 
 
 class SparkRunner:
-    """One warm session, for one event loop; Spark is called in threads.
+    """One warm Spark context, for one event loop; Spark is called in threads.
 
-    Where the session is lost for good this process ends (see `DriverJvm`), and its jobs are taken over.
+    Where it is lost for good this process ends (see `DriverJvm`), and its jobs are taken over.
     """
 
     def __init__(self, settings: Spark) -> None:
@@ -61,9 +60,9 @@ class SparkRunner:
         self.address = callback_address(settings)
         self._readiness = ClusterReadiness(settings, self._python, self.address.host)
         self._jvm = DriverJvm()
-        self._session: SparkSession | None = None
+        self._context: SparkContext | None = None
         self._starting: Future[None] | None = None
-        #: The session is for the first job that needs it.
+        #: Spark is for the first job that needs it.
         self.on_demand = settings.on_demand and self._local
         self._folder: TempFolder | None = None
         #: Spark's own plan of a job, for each number of workers and what they are to be given.
@@ -85,7 +84,7 @@ class SparkRunner:
             return self._starting
 
     def start(self) -> None:
-        """Start the session and one job, so that the first user's job is a warm one; blocks for seconds.
+        """Start Spark and one job, so that the first user's job is a warm one; blocks for seconds.
 
         Raises:
             Unavailable: SPARK_NOT_STARTED.
@@ -94,13 +93,13 @@ class SparkRunner:
 
     @property
     def started(self) -> bool:
-        """Tell whether the session is up and warm."""
+        """Tell whether Spark is up and warm."""
         return self._jvm.warm
 
     def _start(self) -> None:
-        self._session = self._open_early() or self._open()
-        self._session.sparkContext.setLogLevel("ERROR")
-        self._readiness.context = self._session.sparkContext
+        self._context = self._open_early() or self._open()
+        self._context.setLogLevel("ERROR")
+        self._readiness.context = self._context
         self._jvm.watch()
         if self._local:
             self._run_spark_job((_WARM_UP,), None, min(4, os.cpu_count() or 1))
@@ -108,8 +107,8 @@ class SparkRunner:
             self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
         self._jvm.warm = True
 
-    def _open_early(self) -> SparkSession | None:
-        """Open the session in the JVM that was started before all else; None where there is none that came up."""
+    def _open_early(self) -> SparkContext | None:
+        """Open the context in the JVM that was started before all else; None where there is none that came up."""
         launched = early_jvm.take()
         if launched is None:
             return None
@@ -118,7 +117,7 @@ class SparkRunner:
         if gateway is None:
             return None
         try:
-            session = open_session(launched.chosen, gateway)
+            context = open_context(launched.chosen, gateway)
         except Exception as error:  # noqa: BLE001 another one may come up, without the archive that this may have died of
             _log.warning("the JVM that was started early is of no use", cause=cause(error))
             SparkContext._gateway = SparkContext._jvm = None
@@ -127,28 +126,28 @@ class SparkRunner:
             launched.end()
             return None
         self._folder = launched.folder
-        return session
+        return context
 
-    def _open(self) -> SparkSession:
-        """Open the session with the archive of classes, or without it where a JVM does not start with it."""
+    def _open(self) -> SparkContext:
+        """Open the context with the archive of classes, or without it where a JVM does not start with it."""
         java_runtime.check()
         driver_launch.prepare_environment(self._settings)
         self._jvm.archive = archive = driver_launch.archive_of(self._settings)
         if SparkContext._gateway is None:  # a JVM that is there has its folder
             self._folder = TempFolder.make(self._settings.scratch_dir)
         shared = archive.use() if archive is not None else []
-        chosen = driver_launch.session_settings(self._settings, shared, self._folder)
+        chosen = driver_launch.context_settings(self._settings, shared, self._folder)
         if archive is None or not shared:
             return self._opened(chosen)
         try:
-            return open_session(chosen)
+            return open_context(chosen)
         except Exception:  # noqa: BLE001 it may be the archive that the JVM died of
             archive.discard()
-            return self._opened(driver_launch.session_settings(self._settings, [], self._folder))
+            return self._opened(driver_launch.context_settings(self._settings, [], self._folder))
 
-    def _opened(self, chosen: dict[str, str], gateway: Any = None) -> SparkSession:
+    def _opened(self, chosen: dict[str, str], gateway: Any = None) -> SparkContext:
         try:
-            return open_session(chosen, gateway)
+            return open_context(chosen, gateway)
         except Exception as error:
             raise worker_problems.not_started(spark_conf.master(self._settings), cause(error)) from error
 
@@ -199,12 +198,12 @@ class SparkRunner:
 
         It takes half a minute of one core, in a JVM of low priority. None where this JVM cannot make it, or is not to.
         """
-        archive, session, process = self._jvm.archive, self._session, driver_process()
-        if archive is None or session is None or process is None:
+        archive, context, process = self._jvm.archive, self._context, driver_process()
+        if archive is None or context is None or process is None:
             return None
         if archive.file is None:
             try:
-                path = archive.make(session.sparkContext._gateway, process.pid)
+                path = archive.make(context._gateway, process.pid)
                 _log.info("the next start is sooner: Spark's classes are archived", file=str(path))
             except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
                 _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
@@ -212,9 +211,9 @@ class SparkRunner:
 
     def release_memory(self) -> None:
         """Have the JVM give back the heap that it does not need at present; blocks for a tenth of a second."""
-        if self._session is not None and self._local:
+        if self._context is not None and self._local:
             with contextlib.suppress(Exception):  # of Py4J: the JVM is going
-                jvm: Any = self._session.sparkContext._jvm
+                jvm: Any = self._context._jvm
                 jvm.java.lang.System.gc()
 
     def slots(self, here: int) -> int:
@@ -222,14 +221,14 @@ class SparkRunner:
 
         That is `here` where Spark runs on this machine alone, else one for each core of the cluster.
         """
-        return here if self._local or self._session is None else max(1, cores(self._session.sparkContext))
+        return here if self._local or self._context is None else max(1, cores(self._context))
 
     def stop(self) -> None:
-        """End the session."""
+        """End Spark."""
         self._jvm.stopping = True
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._session is not None:
-            self._session.stop()
+        if self._context is not None:
+            self._context.stop()
 
     def cluster(self, slots: int) -> Cluster:
         """Return what a worker can be given; `slots`: workers of this machine, where Spark runs on it alone."""
@@ -254,7 +253,7 @@ class SparkRunner:
         Raises:
             Cancelled: The job was asked to stop.
             Unavailable: SPARK_FAILED – Spark gave up on a worker.
-            LemanError: why no job can run at present, or the cluster has been full for too long; of a session that is
+            LemanError: why no job can run at present, or the cluster has been full for too long; of one that is
                 started on demand, why it does not start.
         """
         if self.on_demand and not self.started:
@@ -294,10 +293,10 @@ class SparkRunner:
         await done
 
     def _cut_off(self, tag: str, call: Future[None]) -> None:
-        session = self._session
-        if session is not None and not call.done():
+        context = self._context
+        if context is not None and not call.done():
             _log.warning("a Spark job is cut off: its workers have nothing to do and do not end", tag=tag)
-            self._threads.submit(session.sparkContext.cancelJobsWithTag, tag)
+            self._threads.submit(context.cancelJobsWithTag, tag)
 
     async def stop_job(self, tag: str) -> None:
         """Cancel what runs under the tag, and wait until nothing does any more; the tag may be used again."""
@@ -312,15 +311,15 @@ class SparkRunner:
     def cancel(self, tag: str) -> None:
         """Stop the tasks of a job and refuse to start more; a cancel before the submission counts too."""
         self._cancelled.add(tag)
-        if self._session is not None:
-            self._session.sparkContext.cancelJobsWithTag(tag)
+        if self._context is not None:
+            self._context.cancelJobsWithTag(tag)
         if calls := list(self._calls.get(tag, ())):
             self._threads.submit(self._cancel_until_ended, tag, calls)
 
     def _cancel_until_ended(self, tag: str, calls: list[Future[None]]) -> None:
         """Cancel Spark jobs again and again until they end: Spark ignores a tag whose job is still on its way."""
-        while self._session is not None and not self._jvm.stopping:
-            self._session.sparkContext.cancelJobsWithTag(tag)
+        while self._context is not None and not self._jvm.stopping:
+            self._context.cancelJobsWithTag(tag)
             if not wait(calls, _CANCEL_SECONDS).not_done:
                 return
 
@@ -336,15 +335,14 @@ class SparkRunner:
         """Run a Spark job; it is cancelled from outside by the first of its tags."""
         if tags[0] in self._cancelled:
             raise Cancelled(tags[0])
-        session = self._session
-        if session is None:
-            raise Unavailable("SPARK_STARTING", "The Spark session is not up yet")
-        context = session.sparkContext
+        context = self._context
+        if context is None:
+            raise Unavailable("SPARK_STARTING", "Spark is not up yet")
         try:
             for tag in tags:
                 context.addJobTag(tag)
             context.setLocalProperty(WORKER_TASK, msgspec.json.encode(worker_task).decode())
-            self._plan(session, count, profile).count()
+            self._plan(context, count, profile).count()
         except Exception as error:
             if tags[0] in self._cancelled:
                 raise Cancelled(tags[0]) from None
@@ -359,7 +357,7 @@ class SparkRunner:
             cleared: Any = None
             context.setLocalProperty(WORKER_TASK, cleared)
 
-    def _plan(self, session: SparkSession, count: int, profile: SlotProfile | None) -> Any:
+    def _plan(self, context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
         """Return what Spark runs for a worker in each of `count` partitions; see `worker_plan`.
 
         It is kept: building costs as much as running.
@@ -367,5 +365,5 @@ class SparkRunner:
         with self._lock:
             plan = self._plans.get((count, profile))
             if plan is None:
-                plan = self._plans[count, profile] = worker_plan(session, count, profile)
+                plan = self._plans[count, profile] = worker_plan(context, count, profile)
             return plan

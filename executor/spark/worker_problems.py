@@ -94,7 +94,7 @@ def _executor(cores: int, memory_bytes: int) -> str:
 
 
 def not_started(master: str, cause: str) -> Unavailable:
-    """Return the error (SPARK_NOT_STARTED) where there is no session at all."""
+    """Return the error (SPARK_NOT_STARTED) where there is no Spark at all."""
     return Unavailable(
         "SPARK_NOT_STARTED",
         f"Spark did not start with the master {master}: {cause}. Is the master up, and LEMAN_SPARK__MASTER right?",

@@ -29,7 +29,7 @@ context = WorkContext(
 runner = SparkRunner(Spark())
 runner.start()
 print("started", flush=True)
-runner._session.sparkContext._jsc.sc().stop()
+runner._context._jsc.sc().stop()
 asyncio.run(runner.run_workers(ExecutorEndpoint("127.0.0.1", 1, "job", "secret"), context, 1))
 """
 

@@ -1,4 +1,4 @@
-"""The Spark runner over a session that does as it is told."""
+"""The Spark runner over a context that does as it is told."""
 
 from __future__ import annotations
 
@@ -52,11 +52,10 @@ CONTEXT: Any = Context("/lake/t.lance", FUNCTION)
 SECONDS = 10.0
 
 
-class FakeSession:
+class FakeContext:
     """A Spark job runs until one of its tags is cancelled, or until `finish` is set."""
 
     def __init__(self) -> None:
-        self.sparkContext = self
         self.running, self.finish, self.heard = threading.Event(), threading.Event(), threading.Event()
         self.frames: list[int] = []
         self.worker_tasks: list[WorkerTask] = []
@@ -81,21 +80,18 @@ class FakeSession:
         if any(tag in tags for tags in self._tags.values()):
             self.finish.set()
 
-    def range(self, *_: int) -> FakeSession:
+    def parallelize(self, *_: object) -> FakeContext:
         return self
 
-    def mapInArrow(self, *_: object, **__: object) -> FakeSession:
+    def mapPartitionsWithIndex(self, _: object) -> FakeContext:
         self.frames.append(1)
         return self
 
     @property
-    def _jdf(self) -> FakeSession:
+    def _jrdd(self) -> FakeContext:
         return self
 
-    def queryExecution(self) -> FakeSession:
-        return self
-
-    def toRdd(self) -> FakeSession:
+    def rdd(self) -> FakeContext:
         return self
 
     def count(self) -> None:
@@ -106,58 +102,58 @@ class FakeSession:
 
 
 @pytest.fixture
-def session():
-    return FakeSession()
+def context():
+    return FakeContext()
 
 
 @pytest.fixture
-def runner(session, monkeypatch):
+def runner(context, monkeypatch):
     monkeypatch.setattr(spark_runner, "_LINGER_SECONDS", 0.0)
     runner = SparkRunner(Spark())
-    runner._session = session
+    runner._context = context
     monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
     yield runner
-    session.finish.set()
+    context.finish.set()
     runner._threads.shutdown()
 
 
-async def left(runner: SparkRunner, session: FakeSession) -> None:
+async def left(runner: SparkRunner, context: FakeContext) -> None:
     """Begins a Spark job and stops waiting for it."""
     workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, 2))
-    assert await asyncio.to_thread(session.running.wait, SECONDS)
+    assert await asyncio.to_thread(context.running.wait, SECONDS)
     workers.cancel()
     with pytest.raises(asyncio.CancelledError):
         await workers
 
 
-def test_a_spark_job_that_was_left_and_does_not_end_is_cut_off(runner, session):
+def test_a_spark_job_that_was_left_and_does_not_end_is_cut_off(runner, context):
     async def work() -> None:
-        await left(runner, session)
-        assert await asyncio.to_thread(session.finish.wait, SECONDS)
+        await left(runner, context)
+        assert await asyncio.to_thread(context.finish.wait, SECONDS)
 
     asyncio.run(work())
-    assert len(session.cancelled) == 1
-    assert session.cancelled[0].startswith("job-1-"), "another Spark job of the same job must not be hit"
+    assert len(context.cancelled) == 1
+    assert context.cancelled[0].startswith("job-1-"), "another Spark job of the same job must not be hit"
 
 
-def test_one_that_has_ended_is_not_cut_off(runner, session):
-    session.finish.set()
-    ended = runner._threads.submit(session.count)
+def test_one_that_has_ended_is_not_cut_off(runner, context):
+    context.finish.set()
+    ended = runner._threads.submit(context.count)
     ended.result(SECONDS)
     runner._cut_off("job-1-x", ended)
     runner._threads.shutdown()
-    assert session.cancelled == []
+    assert context.cancelled == []
 
 
-def test_stop_job_ends_what_was_left_too(runner, session, monkeypatch):
+def test_stop_job_ends_what_was_left_too(runner, context, monkeypatch):
     monkeypatch.setattr(spark_runner, "_LINGER_SECONDS", SECONDS)
 
     async def work() -> None:
-        await left(runner, session)
+        await left(runner, context)
         await runner.stop_job("job-1")
 
     asyncio.run(work())
-    assert session.cancelled == ["job-1"]
+    assert context.cancelled == ["job-1"]
 
 
 def test_cancelled_before_it_began(runner):
@@ -167,17 +163,17 @@ def test_cancelled_before_it_began(runner):
 
 
 @pytest.mark.parametrize("stopped_for_good", [True, False])
-def test_cancelled_while_it_is_on_its_way_to_spark(runner, session, stopped_for_good):
+def test_cancelled_while_it_is_on_its_way_to_spark(runner, context, stopped_for_good):
     """Spark does nothing about a tag that no job has: a job that comes after that is not to run for ever."""
     arrived, go_on = threading.Event(), threading.Event()
-    tagged = session.addJobTag
+    tagged = context.addJobTag
 
     def on_its_way(tag: str) -> None:
         arrived.set()
         assert go_on.wait(SECONDS)
         tagged(tag)
 
-    session.addJobTag = on_its_way
+    context.addJobTag = on_its_way
 
     async def work() -> None:
         workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, 2))
@@ -187,45 +183,45 @@ def test_cancelled_while_it_is_on_its_way_to_spark(runner, session, stopped_for_
             go_on.set()
         else:
             stopping = asyncio.ensure_future(runner.stop_job("job-1"))
-            await asyncio.to_thread(session.heard.wait, SECONDS)
+            await asyncio.to_thread(context.heard.wait, SECONDS)
             go_on.set()
             await stopping
         with pytest.raises(Cancelled):
             await workers
 
     asyncio.run(work())
-    assert len(session.cancelled) > 1
+    assert len(context.cancelled) > 1
 
 
 @pytest.mark.parametrize("gives_up", [False, True])
-def test_a_thread_keeps_nothing_of_its_job(runner, session, gives_up):
-    session.finish.set()
-    session.cancelled = ["another"] if gives_up else []
+def test_a_thread_keeps_nothing_of_its_job(runner, context, gives_up):
+    context.finish.set()
+    context.cancelled = ["another"] if gives_up else []
     told = contextlib.nullcontext() if not gives_up else pytest.raises(Unavailable)
     with told:
         asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
-    assert session.worker_tasks, "it was told"
-    assert set(session.properties.values()) == {None}
+    assert context.worker_tasks, "it was told"
+    assert set(context.properties.values()) == {None}
 
 
-def test_every_job_runs_the_same_plan_with_a_worker_task_of_its_own(runner, session):
-    session.finish.set()
+def test_every_job_runs_the_same_plan_with_a_worker_task_of_its_own(runner, context):
+    context.finish.set()
     asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
     asyncio.run(runner.run_workers(ExecutorEndpoint("h", 2, "job-2", "other"), CONTEXT, 2))
-    assert len(session.frames) == 1
-    assert [(e.host, e.hello.job_id, e.hello.secret) for e in session.worker_tasks] == [
+    assert len(context.frames) == 1
+    assert [(e.host, e.hello.job_id, e.hello.secret) for e in context.worker_tasks] == [
         ("127.0.0.1", "job-1", "s3cret"),
         ("h", "job-2", "other"),
     ]
-    assert msgspec.json.decode(session.worker_tasks[0].context, type=Context) == CONTEXT
-    assert {e.function for e in session.worker_tasks} == {"f@1 m:f"}
+    assert msgspec.json.decode(context.worker_tasks[0].context, type=Context) == CONTEXT
+    assert {e.function for e in context.worker_tasks} == {"f@1 m:f"}
 
 
-def test_spark_that_gives_up_says_so(runner, session, monkeypatch):
+def test_spark_that_gives_up_says_so(runner, context, monkeypatch):
     def fail() -> None:
         raise RuntimeError("Caused by: no more workers")
 
-    monkeypatch.setattr(session, "count", fail)
+    monkeypatch.setattr(context, "count", fail)
     with pytest.raises(Unavailable, match="no more workers"):
         asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
 
@@ -234,17 +230,17 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
     opened: list[list[str]] = []
     thrown: list[bool] = []
 
-    def open_session(chosen: dict[str, str], _gateway: object = None) -> SimpleNamespace:
+    def open_context(chosen: dict[str, str], _gateway: object = None) -> SimpleNamespace:
         options = chosen["spark.driver.extraJavaOptions"].split()
         opened.append([option for option in options if "SharedArchive" in option])
         if opened[-1]:
             raise RuntimeError("JAVA_GATEWAY_EXITED")
-        return SimpleNamespace(sparkContext=SimpleNamespace(setLogLevel=lambda _: None))
+        return SimpleNamespace(setLogLevel=lambda _: None)
 
     archive = SimpleNamespace(use=lambda: ["-XX:SharedArchiveFile=broken"], discard=lambda: thrown.append(True))
     monkeypatch.setattr(driver_launch, "archive_of", lambda _: archive)
     runner = SparkRunner(Spark())
-    monkeypatch.setattr(spark_runner, "open_session", open_session)
+    monkeypatch.setattr(spark_runner, "open_context", open_context)
     monkeypatch.setattr(runner, "_run_spark_job", lambda *_: None)
     monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
     runner.start()
@@ -271,9 +267,9 @@ def test_the_jvm_is_asked_to_give_memory_back(monkeypatch):
     jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(System=system)))
     runner = SparkRunner(Spark())
     runner.release_memory()  # there is none yet
-    monkeypatch.setattr(runner, "_session", SimpleNamespace(sparkContext=SimpleNamespace(_jvm=jvm)))
+    monkeypatch.setattr(runner, "_context", SimpleNamespace(_jvm=jvm))
     runner.release_memory()
-    monkeypatch.setattr(runner, "_session", SimpleNamespace(sparkContext=SimpleNamespace(_jvm=None)))
+    monkeypatch.setattr(runner, "_context", SimpleNamespace(_jvm=None))
     runner.release_memory()  # it is going
     runner._threads.shutdown()
     assert collected == [True]

@@ -90,7 +90,7 @@ def test_workers_are_told_the_advertised_host_and_the_fixed_port():
 
 
 def test_the_workers_interpreter_is_the_one_that_is_named():
-    assert spark_conf.session(Spark(), [], "./env/bin/python")["spark.pyspark.python"] == "./env/bin/python"
+    assert spark_conf.context(Spark(), [], "./env/bin/python")["spark.pyspark.python"] == "./env/bin/python"
     assert SparkRunner(Spark(python="./env/bin/python"))._python == "./env/bin/python"
 
 
@@ -129,7 +129,7 @@ class Workers:
         monkeypatch.setattr(readiness, "failed_tasks", lambda *_: iter(self.said))
         monkeypatch.setattr(self.runner, "_run_spark_job", self.collect)
         context = SimpleNamespace(getConf=lambda: {"spark.driver.port": "7100"}, cancelJobsWithTag=self.cancel)
-        self.runner._session = SimpleNamespace(sparkContext=context)
+        self.runner._context = context
         self.runner._readiness.context = context
         monkeypatch.setattr(readiness, "cores", lambda _: 0)
         monkeypatch.setattr(readiness.standalone_capacity, "look", lambda *_: None)
