@@ -35,7 +35,7 @@ with without(*HEAVY):  # a function may still import them
     from pyspark import daemon
 
     import executor.worker.worker_loop
-    from executor.spark import function_processes, late_pandas
+    from executor.spark import function_processes, late_pandas, quiet_worker
 
 __all__ = ["encodings", "executor", "numpy", "pyarrow", "pyspark"]
 
@@ -58,4 +58,5 @@ if __name__ == "__main__":
     gc.collect()
     gc.freeze()
     function_processes.start()
+    daemon.worker = quiet_worker.quiet_when_spark_is_gone(daemon.worker)
     daemon.manager()
