@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
+from pyspark.sql.pandas import utils
 
 from executor.spark import driver_launch
 
@@ -17,9 +18,15 @@ def open_context(chosen: Mapping[str, str], gateway: Any = None) -> SparkContext
         chosen: Made by `driver_launch.context_settings`.
         gateway: Of a JVM that runs; None: one is started, where this process has none.
     """
+    # pyspark's bridge to the JVM imports its helpers for tests, and these pandas: a second of this process
+    vars(utils)["require_minimum_pandas_version"] = _no_pandas
     shown = list(driver_launch.shown(chosen).items())
     SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf().setAll(shown))
     return SparkContext.getOrCreate(SparkConf().setAll(list(chosen.items())))
+
+
+def _no_pandas() -> None:
+    raise ImportError("pandas is left out of this process")
 
 
 def cause(error: Exception) -> str:

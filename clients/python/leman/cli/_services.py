@@ -132,7 +132,8 @@ def down(
     every: Annotated[bool, typer.Option("--all", help="All services of this user on this machine.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """End the services of a database, or those that databases opened from here share, within three seconds.
+    """End the services of a database, or those that databases opened from here share, within three seconds, or some
+    more on a machine whose processors are all taken.
 
     What jobs have finished is kept: they go on when services run again.
     """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,21 @@ def test_nothing_of_sparks_sql_is_used():
     """The JVM would load twice as many classes (decision 42)."""
     files = [*Path(executor.__file__).parent.rglob("*.py")]
     assert files
-    assert [str(file) for file in files if "pyspark.sql" in file.read_text()] == []
+    texts = {file.name: file.read_text() for file in files}
+    assert [name for name, text in texts.items() if "SparkSession" in text or "mapInArrow" in text] == []
+
+
+def test_the_bridge_to_the_jvm_imports_no_pandas():
+    """Asked in a process of its own, as this one may have it."""
+    program = (
+        "import sys, executor.spark.context as c; c.SparkContext._ensure_initialized = lambda **_: None;"
+        " c.SparkContext.getOrCreate = lambda _: None; c.SparkConf = lambda: type('Conf', (), {'setAll': list})();"
+        " c.open_context({}); from pyspark.sql.types import NumpyScalarConverter as N; N().can_convert(1);"
+        " print('pyspark.testing.utils' in sys.modules, 'pandas' in sys.modules)"
+    )
+    with_path = {**os.environ, "PYTHONPATH": str(Path(executor.__file__).parents[1])}
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=with_path)
+    assert told.stdout.split() == ["True", "False"]
 
 
 @pytest.mark.parametrize("units", [0, 3])
