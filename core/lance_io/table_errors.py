@@ -28,6 +28,7 @@ _TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*
 _SUFFIX = ".lance"
 #: Of so many entries of a folder a name may be meant: an error is not to take long.
 _LOOKED_AT = 10_000
+_NEAR = 6
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
 
 
@@ -74,7 +75,9 @@ def _advice(uri: str) -> str:
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             looked_at = itertools.islice(entries, _LOOKED_AT)
             names = [entry.name.removesuffix(_SUFFIX) for entry in looked_at if entry.name.endswith(_SUFFIX)]
-    close = difflib.get_close_matches(name.removesuffix(_SUFFIX), names, n=2)
+    near = difflib.get_close_matches(name.removesuffix(_SUFFIX), names, n=_NEAR)
+    # a folder without versions is what a job has left of a table that was dropped, or a view that is being made
+    close = [found for found in near if os.path.isdir(f"{folder}/{found}{_SUFFIX}/_versions")][:2]  # noqa: PTH112
     meant = f"did you mean {' or '.join(map(repr, close))}? Else " if close else ""
     return f"{meant}check the database path and the table name, or create it first"
 

@@ -28,6 +28,9 @@ from leman.v1 import jobs_pb2
 _STREAM_SECONDS = 60.0
 _CANCEL_SECONDS = 3.0  # in which a job that is cancelled has mostly ended
 
+#: Reasons of a job whose table is gone, with all that was finished of it.
+_NOTHING_KEPT = ("TABLE_NOT_FOUND", "TABLE_REPLACED")
+
 log = logging.getLogger("leman")
 
 
@@ -277,7 +280,8 @@ def check_ended(job: Job) -> None:
     text = f"{what} failed: {' '.join(job.error.message.split())}"
     if address:
         text += f" (row address {address})"
-    text += "\nWhat was finished is kept: the same call goes on from there."
+    if job.error.reason not in _NOTHING_KEPT:
+        text += "\nWhat was finished is kept: the same call goes on from there."
     if address:
         text += f" The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}"
     failed = JobFailed(text, reason=job.error.reason, facts=facts, job_id=job.job_id)

@@ -113,6 +113,9 @@ def test_a_table_that_may_be_meant_is_named(tmp_path):
         TABLES.snapshot(str(tmp_path / "textz.lance"))
     with pytest.raises(NotFound, match=r"textz\.lance: check the database path"):
         TABLES.snapshot(str(tmp_path / "no folder" / "textz.lance"))
+    (tmp_path / "texts_.lance" / "_checkpoints").mkdir(parents=True)  # left by a job whose table was dropped
+    with pytest.raises(NotFound, match=r"texts_\.lance: did you mean 'texts' or 'text_parts'\? Else"):
+        TABLES.snapshot(str(tmp_path / "texts_.lance"))
 
 
 def test_a_table_that_cannot_be_read_is_not_called_missing(uri, tmp_path):

@@ -523,6 +523,17 @@ def test_failed_job_tells_what_the_function_raised(fake, docs):
     assert caught.value.facts["error_type"] == "ValueError"
 
 
+@pytest.mark.parametrize(
+    ("reason", "kept"), [("TABLE_NOT_FOUND", False), ("TABLE_REPLACED", False), ("NO_PROGRESS", True)]
+)
+def test_of_a_table_that_is_gone_nothing_is_said_to_be_kept(fake, docs, reason, kept):
+    failed = make_job("job-1", "FAILED", error=status("NOT_FOUND", reason, "why"))
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=failed)]
+    with pytest.raises(leman.JobFailed, match="failed: why") as caught:
+        docs.backfill("n", progress=False)
+    assert ("the same call goes on from there" in str(caught.value)) is kept
+
+
 def test_cancelled_job_raises(fake, docs):
     fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "CANCELLED"))]
     with pytest.raises(leman.JobCancelled):
