@@ -51,6 +51,8 @@ class ColumnOutcome:
     diff: str = ""
     rows_stale: int = 0
     rows_not_computed: int = 0
+    #: Rows that a job which did not finish has computed by the definition that it has; none is in the table.
+    rows_stored: int = 0
     expected_seconds: float | None = None
     #: What else differs than the functions' sources, for a person.
     notes: tuple[str, ...] = ()
@@ -67,6 +69,8 @@ class ColumnOutcome:
         if self.before is None:
             return f"{self.column} changed"
         parts = ["its values are kept"] if self.outcome is Outcome.KEPT else [f"{self.rows_stale:,} rows stale"]
+        if self.rows_stored:
+            parts = [f"{self.rows_stored:,} rows of a job that did not finish would be given up"]
         if self.rows_not_computed:
             parts.append(f"{self.rows_not_computed:,} not computed yet")
         if self.expected_seconds is not None and self.rows_stale + self.rows_not_computed:

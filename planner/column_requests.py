@@ -142,6 +142,9 @@ class ColumnRequests:
             return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
         before = self._function_before(request.database, bound)
         stale, first = self._rows(table, existing, kept=kept)
+        # asked for only where it decides something, as planning has its price
+        asks = request.on_change is OnChange.ERROR and not stale and before is not None
+        stored = self._plans.forecast(table, column, before).rows_reused if asks and before is not None else 0
         return ColumnOutcome(
             column=column,
             outcome=Outcome.KEPT if kept else Outcome.UPDATED,
@@ -150,12 +153,10 @@ class ColumnRequests:
             diff=column_changes.source_diff(before, udf),
             rows_stale=stale,
             rows_not_computed=first,
+            rows_stored=stored,
             expected_seconds=self._expected(request.database, request.table, column, stale + first),
             notes=column_changes.notes(udf, existing.inputs, bound, table),
-            has_values=request.on_change is not OnChange.ERROR  # only there it is asked for, and planning has its price
-            or bool(stale)
-            or before is None
-            or self._plans.forecast(table, column, before).rows_reused > 0,
+            has_values=not asks or bool(stored),
         )
 
     def _rows(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> tuple[int, int]:

@@ -111,6 +111,10 @@ def test_a_long_diff_is_cut():
         (outcome(rows_stale=4000, expected_seconds=720.0), "score changed: 4,000 rows stale, about 12 minutes"),
         (outcome(rows_stale=4000), "score changed: 4,000 rows stale"),
         (
+            outcome(rows_stored=7, rows_not_computed=9),
+            "score changed: 7 rows of a job that did not finish would be given up, 9 not computed yet",
+        ),
+        (
             outcome(rows_stale=30, rows_not_computed=10, expected_seconds=2.0),
             "score changed: 30 rows stale, 10 not computed yet, about 2 seconds",
         ),
