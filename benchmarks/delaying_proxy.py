@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -40,15 +41,27 @@ class Harm:
         return bool(share) and self.chance.random() < share
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that was answered, with seconds by the proxy's clock: when it came, and when its answer had passed."""
+
+    begun: float
+    ended: float
+    method: str
+    path: str
+    query: str
+
+
 class DelayingProxy:
     """HTTP/1.1, on a free port of the loopback, from a thread of its own. `delay_seconds` may be changed at any time.
-    `requests` counts (method, path without query)."""
+    `requests` counts (method, path without query), `log` has those that were answered."""
 
     def __init__(self, target_port: int, delay_seconds: float = 0.0) -> None:
         self._target = target_port
         self.delay_seconds = delay_seconds
         self.harm = Harm()
         self.requests: Counter[tuple[str, str]] = Counter()
+        self.log: list[Request] = []
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -101,8 +114,10 @@ class DelayingProxy:
         head = await _head(client)
         if not head:
             return False
-        method, path = head[0].split(b" ")[:2]
-        self.requests[method.decode(), path.partition(b"?")[0].decode()] += 1
+        begun = time.perf_counter()
+        method, target = head[0].split(b" ")[:2]
+        path, _, query = target.decode().partition("?")
+        self.requests[method.decode(), path] += 1
         if self.delay_seconds:
             await asyncio.sleep(self.delay_seconds)
         if self.harm.strikes(self.harm.refused):
@@ -132,6 +147,7 @@ class DelayingProxy:
             rate = self.harm.bytes_per_second
             await (_pass_rest(server, to_client) if ended else _pass_body(server, to_client, fields, rate))
         await to_client.drain()
+        self.log.append(Request(begun, time.perf_counter(), method.decode(), path, query))
         return not ended
 
 
@@ -156,9 +172,11 @@ async def _pass_body(
         while True:
             line = await reader.readline()
             size = int(line.split(b";")[0], 16)
-            writer.writelines([line, await reader.readexactly(size + 2)])
+            writer.write(line)
             if not size:
+                writer.writelines(await _head(reader))  # trailers, such as a checksum
                 return
+            writer.write(await reader.readexactly(size + 2))
     left = int(fields.get(b"content-length", b"0"))
     while left:
         block = await reader.read(min(left, _BLOCK))

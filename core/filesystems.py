@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pyarrow.fs as pafs
 
 from core.stores.known import options_of
@@ -21,5 +23,25 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
         from core.stores.pyarrow_options import filesystem_with  # noqa: PLC0415 - most processes need it never
 
         return filesystem_with(options, uri)
-    filesystem, path = pafs.FileSystem.from_uri(uri)
+    # a small file is one request then, and not three
+    filesystem, path = pafs.FileSystem.from_uri(f"{uri}?allow_delayed_open=true" if uri.startswith("s3://") else uri)
     return filesystem, path
+
+
+def delete_folder(system: pafs.FileSystem, path: str) -> None:
+    """Delete a folder with all that is in it.
+
+    In a store that keeps folders as such, those that had files in them when they were to go are still there afterwards.
+
+    Raises:
+        OSError: it cannot be deleted.
+    """
+    try:
+        system.delete_dir(path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        if isinstance(system, pafs.LocalFileSystem):
+            raise
+        with contextlib.suppress(FileNotFoundError):
+            system.delete_dir(path)

@@ -12,7 +12,7 @@ from commit_coordinator.lance_io.row_commits import exists
 from commit_coordinator.lance_io.view_drop import views_on
 from core.crash_points import crash_point
 from core.errors import FailedPrecondition, NotFound
-from core.filesystems import filesystem_of
+from core.filesystems import delete_folder, filesystem_of
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
 from core.locations import TABLE_ENDING
@@ -73,9 +73,9 @@ def remove(uri: str) -> None:
     """
     system, path = filesystem_of(uri)
     try:
-        system.delete_dir(f"{path}/_versions")  # first: without it nobody takes the rest for a table
+        delete_folder(system, f"{path}/_versions")  # first: without it nobody takes the rest for a table
         crash_point("coordinator.table_removed")
-        system.delete_dir(path)
+        delete_folder(system, path)
     except FileNotFoundError:
         return
     except OSError as error:

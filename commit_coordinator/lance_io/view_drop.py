@@ -6,7 +6,7 @@ import re
 
 from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound
-from core.filesystems import filesystem_of
+from core.filesystems import delete_folder, filesystem_of
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import scratch_table
 from core.locations import table_uri
@@ -68,8 +68,8 @@ def drop(database: str, name: str) -> None:
     uri = table_uri(database, name)
     system, path = filesystem_of(uri)
     try:
-        system.delete_dir(f"{path}/_versions")  # first: without it nobody takes the rest for a table
-        system.delete_dir(path)
+        delete_folder(system, f"{path}/_versions")  # first: without it nobody takes the rest for a table
+        delete_folder(system, path)
     except FileNotFoundError:
         return
     except OSError as error:

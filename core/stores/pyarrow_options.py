@@ -38,6 +38,8 @@ def _made(options: StoreOptions, authority: str, _process: int) -> pafs.FileSyst
 def _s3(options: StoreOptions, _bucket: str) -> pafs.FileSystem:
     scheme, _, host = options.endpoint.partition("://")
     place: dict[str, Any] = {"endpoint_override": host, "scheme": scheme} if host else {}
+    if host:  # many a server takes no body with its checksum behind it, or loses its place in the connection
+        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
     return pafs.S3FileSystem(
         access_key=options.access_key_id or None,
         secret_key=options.secret_access_key or None,

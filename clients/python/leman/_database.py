@@ -32,6 +32,7 @@ from leman.error_handling import ErrorHandlingConfig
 from leman.errors import (
     ColumnNotFound,
     InvalidArgument,
+    LemanError,
     NotFound,
     NotSupported,
     TableExists,
@@ -203,7 +204,8 @@ class Database(DatabaseJobs, Shown):
             _row_upload.append(self._services, table.ref(), rows, max_rows, derived(request_id, "rows"))
         except BaseException:
             if request_id is None:
-                self.drop_table(name, force=True)
+                with contextlib.suppress(LemanError):  # what went wrong before is what there is to say
+                    self.drop_table(name, force=True)
             raise
         return table
 

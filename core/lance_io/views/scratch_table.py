@@ -24,7 +24,7 @@ from core import keys, row_states
 from core.crash_points import crash_point
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import Aborted, DataLoss, LemanError, NotFound
-from core.filesystems import filesystem_of
+from core.filesystems import delete_folder, filesystem_of
 from core.lance_io import column_files
 from core.lance_io.concatenation import one_batch
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
@@ -304,7 +304,7 @@ def drop(uri: str) -> None:
     system, path = filesystem_of(uri)
     for tries_left in reversed(range(_DROP_TRIES)):
         try:
-            system.delete_dir(path)
+            delete_folder(system, path)
         except FileNotFoundError:
             return
         except OSError as error:  # somebody wrote into it meanwhile
