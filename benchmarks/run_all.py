@@ -29,6 +29,7 @@ NAMES = (
     "view_append",
     "skew",
     "storage_latency",
+    "storage_requests",
     "resume",
     "checkpoint_overhead",
     "commit_rate",

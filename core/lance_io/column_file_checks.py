@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from lance.file import LanceFileReader
+from xxhash import xxh3_128_hexdigest
 
+from core.checkpoints.sealed_files import as_file
 from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
-from core.lance_io.column_files import DELETIONS_KEY, buffer_in, data_path, digest_of
+from core.lance_io.column_files import DELETIONS_KEY, buffer_in, data_path, digest_of, small_data_file
 from core.lance_io.deletions import Deletions
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.store_failures import store_failed
@@ -61,7 +65,8 @@ class Content:
 def read_verified(uri: str, staged: StagedFile) -> Content:
     """Check a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH."""
     try:
-        size, digest = digest_of(uri, staged.file)
+        whole = small_data_file(uri, staged.file, staged.size_bytes)
+        size, digest = digest_of(uri, staged.file) if whole is None else (len(whole), xxh3_128_hexdigest(whole))
     except NotFound:
         raise NotFound("FILE_MISSING", f"Column file {staged.file} is not in the table's data folder") from None
     if (size, digest) != (staged.size_bytes, staged.digest):
@@ -71,8 +76,7 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
             f"{staged.size_bytes} bytes with digest {staged.digest} were staged. It will be computed again.",
         )
     try:
-        with panics_as_errors():
-            reader = LanceFileReader(data_path(uri, staged.file), storage_options=lance_options(uri))
+        with panics_as_errors(), _as_read(uri, staged.file, whole) as reader:
             metadata = reader.metadata()
             lacks = buffer_in(reader, DELETIONS_KEY)
     except (OSError, ValueError, RuntimeError) as error:
@@ -86,6 +90,16 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
         )
     version = metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete
     return Content(metadata.schema, version, None if lacks is None else Deletions.decode(lacks))
+
+
+@contextlib.contextmanager
+def _as_read(uri: str, file: str, whole: bytes | None) -> Iterator[LanceFileReader]:
+    """Yield a reader of a data file, of its bytes where they were read."""
+    if whole is None:
+        yield LanceFileReader(data_path(uri, file), storage_options=lance_options(uri))
+        return
+    with as_file(whole) as path:
+        yield LanceFileReader(path)
 
 
 def _names(field: pa.Field) -> set[str]:

@@ -94,8 +94,8 @@ class ColumnFileWriter:
             failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
         with using_storage(data_path(self._uri, self._file)):
             self._publish(self._writer, None if deletions is None else deletions.encode(), file)
+        size, digest = digest_of(self._uri, self._file, self._writer.size_bytes)
         self._writer = None
-        size, digest = digest_of(self._uri, self._file)
         return StagedFile(
             file=self._file,
             size_bytes=size,

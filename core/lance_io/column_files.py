@@ -17,6 +17,7 @@ from core.lance_io import footer
 from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import reading_file, using_storage
+from core.lance_io.small_files import small_file
 from core.row_states import RowState, States, StateSummary
 from core.stores.lance_options import lance_options
 
@@ -24,6 +25,8 @@ from core.stores.lance_options import lance_options
 STATES_KEY = "leman.states"
 DELETIONS_KEY = "leman.deletions"
 _DIGEST_CHUNK = 1 << 22
+#: How Lance says that an object is not there.
+_MISSING = "Not found:"
 
 
 def data_path(uri: str, file: str) -> str:
@@ -31,12 +34,20 @@ def data_path(uri: str, file: str) -> str:
     return f"{uri.rstrip('/')}/data/{file}"
 
 
-def digest_of(uri: str, file: str) -> tuple[int, str]:
+def digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[int, str]:
     """Return (size in bytes, xxh3-128 of the bytes as hex).
+
+    Args:
+        uri: Of the table.
+        file: In its data folder.
+        size_bytes: That the file should have, where that is known: it spares a request.
 
     Raises:
         LemanError: what `reading_file` gives.
     """
+    whole = None if size_bytes is None else small_data_file(uri, file, size_bytes)
+    if whole is not None:
+        return len(whole), xxhash.xxh3_128_hexdigest(whole)
     digest = xxhash.xxh3_128()
     size = 0
     with reading_file(uri, f"Column file {file}"):
@@ -46,6 +57,21 @@ def digest_of(uri: str, file: str) -> tuple[int, str]:
                 digest.update(chunk)
                 size += len(chunk)
     return size, digest.hexdigest()
+
+
+def small_data_file(uri: str, file: str, size_bytes: int) -> bytes | None:
+    """Return what `small_file` does of a data file.
+
+    Raises:
+        LemanError: what `reading_file` gives.
+    """
+    with reading_file(uri, f"Column file {file}"):
+        try:
+            return small_file(f"{uri.rstrip('/')}/data", file, size_bytes)
+        except OSError as error:
+            if _MISSING in str(error):
+                raise FileNotFoundError(str(error)) from error
+            raise
 
 
 def rows_of(uri: str, file: str) -> int:

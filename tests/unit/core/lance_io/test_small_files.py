@@ -1,0 +1,80 @@
+"""A small file of an object store is read whole in one request, and one that is longer than it should be is noticed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+import xxhash
+
+from core.domain.store import StoreOptions
+from core.errors import DataLoss, NotFound
+from core.lance_io import column_file_checks, small_files
+from core.lance_io.column_file_writer import ColumnFileWriter
+from core.lance_io.column_files import digest_of
+from core.lance_io.small_files import small_file
+from core.stores import known
+from tests.unit.core.lance_io.small_store import SmallStore
+
+CONTENT = b"0123456789"
+FOLDER = "s3://lake/t.lance/data"
+
+
+@pytest.fixture
+def store():
+    """A store that this process knows, with one file."""
+    with SmallStore(atomic=True).running() as running:
+        options = StoreOptions(
+            root="s3://lake",
+            endpoint=running.endpoint,
+            allow_http=True,
+            region="us-east-1",
+            access_key_id="a",
+            secret_access_key="b",
+        )
+        known.use(known.GivenStores([options]))
+        running.objects["t.lance/data/f.lance"] = CONTENT
+        yield running
+        known.use(known.GivenStores())
+
+
+def test_it_takes_one_request(store):
+    before = store.requests
+    assert small_file(FOLDER, "f.lance", len(CONTENT)) == CONTENT
+    assert digest_of("s3://lake/t.lance", "f.lance", len(CONTENT)) == (10, xxhash.xxh3_128_hexdigest(CONTENT))
+    assert store.requests == before + 2
+
+
+def test_a_file_of_another_length_is_not_taken_for_the_one_that_was_staged(store):
+    for size in (4, 9, 11):
+        assert len(small_file(FOLDER, "f.lance", size) or b"") != size
+
+
+def test_large_and_local_files_are_left_to_others(store, tmp_path, monkeypatch):
+    (tmp_path / "f.lance").write_bytes(CONTENT)
+    assert small_file(str(tmp_path), "f.lance", len(CONTENT)) is None
+    monkeypatch.setattr(small_files, "_MOST_BYTES", 9)
+    before = store.requests
+    assert small_file(FOLDER, "f.lance", len(CONTENT)) is None
+    assert store.requests == before
+
+
+def test_a_file_that_is_not_there_is_missing_as_on_a_disk(store):
+    with pytest.raises(NotFound) as missing:
+        digest_of("s3://lake/t.lance", "none.lance", 10)
+    assert missing.value.reason == "FILE_MISSING"
+
+
+def test_a_staged_file_is_written_and_checked_with_three_requests(store):
+    known_before = store.requests
+    writer = ColumnFileWriter("s3://lake/t.lance", pa.field("y", pa.int64()))
+    writer.open("y.lance")
+    writer.write(pa.array([1, 2, 3]))
+    staged = writer.close(None, frozenset(), "y.lance")
+
+    content = column_file_checks.read_verified("s3://lake/t.lance", staged)
+    assert content.schema.names == ["y"]
+    assert store.requests == known_before + 3
+
+    store.objects["t.lance/data/y.lance"] += b"x"
+    with pytest.raises(DataLoss, match="changed after it was written"):
+        column_file_checks.read_verified("s3://lake/t.lance", staged)
