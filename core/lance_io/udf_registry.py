@@ -155,8 +155,10 @@ class UdfRegistry:
         Raises:
             DataLoss: UDF_DAMAGED.
         """
-        path = self._path(name, version)
-        return self._read(path).udf if self._size(path) is not None else None
+        try:
+            return self._read(self._path(name, version)).udf
+        except FileNotFoundError:
+            return None
 
     def list(self) -> list[Registered]:
         """Return all functions, by name, then newest first.
