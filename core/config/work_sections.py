@@ -57,7 +57,7 @@ class Spark(Section):
     driver_memory: str = "512m"
     """Heap of the Spark driver, in Spark's notation."""
     class_archive: bool = True
-    """Keep an archive of Spark's classes (about 170 MB) in the user's cache folder: later starts take half the
+    """Keep an archive of Spark's classes (about 80 MB) in the user's cache folder: later starts take half the
     time. It is made when an executor has had nothing to do for half a minute."""
     class_archive_dir: str = ""
     """Folder of these archives; empty: `leman` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache). The three used
