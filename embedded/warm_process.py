@@ -102,7 +102,7 @@ class WarmProcess:
             for name in preludes:
                 self._preludes.append(importlib.import_module(name))
                 self._preludes[-1].begin()
-            importlib.import_module("core.stores.store_file").forget_variables()  # each request has its own
+            importlib.import_module("core.stores.store_file").forget()  # each request has its own
             importlib.import_module("core.process_secrets").forget_settings()
 
     def serve(self) -> list[str]:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
+import time
 import uuid
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
 from core import whole_files
-from core.errors import FailedPrecondition, Unavailable
+from core.errors import FailedPrecondition, LemanError, Unavailable
 from core.filesystems import filesystem_of
 from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.panics import panics_as_errors
@@ -31,9 +36,26 @@ WRITERS, _TRIES = 32, 3
 _SCHEMA = pa.schema([("x", pa.int8())])
 _NOTE = "conditional_puts.json"
 
-_lock = threading.Lock()
-#: Stores that passed: bucket and endpoint.
-_passed: set[tuple[str, str]] = set()
+#: Where pyarrow and Lance look for an endpoint that no options name.
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+#: All writers of a trial are there by then.
+_START_SECONDS = 30.0
+#: For so long what could not be tried is not tried again, as a store that does not answer may take a minute to say so.
+_FAILED_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a store. `lock`: held while it is looked at; others of other stores do not wait."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    passed: bool = False
+    failure: LemanError | None = None
+    failed_at: float = 0.0
+
+
+#: By bucket and endpoint.
+_stores: defaultdict[tuple[str, str], _Known] = defaultdict(_Known)
 
 
 def check_store(place: str) -> None:
@@ -52,27 +74,35 @@ def check_store(place: str) -> None:
         return
     scheme, _, rest = place.partition("://")
     options = options_of(place)
-    store = f"{scheme}://{rest.partition('/')[0]}", options.endpoint if options is not None else ""
-    if store in _passed:
-        return
-    with _lock:  # who comes meanwhile has the answer of the first one
-        if store not in _passed:
-            _look_or_try(place, store[1])
-            _passed.add(store)
+    endpoint = options.endpoint if options is not None else ""
+    endpoint = endpoint or next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), "")
+    bucket = f"{scheme}://{rest.partition('/')[0]}"
+    known = _stores[bucket, endpoint]
+    with known.lock:  # who comes meanwhile has the answer of the first one
+        if known.passed:
+            return
+        if known.failure is not None and time.monotonic() < known.failed_at + _FAILED_SECONDS:
+            raise known.failure.with_traceback(None)
+        try:
+            _look_or_try(place, {"store": bucket, "endpoint": endpoint, "writers": WRITERS})
+        except LemanError as error:
+            known.failure, known.failed_at = error, time.monotonic()
+            raise
+        known.passed = True
 
 
-def _look_or_try(place: str, endpoint: str) -> None:
+def _look_or_try(place: str, told: dict[str, Any]) -> None:
     with in_use(f"The store of {place}", place):
         filesystem, root = filesystem_of(place)
         note = f"{root}/{OWN_FOLDER}/{_NOTE}"
         try:
             with filesystem.open_input_stream(note) as stream:
-                if json.loads(stream.readall()) == {"endpoint": endpoint, "writers": WRITERS}:
+                if json.loads(stream.readall()) == told:
                     return
         except (FileNotFoundError, ValueError):
             pass
         _judge(place)
-        whole_files.put(filesystem, note, json.dumps({"endpoint": endpoint, "writers": WRITERS}).encode())
+        whole_files.put(filesystem, note, json.dumps(told).encode())
 
 
 def _judge(place: str) -> None:
@@ -103,7 +133,7 @@ def _winners(place: str) -> int:
     together = threading.Barrier(WRITERS)
 
     def made() -> bool:
-        together.wait()
+        together.wait(_START_SECONDS)
         try:
             with panics_as_errors():
                 create_empty(uri, _SCHEMA)
@@ -116,6 +146,11 @@ def _winners(place: str) -> int:
     try:
         with ThreadPoolExecutor(WRITERS, thread_name_prefix="conditional-puts") as writers:
             return sum(future.result() for future in [writers.submit(made) for _ in range(WRITERS)])
+    except RuntimeError as error:  # no thread can be started; those that were gave up
+        raise Unavailable(
+            STORE_UNAVAILABLE,
+            f"What the store of {place} can do cannot be tried now: {str(error) or 'too few threads'}",
+        ) from error
     except LANCE_ERRORS as error:
         raise failed(error, f"What the store of {place} can do cannot be tried now: {error}", place) from error
     finally:

@@ -35,6 +35,9 @@ from core.stores import known, taken_variables
 from core.stores.store_document import Content, Reference, Store
 
 _LOOK_SECONDS = 1.0
+#: So often files are read that change meanwhile.
+_TRIES = 5
+_Signature = tuple[tuple[int, ...] | None, ...]
 _SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
 _PROFILES = "~/.aws/credentials"
 #: The names that a profile has them under.
@@ -61,8 +64,7 @@ class StoreFile:
         self._clock = clock
         self._lock = threading.Lock()
         self._looked_at = clock()
-        self._stores, self._files = _read(path)
-        self._seen = _signature(self._files)
+        self._stores, self._files, self._seen = _read_at_rest(path)
 
     def stores(self) -> tuple[StoreOptions, ...]:
         """Return the options as the files say now, or said a second ago."""
@@ -80,11 +82,10 @@ class StoreFile:
             return
         self._seen = seen
         try:
-            self._stores, self._files = _read(self._path)
+            self._stores, self._files, self._seen = _read_at_rest(self._path)
         except InvalidArgument as error:
             _log.warning("options of object stores stay as they were", why=error.message)
         else:
-            self._seen = _signature(self._files)
             _log.info("options of object stores read anew", roots=[store.root for store in self._stores])
 
 
@@ -101,10 +102,15 @@ def begin(path: str) -> None:
         known.use(StoreFile(path))
 
 
-def forget_variables() -> None:
-    """Take the variables that the file of the settings names out of the environment, in a process that needs none."""
+def forget() -> None:
+    """Forget what this process knows of object stores, and the variables that the file of the settings names.
+
+    For a process that needs none, and that others are forked from, functions' processes among them.
+    """
     for name in variables_in(os.environ.get(_SETTING, "")):
         taken_variables.take(name)
+    taken_variables.forget()
+    known.use(known.GivenStores())
 
 
 def variables_in(path: str) -> frozenset[str]:
@@ -114,6 +120,18 @@ def variables_in(path: str) -> frozenset[str]:
     except InvalidArgument:
         return frozenset()
     return frozenset(given.env for store in stores for given in store.references.values() if given.env)
+
+
+def _read_at_rest(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...], _Signature]:
+    """Return what `_read` does, with the files' signature, which is none where they changed while they were read."""
+    before: _Signature = ()
+    for _ in range(_TRIES):
+        stores, files = _read(path)
+        seen = _signature(files)
+        if seen == before:
+            return stores, files, seen
+        before = seen
+    return stores, files, ()  # a key of one file and a secret of another: the next look reads them again
 
 
 def _read(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...]]:
@@ -146,7 +164,11 @@ def _options(path: str, store: Store) -> StoreOptions:
         secrets = {name: _value(given) for name, given in store.references.items()}
         if store.profile:
             secrets = _profile(store)
-    except (OSError, ValueError, configparser.Error) as error:
+    except configparser.Error as error:  # its message quotes the line, which may be a secret
+        line = f" in line {error.lineno}" if isinstance(error, configparser.MissingSectionHeaderError) else ""
+        wrong = f"{_profiles_of(store)} is no file of profiles ({type(error).__name__}{line})"
+        raise _bad(path, f"credentials of {store.root} cannot be read: {wrong}") from None
+    except (OSError, ValueError) as error:
         raise _bad(path, f"credentials of {store.root} cannot be read: {error}") from None
     if secrets.get("access_key_id") and not secrets.get("session_token") and os.environ.get("AWS_SESSION_TOKEN"):
         raise _bad(path, f"AWS_SESSION_TOKEN is set, and Lance would send it with the keys of {store.root}: unset it")
@@ -184,7 +206,7 @@ def _profile(store: Store) -> dict[str, str]:
     return found
 
 
-def _signature(files: tuple[str, ...]) -> tuple[tuple[int, ...] | None, ...]:
+def _signature(files: tuple[str, ...]) -> _Signature:
     """Return what tells another content of the files; None for one that is not there."""
     return tuple(_state(file) for file in files)
 

@@ -16,3 +16,8 @@ def take(name: str) -> str:
         _taken[name] = value
         blank_shown({name})
     return _taken.get(name, "")
+
+
+def forget() -> None:
+    """Keep none any more: what is forked from this process has its memory."""
+    _taken.clear()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 from dataclasses import dataclass
 
 from core.domain.plan import FragmentTask, Plan
@@ -17,7 +16,7 @@ from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
 from executor.jobs.unit_source import PlanUnits
-from executor.jobs.work_context import renewed_stores, work_context
+from executor.jobs.work_context import RenewedStores, work_context
 from executor.jobs.worker_fleet import WorkerFleet
 from executor.scheduling.crash_tracker import CrashTracker
 from executor.scheduling.dispatcher import ExecutorEndpoint
@@ -85,7 +84,7 @@ class PlanExecution:
             crashes=crashes,
         )
         given = self._context.stores
-        self._units.renewed_stores = functools.partial(renewed_stores, plan.header, spec.database, given)
+        self._units.renewed_stores = RenewedStores(plan.header, spec.database, given)
         self._fleet = WorkerFleet(status, services, self._context, self._slots, self._units)
         self._computed = False
         self._busy = ""

@@ -82,10 +82,18 @@ def work_context(
     )
 
 
-def renewed_stores(header: PlanHeader, database: str, given: tuple[StoreOptions, ...]) -> tuple[StoreOptions, ...]:
-    """Return how workers are to reach object stores by now; empty: as they were given it."""
-    now = options_for(_places(header, database))
-    return () if now == given else now
+class RenewedStores:
+    """How workers are to reach object stores by now; empty: as they were given it, and never otherwise since."""
+
+    def __init__(self, header: PlanHeader, database: str, given: tuple[StoreOptions, ...]) -> None:
+        self._places = _places(header, database)
+        self._given = given
+        self._renewed = False
+
+    def __call__(self) -> tuple[StoreOptions, ...]:
+        now = options_for(self._places)
+        self._renewed = self._renewed or now != self._given
+        return now if self._renewed else ()
 
 
 def _places(header: PlanHeader, database: str) -> tuple[str, ...]:

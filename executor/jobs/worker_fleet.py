@@ -89,7 +89,8 @@ class WorkerFleet:
             work = self._services.local.run_workers(self._units, self._context, count)
         else:
             self._status.metrics.spark_jobs += 1
-            work = self._services.spark.run_workers(address, self._context, count, self._profile)
+            additional = bool(self._units.handed_out)
+            work = self._services.spark.run_workers(address, self._context, count, self._profile, additional=additional)
         workers = asyncio.ensure_future(work)
         workers.add_done_callback(may_be_unheard)
         return workers

@@ -28,7 +28,7 @@ class ServerBreaks:
     def heard(self, report: ProgressReport) -> Unavailable | None:
         """Take in a unit's sums; return the error (FUNCTION_UNAVAILABLE) that ends the job, else None."""
         before, now = self._heard.get(report.unit_id, _NOTHING), report.servers
-        if now == before:
+        if now.answered <= before.answered and now.lost <= before.lost:  # the same, or an older one that came later
             return None
         self._heard[report.unit_id] = now
         if now.answered > before.answered:

@@ -37,7 +37,8 @@ class ExecutorWait:
     ) -> None:
         self._settings, self._master = settings, spark_conf.master(settings)
         self._cores = profile.executor_cores
-        self._memory_bytes = spark_conf.heap_bytes(settings.conf) + profile.executor_memory_bytes
+        #: A standalone master counts the heap alone.
+        self._memory_bytes = spark_conf.heap_bytes(settings.conf)
         self._begun, self._look, self._clock = begun, look, clock
         self._since = self._asked = clock()
         self._over = False

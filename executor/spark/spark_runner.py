@@ -240,7 +240,13 @@ class SparkRunner:
         return spark_conf.executors(self._settings.conf, master)
 
     async def run_workers(
-        self, address: ExecutorEndpoint, context: WorkContext, count: int, profile: SlotProfile | None = None
+        self,
+        address: ExecutorEndpoint,
+        context: WorkContext,
+        count: int,
+        profile: SlotProfile | None = None,
+        *,
+        additional: bool = False,
     ) -> None:
         """Run one Spark job with one task for each worker, and return when all workers have ended.
 
@@ -249,6 +255,7 @@ class SparkRunner:
 
         Args:
             profile: What each worker is to be given.
+            additional: Others are at work: these may wait for what they ask for as long as these are.
 
         Raises:
             Cancelled: The job was asked to stop.
@@ -267,13 +274,13 @@ class SparkRunner:
         calls.add(call)
         call.add_done_callback(calls.discard)
         try:
-            await self._until_done(job_id, own, call, profile)
+            await self._until_done(job_id, own, call, None if additional else profile)
         except asyncio.CancelledError:
             asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
             raise
 
     async def _until_done(self, job_id: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
-        """Wait for a Spark job, and cut it off where the cluster cannot run it.
+        """Wait for a Spark job, and cut it off where the cluster cannot run it, or give it executors of a profile.
 
         That is a cluster that has no worker, or none to give for too long, or none as large as it is asked for, or one
         that cannot run Python at all: Spark would wait for ever, and try again and again.

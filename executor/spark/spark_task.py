@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 from pyspark.resource import (
     ExecutorResourceRequests,
     ResourceProfile,
@@ -24,7 +24,10 @@ def worker_plan(context: SparkContext, count: int, profile: SlotProfile | None) 
 
     It needs nothing of Spark's SQL, whose classes would be half of all that the JVM loads.
     """
-    workers = context.parallelize([], count).mapPartitionsWithIndex(task_function())
+    jvm: Any = context._jvm
+    nothing = jvm.java.util.ArrayList()  # an empty list of this process would become a file in a temporary folder
+    partitions: RDD[Any] = RDD(context._jsc.parallelize(nothing, count), context)
+    workers = partitions.mapPartitionsWithIndex(task_function())
     if profile is not None:
         workers = workers.withResources(resource_profile(profile))
     return workers._jrdd.rdd()

@@ -57,7 +57,7 @@ class BusySpark:
     this order; `cancelled`: jobs that were to be; `stopped`: jobs whose workers were to end, and be gone; `contexts`:
     what workers were told last, by job."""
 
-    busy = ""
+    busy_for = staticmethod(lambda _job_id: "")
 
     def __init__(self) -> None:
         self.at_work = asyncio.Event()
@@ -69,7 +69,7 @@ class BusySpark:
         self._running: dict[str, asyncio.Future[None]] = {}
         self._stopped: set[str] = set()
 
-    async def run_workers(self, _address: object, context: WorkContext, *_: object) -> None:
+    async def run_workers(self, _address: object, context: WorkContext, *_: object, **_more: object) -> None:
         if context.job_id in self._stopped:
             raise Cancelled(context.job_id)
         running = self._running[context.job_id] = self._loop.create_future()

@@ -60,7 +60,9 @@ class ThreadWorkers:
     def busy_for(self, _job_id: str) -> str:
         return ""
 
-    async def run_workers(self, address: ExecutorEndpoint, context: WorkContext, count: int, *_: Any) -> None:
+    async def run_workers(
+        self, address: ExecutorEndpoint, context: WorkContext, count: int, *_: Any, **_more: Any
+    ) -> None:
         if address.job_id in self._cancelled:
             raise Cancelled(address.job_id)
         self.jobs += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pytest
 
 from core.domain.database import RegisteredDatabase, Request
@@ -19,7 +21,7 @@ DATABASE = "s3://lake/teams"
 @pytest.fixture
 def store(request, monkeypatch):
     """A store that this process knows, atomic or not."""
-    monkeypatch.setattr(conditional_puts, "_passed", set())
+    monkeypatch.setattr(conditional_puts, "_stores", defaultdict(conditional_puts._Known))
     atomic = getattr(request, "param", True)
     if atomic:
         monkeypatch.setattr(conditional_puts, "_TRIES", 1)
@@ -46,7 +48,7 @@ def test_what_was_tried_once_costs_a_look_in_another_process_and_nothing_in_this
     check_store("s3://lake/others")
     assert store.requests == tried
 
-    monkeypatch.setattr(conditional_puts, "_passed", set())  # as in another process
+    monkeypatch.setattr(conditional_puts, "_stores", defaultdict(conditional_puts._Known))  # as in another process
     check_store(DATABASE)
     assert tried < store.requests <= tried + 2
 
@@ -79,6 +81,39 @@ def test_where_nobody_wins_nothing_is_known(store, monkeypatch):
     with pytest.raises(Unavailable) as refused:
         check_store(DATABASE)
     assert refused.value.reason == "STORE_UNAVAILABLE"
+
+
+def test_what_cannot_be_tried_is_told_for_a_while_and_then_tried_again(store, monkeypatch):
+    tries = []
+
+    def lost(*_: object, **__: object) -> None:
+        tries.append(1)
+        raise FileExistsError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(conditional_puts, "create_empty", lost)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                check_store(DATABASE)
+    assert len(tries) == conditional_puts.WRITERS
+    monkeypatch.setattr(conditional_puts, "_FAILED_SECONDS", 0.0)
+    check_store(DATABASE)
+
+
+def test_where_no_thread_can_be_started_the_others_do_not_wait_for_ever(store, monkeypatch):
+    begun = []
+
+    class Few(conditional_puts.ThreadPoolExecutor):
+        def submit(self, *given):
+            if len(begun) == 3:
+                raise RuntimeError("can't start new thread")
+            begun.append(1)
+            return super().submit(*given)
+
+    monkeypatch.setattr(conditional_puts, "ThreadPoolExecutor", Few)
+    monkeypatch.setattr(conditional_puts, "_START_SECONDS", 0.2)
+    with pytest.raises(Unavailable, match="can't start new thread"):
+        check_store(DATABASE)
 
 
 def test_a_local_disk_is_not_tried(tmp_path):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import traceback
 
 import pytest
 
 from core.domain.store import StoreOptions
 from core.errors import InvalidArgument
-from core.stores import known
+from core.stores import known, store_file, taken_variables
 from core.stores.store_file import StoreFile, begin, variables_in
 
 SECRET = "do-not-tell-anyone"
@@ -128,6 +129,55 @@ def test_what_makes_no_sense_is_refused_at_the_start(tmp_path, text, said):
     assert refused.value.reason == "BAD_SETTING"
     assert said in refused.value.message
     assert SECRET not in refused.value.message
+
+
+@pytest.mark.parametrize("text", [f"[p]\naws_secret_access_key {SECRET}\n", f"{SECRET}\n[p]\n"])
+def test_a_file_of_profiles_that_is_none_is_not_quoted(tmp_path, text):
+    (tmp_path / "credentials").write_text(text)
+    lines = 'region = "r"', 'profile = "p"', f'profile_file = "{tmp_path}/credentials"'
+
+    with pytest.raises(InvalidArgument, match="is no file of profiles") as refused:
+        begin(written(tmp_path, entry("s3://lake", *lines)))
+
+    assert SECRET not in refused.value.message
+    assert SECRET not in "".join(traceback.format_exception(refused.value))
+
+
+def test_a_pair_of_files_of_which_one_changed_while_they_were_read_is_read_again(tmp_path, monkeypatch):
+    now, key, secret = [0.0], tmp_path / "key", tmp_path / "secret"
+    key.write_text("key-1")
+    secret.write_text("secret-1")
+    lines = f'access_key_id = {{ file = "{key}" }}', f'secret_access_key = {{ file = "{secret}" }}'
+    path = written(tmp_path, entry("s3://lake", 'region = "r"', *lines))
+    stores = StoreFile(path, clock=lambda: now[0])
+    read, left = store_file._read, [1]
+
+    def slowly(path):
+        found = read(path)
+        if left[0]:
+            left[0] -= 1
+            secret.write_text("secret-of-2")
+        return found
+
+    monkeypatch.setattr(store_file, "_read", slowly)
+    key.write_text("key-of-2")
+    now[0] += 2.0
+    (found,) = stores.stores()
+    assert (found.access_key_id, found.secret_access_key) == ("key-of-2", "secret-of-2")
+
+
+def test_a_process_that_others_are_forked_from_keeps_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("LAKE_TOKEN", SECRET)
+    path = written(tmp_path, entry("gs://lake", 'token = { env = "LAKE_TOKEN" }'))
+    monkeypatch.setenv("LEMAN_STORAGE__OPTIONS_FILE", path)
+    begin(path)
+    assert known.options_of("gs://lake/t") is not None
+
+    store_file.forget()
+
+    assert known.options_of("gs://lake/t") is None
+    assert taken_variables.take("LAKE_TOKEN") == ""
+    assert "LAKE_TOKEN" not in os.environ
 
 
 def test_a_session_token_of_the_environment_is_not_mixed_with_other_keys(tmp_path, monkeypatch):

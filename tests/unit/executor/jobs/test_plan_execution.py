@@ -35,12 +35,12 @@ from tests.unit.executor.manager_helpers import Checkpoints, Reservations
 class DeadSpark:
     """Gives up each time."""
 
-    busy = ""
+    busy_for = staticmethod(lambda _job_id: "")
 
     def __init__(self) -> None:
         self.asked = 0
 
-    async def run_workers(self, *_: object) -> None:
+    async def run_workers(self, *_: object, **_more: object) -> None:
         self.asked += 1
         await asyncio.sleep(0)
         raise Unavailable("SPARK_FAILED", "Spark gave up on a task")
@@ -55,13 +55,13 @@ class DeadSpark:
 class SilentSpark:
     """One worker works units off; Spark itself never reports that its job has ended."""
 
-    busy = ""
+    busy_for = staticmethod(lambda _job_id: "")
 
     def __init__(self, failure: UnitFailure | None = None) -> None:
         self.failure = failure
         self.left = False
 
-    async def run_workers(self, unit_source: Any, *_: object) -> None:
+    async def run_workers(self, unit_source: Any, *_: object, **_more: object) -> None:
         try:
             while (unit := await unit_source.next_unit("worker", heartbeats=False)) is not None:
                 results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
@@ -85,7 +85,7 @@ class CountingSpark(SilentSpark):
         super().__init__()
         self.rows = 0
 
-    async def run_workers(self, unit_source: Any, *_: object) -> None:
+    async def run_workers(self, unit_source: Any, *_: object, **_more: object) -> None:
         while (unit := await unit_source.next_unit("worker", heartbeats=False)) is not None:
             rows = [sum(r.rows for r in w.ranges) for w in unit.works]
             self.rows += sum(rows)
@@ -111,7 +111,7 @@ class GrowingSpark(SilentSpark):
     def slots(self, here: int) -> int:
         return self.cores
 
-    async def run_workers(self, unit_source: Any, _: object, count: int, *__: object) -> None:
+    async def run_workers(self, unit_source: Any, _: object, count: int, *__: object, **_more: object) -> None:
         self.counts.append(count)
         if sum(self.counts) == 6:
             self._enough.set()
@@ -129,9 +129,10 @@ class FullSpark(GrowingSpark):
 
     def __init__(self) -> None:
         super().__init__()
-        self.busy, self.cores, self.free = "all 4 cores are in use", 6, asyncio.Event()
+        self.cores, self.free = 6, asyncio.Event()
+        self.busy_for = lambda _job_id: "" if self.free.is_set() else "all 4 cores are in use"
 
-    async def run_workers(self, unit_source: Any, context: object, count: int, *rest: object) -> None:
+    async def run_workers(self, unit_source: Any, context: object, count: int, *rest: object, **_more: object) -> None:
         await self.free.wait()
         await super().run_workers(unit_source, context, count, *rest)
 
@@ -259,7 +260,7 @@ def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeyp
 class LosingSpark(SilentSpark):
     """Its two workers give up row after row, as servers break the connections."""
 
-    async def run_workers(self, unit_source: Any, *_: object) -> None:
+    async def run_workers(self, unit_source: Any, *_: object, **_more: object) -> None:
         units = [await unit_source.next_unit(worker, heartbeats=False) for worker in ("one", "other")]
         for lost in itertools.count(1):
             for unit in units:
@@ -281,7 +282,7 @@ class CancelledSpark(SilentSpark):
         super().__init__()
         self.begun, self.stopped, self.ended = 0, asyncio.Event(), 0
 
-    async def run_workers(self, unit_source: Any, *_: object) -> None:
+    async def run_workers(self, unit_source: Any, *_: object, **_more: object) -> None:
         self.begun += 1
         if self.begun == 1:
             unit = await unit_source.next_unit("worker", heartbeats=False)
@@ -415,9 +416,13 @@ def test_a_worker_is_told_of_credentials_that_were_renewed_since_its_job_began()
         same = await source.next_unit("a", heartbeats=False)
         source.on_lost(same)
         known.use(known.GivenStores([StoreOptions(root="gs://lake", token="new")]))
-        return [same.stores, (await source.next_unit("a", heartbeats=False)).stores]
+        renewed = await source.next_unit("a", heartbeats=False)
+        source.on_lost(renewed)
+        known.use(known.GivenStores([StoreOptions(root="gs://lake", token="old")]))
+        return [same.stores, renewed.stores, (await source.next_unit("a", heartbeats=False)).stores]
 
     try:
-        assert asyncio.run(units()) == [(), (StoreOptions(root="gs://lake", token="new"),)]
+        told = [[store.token for store in stores] for stores in asyncio.run(units())]
+        assert told == [[], ["new"], ["old"]], "also one that is as at first again: workers have another one by now"
     finally:
         known.use(known.GivenStores())

@@ -20,7 +20,7 @@ class EarlySpark(CountingSpark):
         super().__init__()
         self.begun, self.ended, self.stopped = 0, asyncio.Event(), False
 
-    async def run_workers(self, unit_source: Any, *rest: object) -> None:
+    async def run_workers(self, unit_source: Any, *rest: object, **_more: object) -> None:
         self.begun += 1
         await super().run_workers(unit_source, *rest)
         self.ended.set()

@@ -27,6 +27,14 @@ def test_rows_in_succession_that_nobody_answers_end_the_job_whichever_worker_has
     assert "the row 2 of c" in error.message
 
 
+def test_sums_that_others_overtook_are_not_counted_again():
+    breaks = ServerBreaks("twice@1")
+    for n in range(1, MOST_LOST):
+        assert breaks.heard(report("a", n)) is None
+        assert breaks.heard(report("a", n - 1)) is None
+    assert breaks.heard(report("a", MOST_LOST)) is not None
+
+
 def test_any_answer_to_any_worker_clears_the_servers():
     breaks = ServerBreaks("twice@1")
     for n in range(1, MOST_LOST):

@@ -23,9 +23,10 @@ def cluster(*sizes: WorkerSize) -> Capacity:
 class Waiting:
     """A wait on a clock of its own, of a cluster that is as `capacity` says."""
 
-    def __init__(self, capacity: Capacity | None, profile: SlotProfile) -> None:
+    def __init__(self, capacity: Capacity | None, profile: SlotProfile, heap: str = "1g") -> None:
         self.now, self.capacity, self.has_begun, self.asked = 0.0, capacity, False, 0
-        settings = Spark(master=MASTER, start_seconds=60, busy_seconds=600, resource_seconds=900)
+        conf = {"spark.executor.memory": heap}
+        settings = Spark(master=MASTER, conf=conf, start_seconds=60, busy_seconds=600, resource_seconds=900)
         self.wait = ExecutorWait(
             settings, profile, begun=lambda: self.has_begun, look=self.look, clock=lambda: self.now
         )
@@ -40,14 +41,14 @@ class Waiting:
 
 
 @pytest.mark.parametrize(
-    ("profile", "words"),
+    ("profile", "heap", "words"),
     [
-        (SlotProfile(executor_cores=8), "8 cores and 1 GiB"),
-        (SlotProfile(executor_cores=1, executor_memory_bytes=8 * GIB), "1 core and 9 GiB"),
+        (SlotProfile(executor_cores=8), "1g", "8 cores and 1 GiB"),
+        (SlotProfile(executor_cores=1, executor_memory_bytes=8 * GIB), "9g", "1 core and 9 GiB"),
     ],
 )
-def test_what_no_worker_has_is_waited_for_as_long_as_a_larger_one_may_need_to_come(profile, words):
-    waiting = Waiting(cluster(IDLE, TAKEN), profile)
+def test_what_no_worker_has_is_waited_for_as_long_as_a_larger_one_may_need_to_come(profile, heap, words):
+    waiting = Waiting(cluster(IDLE, TAKEN), profile, heap)
     assert waiting.after(60) is None
     assert words in waiting.wait.why
     error = waiting.after(2)
@@ -55,6 +56,12 @@ def test_what_no_worker_has_is_waited_for_as_long_as_a_larger_one_may_need_to_co
     assert error.reason == "RESOURCES_NOT_AVAILABLE"
     for said in (words, MASTER, "the largest has 4 cores and 8 GiB", "Ask for less"):
         assert said in error.message
+
+
+def test_memory_that_a_standalone_master_does_not_count_is_no_reason_to_wait():
+    waiting = Waiting(cluster(IDLE), SlotProfile(executor_cores=1, executor_memory_bytes=64 * GIB))
+    assert waiting.after(100) is None
+    assert waiting.wait.why == ""
 
 
 def test_a_larger_worker_that_comes_meanwhile_ends_the_wait():
