@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from core.release import SERVICES
@@ -16,7 +14,6 @@ EVERY_SECONDS = 20.0
 ROUNDS = 3
 
 
-@pytest.mark.skipif(not os.environ.get("LEMAN_LONG"), reason="takes minutes; LEMAN_LONG=1 runs it")
 @pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.timeout(900)
