@@ -19,7 +19,7 @@ from core.domain.work import UdfRef
 from core.errors import Unavailable
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import ExecutorEndpoint
-from executor.spark import driver_jvm, driver_launch, function_processes, spark_runner
+from executor.spark import driver_jvm, driver_launch, function_processes, spark_runner, spark_task
 from executor.spark.spark_runner import SparkRunner
 from executor.worker.messages import WorkerTask
 
@@ -80,6 +80,14 @@ class FakeContext:
         if any(tag in tags for tags in self._tags.values()):
             self.finish.set()
 
+    @property
+    def _jvm(self) -> Any:
+        return SimpleNamespace(java=SimpleNamespace(util=SimpleNamespace(ArrayList=list)))
+
+    @property
+    def _jsc(self) -> FakeContext:
+        return self
+
     def parallelize(self, *_: object) -> FakeContext:
         return self
 
@@ -108,6 +116,7 @@ def context():
 
 @pytest.fixture
 def runner(context, monkeypatch):
+    monkeypatch.setattr(spark_task, "RDD", lambda found, _context: found)
     monkeypatch.setattr(spark_runner, "_LINGER_SECONDS", 0.0)
     runner = SparkRunner(Spark())
     runner._context = context
