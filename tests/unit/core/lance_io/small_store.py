@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from core.domain.store import StoreOptions
+from core.stores import known
+
 #: That of a store that is near: without any, writers come one after the other.
 _LATENCY_SECONDS = 0.02
 #: A body that carries its checksum behind it.
@@ -150,3 +153,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 def _etag(body: bytes) -> str:
     return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+
+
+@contextlib.contextmanager
+def known_store(*, atomic: bool = True) -> Iterator[SmallStore]:
+    """One that runs, and that this process knows as `s3://lake`."""
+    with SmallStore(atomic=atomic).running() as running:
+        options = StoreOptions(
+            root="s3://lake",
+            endpoint=running.endpoint,
+            allow_http=True,
+            region="us-east-1",
+            access_key_id="a",
+            secret_access_key="b",
+        )
+        known.use(known.GivenStores([options]))
+        yield running
+        known.use(known.GivenStores())

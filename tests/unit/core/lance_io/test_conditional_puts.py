@@ -7,13 +7,11 @@ from collections import defaultdict
 import pytest
 
 from core.domain.database import RegisteredDatabase, Request
-from core.domain.store import StoreOptions
 from core.errors import FailedPrecondition, Unavailable
 from core.lance_io import conditional_puts
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.database_registry import DatabaseRegistry
-from core.stores import known
-from tests.unit.core.lance_io.small_store import SmallStore
+from tests.unit.core.lance_io.small_store import SmallStore, known_store
 
 DATABASE = "s3://lake/teams"
 
@@ -25,18 +23,8 @@ def store(request, monkeypatch):
     atomic = getattr(request, "param", True)
     if atomic:
         monkeypatch.setattr(conditional_puts, "_TRIES", 1)
-    with SmallStore(atomic=atomic).running() as running:
-        options = StoreOptions(
-            root="s3://lake",
-            endpoint=running.endpoint,
-            allow_http=True,
-            region="us-east-1",
-            access_key_id="a",
-            secret_access_key="b",
-        )
-        known.use(known.GivenStores([options]))
+    with known_store(atomic=atomic) as running:
         yield running
-        known.use(known.GivenStores())
 
 
 def test_what_was_tried_once_costs_a_look_in_another_process_and_nothing_in_this_one(store, monkeypatch):

@@ -6,14 +6,12 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from core.domain.store import StoreOptions
 from core.errors import DataLoss, NotFound
 from core.lance_io import column_file_checks, small_files
 from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.column_files import digest_of
 from core.lance_io.small_files import small_file
-from core.stores import known
-from tests.unit.core.lance_io.small_store import SmallStore
+from tests.unit.core.lance_io.small_store import known_store
 
 CONTENT = b"0123456789"
 FOLDER = "s3://lake/t.lance/data"
@@ -22,19 +20,9 @@ FOLDER = "s3://lake/t.lance/data"
 @pytest.fixture
 def store():
     """A store that this process knows, with one file."""
-    with SmallStore(atomic=True).running() as running:
-        options = StoreOptions(
-            root="s3://lake",
-            endpoint=running.endpoint,
-            allow_http=True,
-            region="us-east-1",
-            access_key_id="a",
-            secret_access_key="b",
-        )
-        known.use(known.GivenStores([options]))
+    with known_store(atomic=True) as running:
         running.objects["t.lance/data/f.lance"] = CONTENT
         yield running
-        known.use(known.GivenStores())
 
 
 def test_it_takes_one_request(store):
