@@ -3,6 +3,7 @@ package dev.leman;
 import com.google.common.util.concurrent.ListenableFuture;
 import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.Message;
+import dev.leman.internal.Threads;
 import dev.leman.v1.ErrorReason;
 import io.grpc.CallOptions;
 import io.grpc.Channel;
@@ -47,6 +48,8 @@ final class Connections extends Channel {
   final ExecutorService pool;
   final ScheduledExecutorService timer;
 
+  private final Threads threads;
+
   private final List<ManagedChannel> channels;
   private final AtomicInteger current = new AtomicInteger();
   private final Tokens tokens;
@@ -58,11 +61,13 @@ final class Connections extends Channel {
       List<ManagedChannel> channels,
       Tokens tokens,
       Duration patience,
+      Threads threads,
       ExecutorService pool,
       ScheduledExecutorService timer) {
     this.channels = List.copyOf(channels);
     this.tokens = tokens;
     this.patience = patience;
+    this.threads = threads;
     this.pool = pool;
     this.timer = timer;
   }
@@ -232,6 +237,7 @@ final class Connections extends Channel {
     return field != null && !((String) message.getField(field)).isEmpty();
   }
 
+  /** Ends all calls, and the threads: what callers do in one of these may take some seconds. */
   void close() {
     closed = true;
     channels.forEach(ManagedChannel::shutdownNow);
@@ -240,10 +246,7 @@ final class Connections extends Channel {
       for (ManagedChannel channel : channels) {
         channel.awaitTermination(5, TimeUnit.SECONDS);
       }
-      pool.shutdown();
-      if (!pool.awaitTermination(1, TimeUnit.SECONDS)) {
-        pool.shutdownNow();
-      }
+      threads.end(pool, Duration.ofSeconds(1));
     } catch (InterruptedException interrupted) {
       pool.shutdownNow();
       Thread.currentThread().interrupt();

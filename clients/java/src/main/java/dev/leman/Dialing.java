@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Threads;
 import dev.leman.internal.TlsFiles;
 import io.grpc.ChannelCredentials;
 import io.grpc.Grpc;
@@ -14,7 +15,6 @@ import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
-import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
@@ -42,13 +42,12 @@ final class Dialing {
       Tokens tokens,
       Duration patience,
       Function<ExecutorService, Function<String, ManagedChannel>> opened) {
-    String name = "leman-client-" + CLIENTS.incrementAndGet();
-    ExecutorService pool = Executors.newCachedThreadPool(threads(name));
-    ScheduledThreadPoolExecutor timer =
-        new ScheduledThreadPoolExecutor(1, threads(name + "-timer"));
+    Threads threads = new Threads("leman-client-" + CLIENTS.incrementAndGet());
+    ExecutorService pool = Executors.newCachedThreadPool(threads);
+    ScheduledThreadPoolExecutor timer = new ScheduledThreadPoolExecutor(1, threads);
     timer.setRemoveOnCancelPolicy(true);
     List<ManagedChannel> channels = endpoints.stream().map(opened.apply(pool)).toList();
-    return new Connections(channels, tokens, patience, pool, timer);
+    return new Connections(channels, tokens, patience, threads, pool, timer);
   }
 
   static ManagedChannel channel(
@@ -88,14 +87,5 @@ final class Dialing {
 
   private static LemanException refused(String message, Throwable cause) {
     return new LemanException(Status.Code.INVALID_ARGUMENT, "", message, cause);
-  }
-
-  private static ThreadFactory threads(String name) {
-    AtomicInteger made = new AtomicInteger();
-    return work -> {
-      Thread thread = new Thread(work, name + "-" + made.incrementAndGet());
-      thread.setDaemon(true);
-      return thread;
-    };
   }
 }

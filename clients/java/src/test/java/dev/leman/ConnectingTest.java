@@ -17,7 +17,9 @@ import java.io.IOException;
 import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Set;
+import java.util.concurrent.Future;
 import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -33,12 +35,26 @@ class ConnectingTest {
     assertEquals("planner", client.info().getService());
     assertTrue(threads(before).contains("leman-client"), () -> "there are " + threads(before));
     client.close();
+    assertFalse(threads(before).contains("leman-client"), () -> "there are " + threads(before));
     server.shutdownNow().awaitTermination();
     long end = System.nanoTime() + Duration.ofSeconds(30).toNanos();
     while (!threads(before).isEmpty() && System.nanoTime() < end) {
       Thread.onSpinWait();
     }
     assertEquals("", threads(before));
+  }
+
+  @Test
+  void aThreadOfTheClientMayCloseIt() throws Exception {
+    Connections connections =
+        new Dialing().open(List.of("localhost:1"), Tokens.fixed(""), Duration.ofSeconds(1));
+    Future<Boolean> interrupted =
+        connections.pool.submit(
+            () -> {
+              connections.close();
+              return Thread.interrupted();
+            });
+    assertFalse(interrupted.get());
   }
 
   @Test

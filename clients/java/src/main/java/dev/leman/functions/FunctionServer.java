@@ -1,5 +1,6 @@
 package dev.leman.functions;
 
+import dev.leman.internal.Threads;
 import dev.leman.internal.TlsFiles;
 import io.grpc.InsecureServerCredentials;
 import io.grpc.Server;
@@ -30,16 +31,18 @@ import org.apache.arrow.memory.RootAllocator;
  * thread of its own.
  */
 public final class FunctionServer implements AutoCloseable {
+  private static final AtomicInteger SERVERS = new AtomicInteger();
+
   private final Server server;
   private final FlightFunctions service;
-  private final ExecutorService pool;
+  private final Threads threads = new Threads("leman-functions-" + SERVERS.incrementAndGet());
+  private final ExecutorService pool = Executors.newCachedThreadPool(threads);
   private final BufferAllocator memory;
   private final Duration grace;
 
   private FunctionServer(Builder built) throws IOException {
     grace = built.grace;
     memory = new RootAllocator();
-    pool = Executors.newCachedThreadPool(FunctionServer::thread);
     service = new FlightFunctions(built.functions, pool, memory);
     try {
       server =
@@ -60,14 +63,6 @@ public final class FunctionServer implements AutoCloseable {
     }
   }
 
-  private static final AtomicInteger THREADS = new AtomicInteger();
-
-  private static Thread thread(Runnable work) {
-    Thread made = new Thread(work, "leman-functions-" + THREADS.incrementAndGet());
-    made.setDaemon(true);
-    return made;
-  }
-
   /** Begin a server. */
   public static Builder builder() {
     return new Builder();
@@ -85,7 +80,8 @@ public final class FunctionServer implements AutoCloseable {
 
   /**
    * Stop: batches that are being computed are answered, as long as the grace lasts, and clients are
-   * sent to other instances.
+   * sent to other instances. Its threads have ended then, but those of functions that ignore an
+   * interrupt.
    */
   @Override
   public void close() {
@@ -98,11 +94,12 @@ public final class FunctionServer implements AutoCloseable {
       if (service.awaitEnd()) {
         memory.close();
       }
+      threads.end(pool, Duration.ofSeconds(1));
     } catch (InterruptedException impatient) {
       server.shutdownNow();
+      pool.shutdown();
       Thread.currentThread().interrupt();
     }
-    pool.shutdown();
   }
 
   /** What a server is made by. */
