@@ -10,6 +10,7 @@ from dataclasses import replace
 import grpc
 
 from leman import _status
+from leman._addresses import addresses
 from leman._channel import Endpoints, metadata, open_channel
 from leman._patience import Patience
 from leman._token import Token
@@ -32,7 +33,7 @@ class Remote:
     def __init__(
         self, endpoint: str | Sequence[str], token: Token, tls_ca: str, tls_cert: str = "", tls_key: str = ""
     ) -> None:
-        self._endpoints = _addresses(endpoint)
+        self._endpoints = addresses(endpoint)
         self._endpoint = self._endpoints[0]
         if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
             raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
@@ -84,11 +85,11 @@ class Remote:
         answering = self._answering({*self._endpoints})
         return next((one for one in (self._endpoint, *self._endpoints) if one in answering), self._endpoint)
 
-    def _answering(self, addresses: set[str]) -> list[str]:
-        """Give those of the addresses that answer from here at once; they are asked side by side."""
+    def _answering(self, places: set[str]) -> list[str]:
+        """Give those of these places that answer from here at once; they are asked side by side."""
         with contextlib.ExitStack() as channels:
             asked = {}
-            for address in addresses:
+            for address in places:
                 stub = info_pb2_grpc.InfoServiceStub(channels.enter_context(open_channel(address, self._given)))
                 carried = metadata(self._given.token)
                 asked[address] = stub.GetInfo.future(info_pb2.GetInfoRequest(), timeout=_TRY_SECONDS, metadata=carried)
@@ -112,20 +113,9 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
                 return failure
 
 
-def _addresses(endpoint: str | Sequence[str]) -> tuple[str, ...]:
-    """The endpoints that were given, once each. Raises InvalidArgument."""
-    given = endpoint.split(",") if isinstance(endpoint, str) else endpoint
-    addresses = tuple(dict.fromkeys(one.strip() for one in given))
-    for address in addresses or ("",):
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit():
-            raise InvalidArgument(f"endpoint={address!r} is not host:port, such as 'leman.internal:7443'")
-    return addresses
-
-
-def _no_contact(error: grpc.RpcError, addresses: Sequence[str], *, tls: bool) -> LemanError:
+def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) -> LemanError:
     """The error for endpoints that did not answer: where they were looked for, how, and what came back."""
-    address = " or ".join(addresses)
+    address = " or ".join(endpoints)
     told = _status.from_rpc(error, service="endpoint", address=address)
     if _status.code_of(error) not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from leman.errors import InvalidArgument
 
@@ -11,11 +12,17 @@ def id_of(given: str | None) -> str:
     """The id of a change: its caller's, or a new one. Raises InvalidArgument."""
     if given is None:
         return uuid.uuid4().hex
-    if not given:
-        raise InvalidArgument("request_id is empty: leave it out to have one made up")
-    return given
+    return _checked(given)
 
 
 def derived(given: str | None, what: str) -> str | None:
     """The id of a further change of one call, where its caller gave the first one."""
-    return None if given is None else f"{given}-{what}"
+    return None if given is None else f"{_checked(given)}-{what}"
+
+
+def _checked(given: Any) -> str:
+    if not isinstance(given, str):
+        raise InvalidArgument(f"request_id={given!r} is not a str: give one of your own, such as 'load-2026-11-23'")
+    if not given:
+        raise InvalidArgument("request_id is empty: leave it out to have one made up")
+    return given

@@ -1,0 +1,49 @@
+"""What callers write where an address, or an id of a change, is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import leman
+from leman._addresses import addresses
+from leman._request_id import derived, id_of
+from leman.errors import InvalidArgument
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("a:1", ("a:1",)),
+        (" a:1, b:2 ,a:1", ("a:1", "b:2")),
+        (["a:1", " a:1", "[::1]:7443"], ("a:1", "[::1]:7443")),
+        (("leman_planner:7443", "10.0.0.1:65535"), ("leman_planner:7443", "10.0.0.1:65535")),
+    ],
+)
+def test_addresses_are_taken_once_each(given: Any, meant: tuple[str, ...]):
+    assert addresses(given) == meant
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        *[(empty, r"is empty: give host:port") for empty in ("", [], ())],
+        *[(wrong, r"is not host:port, such as 'leman.internal:7443'") for wrong in (" ", "a", "a:", ":1", "::1:7443")],
+        *[(wrong, r"is not host:port, such as") for wrong in (b"a:1", 5, "a b:1", ["a:1,b:2"], ["a:1", ""], "a:1,")],
+        *[([wrong], r"is not a str like host:port") for wrong in (None, b"a:1", 5)],
+        *[(f"a:{port}", r"has no possible port: one is from 1 to 65535") for port in (0, 65536, 99999)],
+        ("https://a:1/", r"leave https:// out and give a:1 \(for TLS with tls_ca=\)"),
+    ],
+)
+def test_what_is_no_address_is_told_with_what_to_do(given: Any, told: str):
+    with pytest.raises(InvalidArgument, match=f"^endpoint[ =].*{told}"):
+        leman.connect("/lake", endpoint=given)
+
+
+@pytest.mark.parametrize("given", [5, b"load", "", ["load"]])
+def test_what_is_no_request_id_is_refused(given: Any):
+    with pytest.raises(InvalidArgument, match=r"^request_id.* (give one|leave it out)"):
+        id_of(given)
+    with pytest.raises(InvalidArgument):
+        derived(given, "rows")
