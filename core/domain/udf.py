@@ -178,13 +178,13 @@ class ColumnInput:
 
 
 class FunctionVersion(NamedTuple):
-    """A function, as a column's metadata names it."""
+    """A function, as a column's metadata names it. The version is empty where nobody said yet which one it is."""
 
     name: str
     version: str
 
     def __str__(self) -> str:
-        return f"{self.name}@{self.version}"
+        return f"{self.name}@{self.version}" if self.version else self.name
 
 
 @dataclass(frozen=True, slots=True)
