@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 import leman
-from leman.v1 import catalog_pb2, info_pb2, jobs_pb2, planner_pb2
+from leman.v1 import info_pb2
 
 
 class Soak:
@@ -25,7 +25,6 @@ class Soak:
 
     def __init__(self, told: dict[str, Any]) -> None:
         self._rows = told["rows"]
-        self._name = told["database"]
         self.databases = [
             leman.connect(told["database"], endpoint, token=told["token"], direct=False)
             for endpoint in told["endpoints"]
@@ -58,7 +57,8 @@ class Soak:
         lines.add(pa.table({"id": pa.array(range(first, first + self._rows), pa.int64())}))
         labels = {"round": str(self.rounds)}
         usual = lines.backfill_async("a", labels=labels).job_id
-        twice, again = (self._asked(database, labels) for _ in range(2))
+        asked = f"twice-{self.rounds}"
+        twice, again = (lines.backfill_async("b", labels=labels, request_id=asked).job_id for _ in range(2))
         cancelled = endless.backfill_async("c", labels=labels).job_id
         jobs = {"usual": usual, "twice": twice, "cancelled": cancelled}
         with ThreadPoolExecutor(len(jobs)) as threads:
@@ -66,13 +66,6 @@ class Soak:
         watched[1]["again"] = again
         listed = [job.job_id for job in database.jobs(limit=None, labels=labels)]
         return {"number": self.rounds, "jobs": watched, "listed": listed, "sums": _sums(lines)}
-
-    def _asked(self, database: leman.Database, labels: dict[str, str]) -> str:
-        table = catalog_pb2.TableRef(database=self._name, table="lines")
-        request = jobs_pb2.CreateJobRequest(
-            backfill=planner_pb2.BackfillSpec(table=table, column="b"), labels=labels, request_id=f"twice-{self.rounds}"
-        )
-        return database.stubs.jobs.CreateJob(request).job.job_id
 
 
 def _watched(database: leman.Database, name: str, job_id: str) -> dict[str, Any]:

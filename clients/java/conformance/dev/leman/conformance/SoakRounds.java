@@ -11,12 +11,8 @@ import dev.leman.ReadOptions;
 import dev.leman.RowSource;
 import dev.leman.Rows;
 import dev.leman.Table;
-import dev.leman.v1.BackfillSpec;
-import dev.leman.v1.CreateJobRequest;
 import dev.leman.v1.Job;
 import dev.leman.v1.JobEvent;
-import dev.leman.v1.JobServiceGrpc;
-import dev.leman.v1.TableRef;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -67,8 +63,8 @@ final class SoakRounds implements AutoCloseable {
     Map<String, String> labels = Map.of("round", String.valueOf(number));
     BackfillOptions options = BackfillOptions.usual().labels(labels);
     JobHandle usual = lines.backfill("a", options);
-    String twice = asked(client, labels);
-    String again = asked(client, labels);
+    String twice = asked(lines, options);
+    String again = asked(lines, options);
     JobHandle cancelled = database.table("endless").backfill("c", options);
     List<Map<String, Object>> jobs =
         watched(
@@ -92,18 +88,9 @@ final class SoakRounds implements AutoCloseable {
     }
   }
 
-  /**
-   * Ask for a job under a request id, which is the round's: by the stubs, as methods make one up.
-   */
-  private String asked(LemanClient client, Map<String, String> labels) {
-    TableRef table = TableRef.newBuilder().setDatabase(name).setTable("lines").build();
-    CreateJobRequest request =
-        CreateJobRequest.newBuilder()
-            .setBackfill(BackfillSpec.newBuilder().setTable(table).setColumn("b"))
-            .putAllLabels(labels)
-            .setRequestId("twice-" + number)
-            .build();
-    return JobServiceGrpc.newBlockingStub(client.channel()).createJob(request).getJob().getJobId();
+  /** Ask for a job under a request id, which is the round's. */
+  private String asked(Table table, BackfillOptions options) {
+    return table.withRequestId("twice-" + number).backfill("b", options).id();
   }
 
   /** Watch jobs at the same time. */
