@@ -33,9 +33,9 @@ def connect(
 
     Without `endpoint` it is a local folder, and its own services run on this machine. They are found, or started and
     waited for (some seconds), by the first call that needs them; they outlive this process and end by themselves when
-    idle. Nothing is started for `table_names`, for opening and describing a table, or for reading its rows where
-    pylance is installed. Nothing is started or made for a call that only reads where there is no database: it raises
-    NotFound whose `reason` is DATABASE_NOT_FOUND, and `table_names` gives none.
+    idle. Nothing is started for `table_names`, `views` and `jobs`, for opening and describing a table or view, or
+    for reading rows where pylance is installed. Nothing is started or made for a call that only reads where there
+    is no database: it raises NotFound whose `reason` is DATABASE_NOT_FOUND, and `table_names` gives none.
     With `endpoint` (`host:port` of any one service) they run elsewhere; the path or uri is then one that they can
     reach. That address is enough: a service answers for the others, and these are called themselves where they answer
     from here. Several of them, such as those of two executors, are a sequence, or a str with commas: one is called

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from leman import _bundle_upload, _local_catalog, _remote, _row_upload, _wire, local
+from leman import _bundle_upload, _local_catalog, _local_database, _local_views, _remote, _row_upload, _wire, local
 from leman._channel import Services
 from leman._database_jobs import DatabaseJobs
 from leman._entrypoint import definition
@@ -337,6 +337,10 @@ class Database(DatabaseJobs, Shown):
     def views(self) -> list[ViewSummary]:
         """The materialized views, by name; `open_view` has more of each. A UserWarning tells of a view that is damaged,
         and of a table that cannot be read: these are left out."""
+        if self._services.reads_alone():
+            _local_database.check_there(self.uri)
+            if (alone := _local_views.summaries(self.uri)) is not None:
+                return alone
         found = []
         for page in pages(
             lambda token, size: self._services.catalog.ListMaterializedViews(

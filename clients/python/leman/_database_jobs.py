@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from leman import _wire
+from leman import _local_database, _local_jobs, _wire
 from leman._channel import Services
 from leman._future import JobFuture, retry_job, wait
-from leman._job_attributes import job_filter
+from leman._job_attributes import is_wanted, job_filter
 from leman._job_model import Job, JobState, Progress
 from leman._paging import list_errors, pages
 from leman._registration import Registration
@@ -35,8 +35,18 @@ class DatabaseJobs:
     ) -> list[Job]:
         """Jobs, running and ended, newest first: those of `table`, in one of `states` (none: in any), with all of
         `labels`; at most `limit` (None: all). A UserWarning tells what of the job history was damaged and set aside, if
-        anything was: such jobs may be missing. Raises InvalidArgument."""
+        anything was: such jobs may be missing.
+
+        Where pylance is installed and no services of a local database run, their history is read, and none are started:
+        a UserWarning then tells of jobs that have not ended, as they go on once services run (`start`).
+
+        Raises InvalidArgument, NotFound (DATABASE_NOT_FOUND)."""
         wanted = job_filter(table, states, labels)
+        known = self._jobs_alone()
+        if known is not None:
+            chosen = [job for job in known if is_wanted(job, wanted)][: None if limit is None else max(limit, 0)]
+            self._tell_of_waiting(chosen)
+            return chosen
         requests = pages(
             lambda token, size: self._services.jobs.ListJobs(
                 jobs_pb2.ListJobsRequest(database=self.uri, filter=wanted, page_size=size, page_token=token),
@@ -68,9 +78,28 @@ class DatabaseJobs:
             warn(f"not cancelled, as another executor runs them: {', '.join(answer.jobs_elsewhere)}")
         return [_wire.job(job) for job in answer.jobs]
 
+    @boundary
     def job(self, job_id: str) -> Job:
-        """A job as it stands now. Raises JobNotFound."""
+        """A job as it stands now; where no services run, as with `jobs`. Raises JobNotFound."""
+        for job in self._jobs_alone() or ():
+            if job.job_id == job_id:
+                self._tell_of_waiting([job])
+                return job
         return self.job_future(job_id).job()
+
+    def _jobs_alone(self) -> list[Job] | None:
+        """All jobs as history has them, where services would have to be started; None: they are to be asked."""
+        if not self._services.reads_alone():
+            return None
+        _local_database.check_there(self.uri)
+        return _local_jobs.jobs(self.uri)
+
+    def _tell_of_waiting(self, jobs: Iterable[Job]) -> None:
+        waiting = [job.job_id for job in jobs if not job.state.terminal and job.state is not JobState.PAUSED]
+        if waiting:
+            what = f"{waiting[0]} has" if len(waiting) == 1 else f"{len(waiting):,} jobs have"
+            goes = "goes" if len(waiting) == 1 else "go"
+            warn(f"{what} not ended and {goes} on once services run: `leman up {self.uri}`, or Database.start()")
 
     @boundary
     def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> RowErrors:

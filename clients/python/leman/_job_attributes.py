@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from leman._job_model import JobState
+from leman._job_model import Job, JobState
 from leman.errors import FailedPrecondition, InvalidArgument
 from leman.v1 import jobs_pb2
 
@@ -70,4 +70,13 @@ def job_filter(
         tables=[table] if table else [],
         states=[jobs_pb2.Job.State.Value(f"STATE_{state}") for state in wanted],
         labels=check_labels(labels),
+    )
+
+
+def is_wanted(job: Job, wanted: jobs_pb2.JobFilter) -> bool:
+    """Whether a job is one that `job_filter` means."""
+    return (
+        (not wanted.tables or job.table in wanted.tables)
+        and (not wanted.states or jobs_pb2.Job.State.Value(f"STATE_{job.state}") in wanted.states)
+        and all(job.labels.get(key) == value for key, value in wanted.labels.items())
     )

@@ -91,8 +91,20 @@ class Relation(Shown):
         return RowStream(self._services, request).reader()
 
     def head(self, n: int = 5) -> pa.Table:
-        """The first rows, as an Arrow table. Raises as `to_batches`."""
-        return self.to_batches(limit=n).read_all()
+        """The first rows, as an Arrow table. Raises as `to_arrow`."""
+        return self.to_arrow(limit=n)
+
+    def to_arrow(
+        self,
+        columns: list[str] | None = None,
+        where: str | None = None,
+        *,
+        limit: int | None = None,
+        offset: int = 0,
+        version: int | str | None = None,
+    ) -> pa.Table:
+        """The rows as an Arrow table; parameters and errors: as `to_batches`."""
+        return self.to_batches(columns, where, limit=limit, offset=offset, version=version).read_all()
 
     def search(self, query: None = None) -> Query:
         """A query over its rows, of which a view can be made. `query`: None, as search by vector or text is no

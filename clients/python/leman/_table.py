@@ -62,7 +62,7 @@ class Table(Relation):
         """The rows as an Arrow table; parameters and errors: as `to_batches`."""
         if self._services.direct:
             return local.read_table(self.uri, columns, where, limit=limit, offset=offset, version=version)
-        return self.to_batches(columns, where, limit=limit, offset=offset, version=version).read_all()
+        return super().to_arrow(columns, where, limit=limit, offset=offset, version=version)
 
     @boundary
     def add(self, data: Any, *, max_rows_per_file: int | None = None, request_id: str | None = None) -> None:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leman import _wire
+from leman import _local_views, _wire
 from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
 from leman._job_attributes import check_env, check_labels, check_priority, with_usable_env
@@ -19,7 +19,7 @@ from leman._request_id import derived, id_of
 from leman._sql import SqlExpression
 from leman._tracebacks import boundary, warn
 from leman._udf import UDF
-from leman._view_model import RefreshPlan, RefreshPolicy, ViewInfo
+from leman._view_model import INTERNAL_COLUMNS, IS_SET, RefreshPlan, RefreshPolicy, ViewInfo
 from leman._view_wire import count, refresh_plan, refresh_spec, view_info
 from leman._wire_values import ref
 from leman.errors import FailedPrecondition, Internal, InvalidArgument, TableNotFound
@@ -32,9 +32,6 @@ else:
     from leman import _arrow as pa
 
 log = logging.getLogger("leman")
-
-IS_SET = "__is_set"
-INTERNAL_COLUMNS = ("__source_row_id", IS_SET)
 
 
 ViewFunctionColumn = UDF | tuple[UDF | str, Sequence[str]]
@@ -54,7 +51,10 @@ class View(Relation):
 
         Raises TableNotFound, FailedPrecondition (NOT_A_VIEW).
         """
-        return view_info(super().describe(), self._materialized())
+        table = super().describe()
+        if self._services.reads_alone() and (found := _local_views.describe(table)) is not None:
+            return found
+        return view_info(table, self._materialized())
 
     def to_arrow(
         self,
@@ -67,7 +67,7 @@ class View(Relation):
     ) -> pa.Table:
         """The rows with values as an Arrow table, without internal columns; parameters and errors: as `to_batches`."""
         if not self._services.direct:
-            return self.to_batches(columns, where, limit=limit, offset=offset, version=version).read_all()
+            return super().to_arrow(columns, where, limit=limit, offset=offset, version=version)
         dataset = self.to_lance(version)
         shown = [name for name in dataset.schema.names if name not in INTERNAL_COLUMNS]
         if internal := [name for name in columns or [] if name in INTERNAL_COLUMNS]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,11 +52,8 @@ def ls(  # noqa: PLR0913 - a command's options, all by name
     as_json: JsonOption = False,
 ) -> None:
     """List jobs, newest first."""
-    with open_database(db, endpoint, token, tls_ca) as database, warnings.catch_warnings(record=True) as remarks:
-        warnings.simplefilter("always")
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database, _remarks():
         found = database.jobs(table, limit, states=[word.upper() for word in state or ()], labels=labels_of(label))
-    for remark in remarks:
-        note(str(remark.message))
     if as_json:
         print_json(found)
         return
@@ -73,7 +72,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show one job."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database, _remarks():
         job = database.job(job_id)
     if as_json:
         print_json(job)
@@ -238,6 +237,16 @@ def errors(  # noqa: PLR0913 - a command's options, all by name
                 for e in found
             ],
         )
+
+
+@contextlib.contextmanager
+def _remarks() -> Iterator[None]:
+    """Tell each warning of a block at its end, also one that was given before."""
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        yield
+    for remark in remarks:
+        note(str(remark.message))
 
 
 def _tell_state(future: JobFuture, state: JobState, *, as_json: bool) -> None:

@@ -53,7 +53,10 @@ def views_ls(
     as_json: JsonOption = False,
 ) -> None:
     """List the views of a database."""
-    with open_database(db, endpoint, token, tls_ca) as database, warnings.catch_warnings(record=True) as remarks:
+    with (
+        open_database(db, endpoint, token, tls_ca, direct=True) as database,
+        warnings.catch_warnings(record=True) as remarks,
+    ):
         warnings.simplefilter("always")
         found = database.views()
     for remark in remarks:
@@ -88,7 +91,7 @@ def views_show(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a view holds, and which version of its source it is right for."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
         found = database.open_view(view).describe()
     if as_json:
         print_json(found)
