@@ -5,23 +5,23 @@ import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.Message;
 import dev.leman.internal.Threads;
 import dev.leman.v1.ErrorReason;
+import dev.leman.v1.GetInfoRequest;
+import dev.leman.v1.GetInfoResponse;
+import dev.leman.v1.InfoServiceGrpc;
 import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientCall;
-import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 import io.grpc.stub.ClientCalls;
 import java.time.Duration;
-import java.util.List;
 import java.util.Map;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 
 /**
@@ -33,6 +33,9 @@ final class Connections extends Channel {
       Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
   private static final Metadata.Key<String> REQUEST_ID =
       Metadata.Key.of("x-request-id", Metadata.ASCII_STRING_MARSHALLER);
+
+  private static final MethodDescriptor<GetInfoRequest, GetInfoResponse> INFO =
+      InfoServiceGrpc.getGetInfoMethod();
 
   /** How long a call may take that is given no time, by service. */
   private static final Map<String, Duration> DEADLINES =
@@ -50,21 +53,20 @@ final class Connections extends Channel {
 
   private final Threads threads;
 
-  private final List<ManagedChannel> channels;
-  private final AtomicInteger current = new AtomicInteger();
+  private final Endpoints endpoints;
   private final Tokens tokens;
   private volatile Duration patience;
   private final RetryPolicy policy = RetryPolicy.published();
   private volatile boolean closed;
 
   Connections(
-      List<ManagedChannel> channels,
+      Endpoints endpoints,
       Tokens tokens,
       Duration patience,
       Threads threads,
       ExecutorService pool,
       ScheduledExecutorService timer) {
-    this.channels = List.copyOf(channels);
+    this.endpoints = endpoints;
     this.tokens = tokens;
     this.patience = patience;
     this.threads = threads;
@@ -92,12 +94,50 @@ final class Connections extends Channel {
 
   @Override
   public String authority() {
-    return channels.get(current.get()).authority();
+    return endpoints.current().authority();
   }
 
   /** A call of the endpoint that answered last, as it is. */
   <Q, A> ClientCall<Q, A> bare(MethodDescriptor<Q, A> method, CallOptions options) {
-    return channels.get(current.get()).newCall(method, options);
+    return endpoints.current().newCall(method, options);
+  }
+
+  /** Whether it is known which endpoint answers. */
+  boolean isSettled() {
+    return closed || endpoints.isSettled();
+  }
+
+  /** Wait until it is known which endpoint answers; false: none does. */
+  boolean settle(Duration atMost) {
+    return closed || endpoints.settle(endpoint -> ask(endpoint, atMost), atMost);
+  }
+
+  private CompletableFuture<GetInfoResponse> ask(Channel endpoint, Duration atMost) {
+    CallOptions options = within(atMost).withExecutor(pool);
+    return info(new CarryingCall<>(this, options, endpoint.newCall(INFO, options)));
+  }
+
+  /** Wait so long for a first answer. */
+  GetInfoResponse contact(Duration atMost) {
+    try {
+      return Futures.get(info(newCall(INFO, within(atMost))));
+    } catch (LemanException failed) {
+      if (failed.code() != Status.Code.DEADLINE_EXCEEDED) {
+        throw failed;
+      }
+      String told = "no answer within " + atMost.toMillis() + " ms";
+      throw new LemanException(Status.Code.UNAVAILABLE, "", told, failed);
+    }
+  }
+
+  private CompletableFuture<GetInfoResponse> info(
+      ClientCall<GetInfoRequest, GetInfoResponse> call) {
+    GetInfoRequest request = GetInfoRequest.getDefaultInstance();
+    return Futures.of(ClientCalls.futureUnaryCall(call, request), answer -> answer, this);
+  }
+
+  private static CallOptions within(Duration time) {
+    return CallOptions.DEFAULT.withDeadlineAfter(time.toNanos(), TimeUnit.NANOSECONDS);
   }
 
   /** Make a call that answers once. Cancelling the future ends it. */
@@ -116,10 +156,7 @@ final class Connections extends Channel {
     if (closed) {
       throw closedError(null);
     }
-    CallOptions options = CallOptions.DEFAULT;
-    if (time != null) {
-      options = options.withDeadlineAfter(time.toNanos(), TimeUnit.NANOSECONDS);
-    }
+    CallOptions options = time == null ? CallOptions.DEFAULT : within(time);
     return new Answers<>(newCall(method, options), request, this);
   }
 
@@ -184,9 +221,7 @@ final class Connections extends Channel {
   Duration pause(LemanException failure, Patience waiting) {
     Duration pause = waiting.pause(failure.retryDelay().orElse(Duration.ZERO));
     if (pause != null && failure.code() == Status.Code.UNAVAILABLE) {
-      int failed = current.get();
-      current.compareAndSet(failed, (failed + 1) % channels.size());
-      channels.get(current.get()).resetConnectBackoff();
+      endpoints.leave();
     }
     return pause;
   }
@@ -240,12 +275,9 @@ final class Connections extends Channel {
   /** Ends all calls, and the threads: what callers do in one of these may take some seconds. */
   void close() {
     closed = true;
-    channels.forEach(ManagedChannel::shutdownNow);
     timer.shutdownNow();
     try {
-      for (ManagedChannel channel : channels) {
-        channel.awaitTermination(5, TimeUnit.SECONDS);
-      }
+      endpoints.close();
       threads.end(pool, Duration.ofSeconds(1));
     } catch (InterruptedException interrupted) {
       pool.shutdownNow();

@@ -6,11 +6,11 @@ import io.grpc.ChannelCredentials;
 import io.grpc.Grpc;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
-import io.grpc.Status;
 import io.grpc.TlsChannelCredentials;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -31,7 +31,6 @@ final class Dialing {
   /** Open the channels of one client; nothing is called. */
   Connections open(List<String> endpoints, Tokens tokens, Duration patience) {
     ChannelCredentials credentials = credentials();
-    endpoints.forEach(Dialing::check);
     return open(
         endpoints, tokens, patience, pool -> endpoint -> channel(endpoint, credentials, pool));
   }
@@ -46,8 +45,17 @@ final class Dialing {
     ExecutorService pool = Executors.newCachedThreadPool(threads);
     ScheduledThreadPoolExecutor timer = new ScheduledThreadPoolExecutor(1, threads);
     timer.setRemoveOnCancelPolicy(true);
-    List<ManagedChannel> channels = endpoints.stream().map(opened.apply(pool)).toList();
-    return new Connections(channels, tokens, patience, threads, pool, timer);
+    List<ManagedChannel> channels = new ArrayList<>();
+    for (String endpoint : endpoints) {
+      try {
+        channels.add(opened.apply(pool).apply(endpoint));
+      } catch (IllegalArgumentException unusable) { // gRPC knows more about names than we do
+        channels.forEach(ManagedChannel::shutdownNow);
+        String told = "endpoint \"" + endpoint + "\" cannot be called: " + unusable.getMessage();
+        throw Addresses.refused(told, unusable);
+      }
+    }
+    return new Connections(new Endpoints(channels), tokens, patience, threads, pool, timer);
   }
 
   static ManagedChannel channel(
@@ -63,7 +71,7 @@ final class Dialing {
 
   private ChannelCredentials credentials() {
     if ((chain == null) != (key == null) || (chain != null && authority == null)) {
-      throw refused("a certificate goes with its key, and with tls()", null);
+      throw Addresses.refused("a certificate goes with its key, and with tls()", null);
     }
     if (authority == null) {
       return InsecureChannelCredentials.create();
@@ -74,18 +82,8 @@ final class Dialing {
           TlsChannelCredentials.newBuilder().trustManager(files.trust());
       return chain == null ? tls.build() : tls.keyManager(files.keys()).build();
     } catch (IOException unreadable) {
-      throw refused("a PEM file cannot be read, or used: " + unreadable.getMessage(), unreadable);
+      throw Addresses.refused(
+          "a PEM file cannot be read, or used: " + unreadable.getMessage(), unreadable);
     }
-  }
-
-  private static void check(String endpoint) {
-    if (!endpoint.matches(".+:\\d+")) {
-      throw refused(
-          "endpoint " + endpoint + " is not host:port, such as leman.internal:7443", null);
-    }
-  }
-
-  private static LemanException refused(String message, Throwable cause) {
-    return new LemanException(Status.Code.INVALID_ARGUMENT, "", message, cause);
   }
 }

@@ -36,10 +36,10 @@ public final class LemanClient implements AutoCloseable {
 
   /**
    * Begin to connect to {@code host:port} of any one service, which answers for all, or to one of
-   * several.
+   * several: "a:7443", "b:7443". One is called while it answers, then the first that does.
    */
   public static Builder builder(String... endpoints) {
-    return new Builder(List.of(endpoints));
+    return new Builder(endpoints);
   }
 
   /**
@@ -83,13 +83,13 @@ public final class LemanClient implements AutoCloseable {
 
   /** What a client is connected by. */
   public static final class Builder {
-    private final List<String> endpoints;
+    private final String[] endpoints;
     private final Dialing dialing = new Dialing();
     private Tokens tokens = Tokens.fixed("");
     private Duration patience = Duration.ofMinutes(1);
     private Duration firstContact = Duration.ofSeconds(10);
 
-    private Builder(List<String> endpoints) {
+    private Builder(String... endpoints) {
       this.endpoints = endpoints;
     }
 
@@ -133,24 +133,38 @@ public final class LemanClient implements AutoCloseable {
     /**
      * Connect, and wait for a first answer.
      *
-     * @throws LemanException INVALID_ARGUMENT for what does not go together, UNAVAILABLE where
-     *     nothing answers, UNAUTHENTICATED for a token that does not hold
+     * @throws LemanException INVALID_ARGUMENT for addresses that are none and what does not go
+     *     together, UNAVAILABLE where nothing answers, UNAUTHENTICATED for a token that does not
+     *     hold
      */
     public LemanClient connect() {
-      if (endpoints.isEmpty()) {
-        throw new LemanException(
-            Status.Code.INVALID_ARGUMENT, "", "there is no endpoint: name host:port", null);
-      }
-      Connections connections = dialing.open(endpoints, tokens, firstContact);
+      List<String> addresses = Addresses.checked(endpoints);
+      Connections connections = dialing.open(addresses, tokens, firstContact);
       LemanClient client = new LemanClient(connections);
       try {
-        client.info();
+        connections.contact(firstContact);
+      } catch (LemanException failed) {
+        client.close();
+        throw isSilence(failed) ? silent(addresses, failed) : failed;
       } catch (RuntimeException | Error failed) {
         client.close();
         throw failed;
       }
       connections.waitFor(patience);
       return client;
+    }
+
+    private static boolean isSilence(LemanException failed) {
+      return failed.code() == Status.Code.UNAVAILABLE && failed.reason().isEmpty();
+    }
+
+    private static LemanException silent(List<String> addresses, LemanException cause) {
+      String told = "nothing answers at %s: check the address, and TLS (%s)";
+      return new LemanException(
+          Status.Code.UNAVAILABLE,
+          "",
+          told.formatted(String.join(" or ", addresses), cause.getMessage()),
+          cause);
     }
   }
 }

@@ -43,7 +43,7 @@ public final class LocalDatabase implements AutoCloseable {
       Connections connections =
           LocalResolver.channels(file, () -> read(file).token(), firstContact);
       client = new LemanClient(connections);
-      if (!client.info().getDatabase().equals(first.database())) {
+      if (!connections.contact(firstContact).getDatabase().equals(first.database())) {
         throw new IOException("others answer at the address of its services now");
       }
       connections.waitFor(Duration.ofMinutes(1));

@@ -28,6 +28,11 @@ final class Patience {
     renewed = false;
   }
 
+  /** How much of it is left. */
+  Duration left() {
+    return Duration.ofNanos(Math.max(0, end - System.nanoTime()));
+  }
+
   /** Whether a token may be renewed: the first time that this is asked. */
   boolean mayRenew() {
     boolean may = !renewed;

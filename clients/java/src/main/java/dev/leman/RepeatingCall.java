@@ -90,8 +90,38 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     options.getExecutor().execute(() -> listener.onClose(status, new Metadata()));
   }
 
-  /** Make an attempt. */
+  /** Make an attempt, once it is known which endpoint answers. */
   private void begin() {
+    if (connections.isSettled()) {
+      attempt();
+      return;
+    }
+    try {
+      connections.pool.execute(this::settle);
+    } catch (RejectedExecutionException closed) {
+      attempt(); // the channel tells
+    }
+  }
+
+  private void settle() {
+    Duration left = waiting.left();
+    if (options.getDeadline() != null) {
+      long nanos = options.getDeadline().timeRemaining(TimeUnit.NANOSECONDS);
+      left = left.toNanos() < nanos ? left : Duration.ofNanos(Math.max(0, nanos));
+    }
+    Status none = Status.UNAVAILABLE.withDescription("none of the endpoints answers");
+    try {
+      if (connections.settle(left)) {
+        attempt();
+      } else if (!again(none, new Metadata())) {
+        end(none, new Metadata());
+      }
+    } catch (LemanException interrupted) {
+      end(Status.CANCELLED.withCause(interrupted), new Metadata());
+    }
+  }
+
+  private void attempt() {
     Metadata carried = new Metadata();
     carried.merge(headers);
     try {

@@ -1,6 +1,5 @@
 package dev.leman;
 
-import io.grpc.Status;
 import java.util.UUID;
 
 /** The id by which the services know a change that is asked for again. */
@@ -15,12 +14,9 @@ final class RequestId {
   }
 
   static RequestId of(String given) {
-    if (given.isEmpty()) {
-      throw new LemanException(
-          Status.Code.INVALID_ARGUMENT,
-          "",
-          "the request id is empty: leave it out to have one made up",
-          null);
+    if (given == null || given.isEmpty()) {
+      throw Addresses.refused(
+          "the request id is empty: leave withRequestId out to have one made up", null);
     }
     return new RequestId(given);
   }

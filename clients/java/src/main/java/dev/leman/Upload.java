@@ -34,6 +34,9 @@ final class Upload<Q, A> implements AutoCloseable {
 
   Upload(Connections connections, MethodDescriptor<Q, A> method) {
     this.connections = connections;
+    if (!connections.settle(connections.patience().left())) {
+      throw new LemanException(Status.Code.UNAVAILABLE, "", "none of the endpoints answers", null);
+    }
     this.call = connections.newCall(method, CallOptions.DEFAULT);
     call.start(
         new ClientCall.Listener<A>() {

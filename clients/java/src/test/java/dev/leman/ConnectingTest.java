@@ -18,15 +18,31 @@ import java.net.ServerSocket;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.Future;
 import java.util.stream.Collectors;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Connecting to real sockets, and what is left after that. */
 @Timeout(60)
 class ConnectingTest {
+  /** Takes connections, and never answers. */
+  private ServerSocket silent;
+
+  @BeforeEach
+  void listen() throws IOException {
+    silent = new ServerSocket(0);
+  }
+
+  @AfterEach
+  void close() throws IOException {
+    silent.close();
+  }
+
   @Test
   void aClosedClientLeavesNoThread() throws Exception {
     Server server = served();
@@ -69,6 +85,38 @@ class ConnectingTest {
   }
 
   @Test
+  void anEndpointThatHangsIsNotWaitedFor() throws Exception {
+    Server first = served();
+    Server last = served();
+    ServerSocket another = new ServerSocket(0);
+    String hung = "localhost:" + silent.getLocalPort();
+    String then = "localhost:" + another.getLocalPort();
+    long begun = System.nanoTime();
+    try (LemanClient client = LemanClient.builder(hung, at(first), then, at(last)).connect()) {
+      first.shutdownNow().awaitTermination();
+      assertEquals("planner", client.info().getService());
+    } finally {
+      last.shutdownNow().awaitTermination();
+      another.close();
+    }
+    assertTrue(System.nanoTime() - begun < Duration.ofSeconds(9).toNanos(), "it was waited for");
+  }
+
+  @Test
+  void whereAllHangConnectingEnds() {
+    String hung = "localhost:" + silent.getLocalPort();
+    for (LemanClient.Builder builder :
+        List.of(LemanClient.builder(hung), LemanClient.builder(hung, "localhost:1"))) {
+      long begun = System.nanoTime();
+      LemanException away =
+          assertThrows(LemanException.class, builder.firstContact(Duration.ofMillis(200))::connect);
+      assertEquals(Status.Code.UNAVAILABLE, away.code());
+      assertTrue(away.getMessage().startsWith("nothing answers at " + hung), away.getMessage());
+      assertTrue(System.nanoTime() - begun < Duration.ofSeconds(5).toNanos(), "it took longer");
+    }
+  }
+
+  @Test
   void whereNothingAnswersConnectingEnds() throws IOException {
     LemanClient.Builder builder =
         LemanClient.builder("localhost:" + freePort()).firstContact(Duration.ofMillis(200));
@@ -79,17 +127,48 @@ class ConnectingTest {
   @Test
   void whatDoesNotGoTogetherIsRefused() {
     Path file = Path.of("nowhere.pem");
-    for (LemanClient.Builder builder :
-        new LemanClient.Builder[] {
-          LemanClient.builder(),
-          LemanClient.builder("localhost"),
-          LemanClient.builder("localhost:1").tls(file),
-          LemanClient.builder("localhost:1").certificate(file, file),
-        }) {
-      LemanException refused = assertThrows(LemanException.class, builder::connect);
+    LemanClient.Builder without = LemanClient.builder("localhost:1").certificate(file, file);
+    assertRefused("a certificate goes with its key", without);
+    assertRefused("cannot be read", LemanClient.builder("localhost:1").tls(file));
+  }
+
+  @Test
+  void whatIsNoAddressIsToldWithWhatToDo() {
+    String noPort = "has no possible port: one is from 1 to 65535";
+    String noAddress = "is not host:port, such as leman.internal:7443";
+    Map<String, List<String>> wrong =
+        Map.of(
+            noPort,
+            List.of("a:0", "localhost:99999"),
+            noAddress,
+            List.of("", " ", "localhost", "a:", ":1", "::1:7443", "a b:1"),
+            "name a:1 (for TLS with tls())",
+            List.of("http://a:1", "https://a:1/"),
+            "name them one by one, as builder(\"a:1\", \"b:2\")",
+            List.of("a:1,b:2", "a:1, b:2"));
+    wrong.forEach(
+        (told, endpoints) ->
+            endpoints.forEach(endpoint -> assertRefused(told, LemanClient.builder(endpoint))));
+    assertRefused("there is no endpoint", LemanClient.builder());
+    assertRefused("there is no endpoint", LemanClient.builder((String[]) null));
+    assertRefused("an endpoint is null", LemanClient.builder("a:1", null));
+    assertRefused("cannot be called", LemanClient.builder("localhost:1", "a_b:1"));
+    assertEquals(
+        List.of("a:1", "[::1]:7443"), Addresses.checked("a:1", " [::1]:7443", "a:1", "a:1 "));
+  }
+
+  @Test
+  void whatIsNoRequestIdIsRefused() {
+    for (String id : new String[] {null, ""}) {
+      LemanException refused = assertThrows(LemanException.class, () -> RequestId.of(id));
       assertEquals(Status.Code.INVALID_ARGUMENT, refused.code());
-      assertFalse(refused.getMessage().isEmpty());
     }
+  }
+
+  private static void assertRefused(String told, LemanClient.Builder builder) {
+    LemanException refused = assertThrows(LemanException.class, builder::connect);
+    assertEquals(Status.Code.INVALID_ARGUMENT, refused.code());
+    assertTrue(refused.getMessage().contains(told), refused.getMessage());
   }
 
   /** Names of threads that were not there before. */
@@ -99,6 +178,10 @@ class ConnectingTest {
         .map(Thread::getName)
         .sorted()
         .collect(Collectors.joining(", "));
+  }
+
+  private static String at(Server server) {
+    return "localhost:" + server.getPort();
   }
 
   private static int freePort() throws IOException {

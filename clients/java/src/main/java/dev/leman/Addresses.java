@@ -1,0 +1,67 @@
+package dev.leman;
+
+import io.grpc.Status;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/** Addresses of services, as callers write them. */
+final class Addresses {
+  private static final Pattern ADDRESS =
+      Pattern.compile("(?:\\[[\\w:.%]+\\]|[^\\s:/,@\\[\\]]+):(\\d{1,9})");
+  private static final Pattern URL = Pattern.compile("([^:/]+://)(.*?)/*");
+  private static final int LARGEST_PORT = 65535;
+
+  private Addresses() {}
+
+  /**
+   * The addresses that were given, once each.
+   *
+   * @throws LemanException INVALID_ARGUMENT
+   */
+  static List<String> checked(String... given) {
+    if (given == null || given.length == 0) {
+      throw refused("there is no endpoint: name host:port of a service", null);
+    }
+    List<String> addresses = new ArrayList<>();
+    for (String one : given) {
+      if (one == null) {
+        throw refused("an endpoint is null: name host:port, such as leman.internal:7443", null);
+      }
+      String address = one.strip();
+      check(address);
+      if (!addresses.contains(address)) {
+        addresses.add(address);
+      }
+    }
+    return addresses;
+  }
+
+  private static void check(String address) {
+    if (address.contains(",")) {
+      String apart = "\"" + String.join("\", \"", address.split("\\s*,\\s*")) + "\"";
+      throw no(address, "is several: name them one by one, as builder(" + apart + ")");
+    }
+    Matcher url = URL.matcher(address);
+    if (url.matches()) {
+      throw no(address, "is a URL: name " + url.group(2) + " (for TLS with tls())");
+    }
+    Matcher found = ADDRESS.matcher(address);
+    if (!found.matches()) {
+      throw no(address, "is not host:port, such as leman.internal:7443");
+    }
+    int port = Integer.parseInt(found.group(1));
+    if (port < 1 || port > LARGEST_PORT) {
+      throw no(address, "has no possible port: one is from 1 to " + LARGEST_PORT);
+    }
+  }
+
+  private static LemanException no(String address, String what) {
+    return refused("endpoint \"" + address + "\" " + what, null);
+  }
+
+  static LemanException refused(String message, Throwable cause) {
+    return new LemanException(Status.Code.INVALID_ARGUMENT, "", message, cause);
+  }
+}
