@@ -13,8 +13,9 @@ import {
 } from "@bufbuild/protobuf";
 import { Metadata, type ClientWritableStream } from "@grpc/grpc-js";
 
-import type { Endpoints } from "./endpoints.js";
+import { SEARCH, type Ask, type Endpoints } from "./endpoints.js";
 import { fromCall, LemanError } from "./errors.js";
+import { InfoService } from "./gen/leman/v1/info_pb.js";
 import { SourceFailed, sourceOf, type AnyIterable } from "./iterables.js";
 import { defaultTimeout, methodName, policyOf, type RetryPolicy } from "./policy.js";
 import { Retrying } from "./retrying.js";
@@ -82,7 +83,7 @@ export class Calls {
     const message = create(method.input, request);
     const retrying = this.retrying(policyOf(method, false));
     for (;;) {
-      const carried = await this.#carry(method, scope);
+      const carried = await this.#ready(method, retrying, scope);
       let begun = false;
       try {
         for await (const answer of this.#streamOnce(method, message, carried, scope)) {
@@ -111,7 +112,7 @@ export class Calls {
   ): AsyncGenerator<MessageShape<O>, void, undefined> {
     const retrying = this.retrying(policyOf(method, false));
     for (;;) {
-      const carried = await this.#carry(method, scope);
+      const carried = await this.#ready(method, retrying, scope);
       const message = create(method.input, request());
       let failed: unknown = new LemanError({ code: "UNAVAILABLE", message: "the stream ended early" });
       try {
@@ -150,7 +151,7 @@ export class Calls {
     attempt: (carried: Carried) => Promise<T>,
   ): Promise<T> {
     for (;;) {
-      const carried = await this.#carry(method, scope);
+      const carried = await this.#ready(method, retrying, scope);
       try {
         return await attempt(carried);
       } catch (error) {
@@ -163,6 +164,19 @@ export class Calls {
       }
     }
   }
+
+  /** Wait until it is known which endpoint answers, and give what the call carries there. */
+  async #ready(method: DescMethod, retrying: Retrying, scope: Scope): Promise<Carried> {
+    await retrying.settled(() => this.#endpoints.settle(this.#ask), methodName(method), scope);
+    return this.#carry(method, scope);
+  }
+
+  readonly #ask: Ask = async (connection, signal) => {
+    const method = InfoService.method.getInfo;
+    const scope = this.scope({ signal, timeout: SEARCH });
+    const carried = await this.#carry(method, scope);
+    await this.#unaryOnce(method, create(method.input), carried, scope, connection);
+  };
 
   async #carry(method: DescMethod, scope: Scope): Promise<Carried> {
     const token = await this.#tokens.get();
@@ -185,9 +199,10 @@ export class Calls {
     message: MessageShape<I>,
     carried: Carried,
     scope: Scope,
+    connection = this.#endpoints.connection,
   ): Promise<MessageShape<O>> {
     return new Promise((resolve, reject) => {
-      const call = this.#endpoints.connection.makeUnaryRequest(
+      const call = connection.makeUnaryRequest(
         ...wire(method),
         message,
         carried.metadata,

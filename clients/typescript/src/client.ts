@@ -70,9 +70,10 @@ export class Client implements AsyncDisposable {
 /**
  * Connect to the services, and wait for a first answer.
  *
- * `endpoint`: host:port of any one service, which answers for all of them; or several, of which one is called until it
- * cannot be reached. Throws a LemanError: INVALID_ARGUMENT for options that do not go together, UNAVAILABLE where nothing
- * answers, UNAUTHENTICATED for a token that does not hold.
+ * `endpoint`: host:port of any one service, which answers for all of them; or several, an array or with commas, of which
+ * one is called while it answers, then the first that does. Throws a LemanError: INVALID_ARGUMENT for what is no address
+ * and for options that do not go together, UNAVAILABLE where nothing answers, UNAUTHENTICATED for a token that does not
+ * hold.
  */
 export async function connect(endpoint: string | readonly string[], options: ConnectOptions = {}): Promise<Client> {
   return connectTo(endpoint, options);

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 
 import type { Calls } from "./calls.js";
+import { invalid } from "./errors.js";
 import type { CallOptions } from "./scope.js";
 import type { Stubs } from "./stubs.js";
 
@@ -21,7 +22,11 @@ export interface MutationOptions extends CallOptions {
   requestId?: string | undefined;
 }
 
-/** Give the id of a mutation. */
+/** Give the id of a mutation: its caller's, or a new one. Throws INVALID_ARGUMENT. */
 export function requestIdOf(options: MutationOptions | undefined): string {
-  return options?.requestId ?? randomUUID().replaceAll("-", "");
+  const given: unknown = options?.requestId ?? randomUUID().replaceAll("-", "");
+  if (typeof given !== "string" || given === "") {
+    throw invalid("requestId", "requestId is no text, or empty: give one of your own, or leave it out");
+  }
+  return given;
 }

@@ -1,15 +1,34 @@
 import { isIPv4, isIPv6 } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 
-import { Client as Connection, credentials, type ChannelCredentials, type ChannelOptions } from "@grpc/grpc-js";
+import {
+  Client as Connection,
+  connectivityState,
+  credentials,
+  type ChannelCredentials,
+  type ChannelOptions,
+} from "@grpc/grpc-js";
 
+import { addressesOf } from "./addresses.js";
 import { Certificates, type TlsOptions } from "./certificates.js";
-import { invalid } from "./errors.js";
+import { LemanError } from "./errors.js";
 
 const MAX_MESSAGE = 64 << 20;
 /** What a call that is being made needs to get through. */
 const LAST_CALLS = 60_000;
 
-/** The addresses of the services: each answers for all of them, one is called until it cannot be reached. */
+/** How long an address is waited for until the next one is asked, too. */
+const HEAD_START = 250;
+/** How long all of them are waited for. */
+export const SEARCH = 5000;
+
+/** Makes a call of an address, which the signal ends; that it is refused is an answer, too. */
+export type Ask = (connection: Connection, signal: AbortSignal) => Promise<void>;
+
+/**
+ * The addresses of the services: each answers for all of them. One of several is called while it is connected; where it
+ * is not, they are asked one after the other, and the first that answers is called.
+ */
 export class Endpoints {
   readonly #found: (() => readonly string[]) | undefined;
   #addresses: readonly string[];
@@ -19,17 +38,14 @@ export class Endpoints {
   readonly #leaving = new Set<Connection>();
   #credentials: ChannelCredentials;
   #current = 0;
+  #left = false;
+  #searching: Promise<boolean> | undefined;
+  readonly #closing = new AbortController();
 
   /** `given` may be where to look for them, again and again: nothing found leaves those of before. */
   constructor(given: string | readonly string[] | (() => readonly string[]), tls: TlsOptions | true | undefined) {
     this.#found = typeof given === "function" ? given : undefined;
-    const told = typeof given === "function" ? given() : given;
-    this.#addresses = (typeof told === "string" ? told.split(",") : told).map((text) => text.trim());
-    for (const address of this.#addresses) {
-      if (!/^.+:\d+$/.test(address)) {
-        throw invalid("endpoint", `endpoint ${JSON.stringify(address)} is not host:port, such as leman.internal:7443`);
-      }
-    }
+    this.#addresses = addressesOf(typeof given === "function" ? given() : given);
     this.#certificates = tls === undefined ? undefined : new Certificates(tls === true ? {} : tls);
     this.#credentials = this.#certificates?.current ?? credentials.createInsecure();
     this.#options = channelOptions(tls === true ? undefined : tls?.serverName);
@@ -37,8 +53,11 @@ export class Endpoints {
 
   /** The connection to be used now. */
   get connection(): Connection {
+    return this.#to(this.#addresses[this.#current] ?? "");
+  }
+
+  #to(address: string): Connection {
     this.#renew();
-    const address = this.#addresses[this.#current] ?? "";
     let found = this.#connections.get(address);
     if (found === undefined) {
       const host = address.slice(0, address.lastIndexOf(":")).replace(/^\[|\]$/g, "");
@@ -49,8 +68,56 @@ export class Endpoints {
     return found;
   }
 
+  /**
+   * Wait until it is known which address answers; whoever waits at the same time waits for one search. False: none does.
+   */
+  async settle(ask: Ask): Promise<boolean> {
+    if (this.#isSettled()) {
+      return true;
+    }
+    this.#searching ??= this.#search(ask).finally(() => {
+      this.#searching = undefined;
+    });
+    return this.#searching;
+  }
+
+  #isSettled(): boolean {
+    return (
+      this.#addresses.length === 1 ||
+      this.#closing.signal.aborted ||
+      (!this.#left && this.connection.getChannel().getConnectivityState(false) === connectivityState.READY)
+    );
+  }
+
+  async #search(ask: Ask): Promise<boolean> {
+    const addresses = this.#addresses;
+    const over = new AbortController();
+    const signal = AbortSignal.any([over.signal, this.#closing.signal]);
+    const asked: Promise<number>[] = [];
+    try {
+      for (let number = 0; number < addresses.length && !this.#closing.signal.aborted; number++) {
+        const at = (this.#current + number) % addresses.length;
+        const answered = isThere(ask(this.#to(addresses[at] ?? ""), signal)).then(() => at);
+        asked.push(answered);
+        const any = Promise.any(asked).catch(() => undefined);
+        const last = number + 1 === addresses.length;
+        const waited = sleep(last ? SEARCH : HEAD_START, undefined, { signal }).catch(() => undefined);
+        const found = await Promise.race([any, waited, ...(last ? [] : [answered.catch(() => undefined)])]);
+        if (found !== undefined) {
+          this.#current = addresses === this.#addresses ? found : this.#current;
+          this.#left = false;
+          return true;
+        }
+      }
+      return false;
+    } finally {
+      over.abort();
+    }
+  }
+
   /** Take the next address, as the one that is called now cannot be reached. */
   next(): void {
+    this.#left = true;
     const found = this.#found?.() ?? [];
     if (found.length > 0 && found.join() !== this.#addresses.join()) {
       this.#leave();
@@ -63,6 +130,7 @@ export class Endpoints {
 
   /** Close all connections. */
   close(): void {
+    this.#closing.abort();
     for (const connection of [...this.#connections.values(), ...this.#leaving]) {
       connection.close();
     }
@@ -91,6 +159,16 @@ export class Endpoints {
       setTimeout(leave, LAST_CALLS).unref();
     }
     this.#connections.clear();
+  }
+}
+
+async function isThere(asked: Promise<void>): Promise<void> {
+  try {
+    await asked;
+  } catch (error) {
+    if (!(error instanceof LemanError) || ["UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"].includes(error.code)) {
+      throw error;
+    }
   }
 }
 

@@ -1,7 +1,8 @@
-import type { LemanError } from "./errors.js";
+import { LemanError } from "./errors.js";
 import type { RetryPolicy } from "./policy.js";
 import type { Scope } from "./scope.js";
 import type { Tokens } from "./tokens.js";
+import { ending } from "./wire.js";
 
 /** Decides whether a call that failed is made again, and waits until then. */
 export class Retrying {
@@ -52,6 +53,16 @@ export class Retrying {
     const listed = this.#policy.codes.has(failed.code) && this.#attempts < this.#policy.maxAttempts;
     const asked = failed.reason === undefined || failed.retryDelay !== undefined; // others say what else to do
     return listed && asked && this.#pause(this.#policy, failed.retryDelay ?? 0, scope);
+  }
+
+  /** Wait until one of the endpoints answers, by `settle`, as long as patience lasts. */
+  async settled(settle: () => Promise<boolean>, method: string, scope: Scope): Promise<void> {
+    while ((await scope.within(settle())) === false) {
+      const none = new LemanError({ code: "UNAVAILABLE", message: "none of the endpoints answers", method });
+      if (!(await this.again(none, undefined, scope))) {
+        throw ending(none, scope);
+      }
+    }
   }
 
   async #pause(policy: RetryPolicy, atLeast: number, scope: Scope): Promise<boolean> {

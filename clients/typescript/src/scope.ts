@@ -8,6 +8,8 @@ export interface CallOptions {
   timeout?: number | undefined;
 }
 
+const LONGEST_TIMER = 2 ** 31 - 1;
+
 /** When a call ends early: by its caller's signal, by time, or as the client is closed. */
 export class Scope {
   readonly deadline: number | undefined;
@@ -55,6 +57,27 @@ export class Scope {
         signal.removeEventListener("abort", callback);
       }
     };
+  }
+
+  /** Wait for something; undefined: the scope ended before. */
+  async within<T>(work: Promise<T>): Promise<T | undefined> {
+    let timer: NodeJS.Timeout | undefined;
+    let release = (): void => undefined;
+    const over = new Promise<undefined>((resolve) => {
+      const done = (): void => {
+        resolve(undefined);
+      };
+      release = this.onAbort(done);
+      if (this.deadline !== undefined) {
+        timer = setTimeout(done, Math.min(this.deadline - Date.now(), LONGEST_TIMER));
+      }
+    });
+    try {
+      return await Promise.race([work, over]);
+    } finally {
+      clearTimeout(timer);
+      release();
+    }
   }
 
   /** Wait; false: the scope ended meanwhile, or would have: then it does not wait. */

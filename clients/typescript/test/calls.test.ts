@@ -165,16 +165,6 @@ describe("calls", () => {
     second.stop();
   });
 
-  it("go to another address when one cannot be reached, and give up when patience ends", async () => {
-    const gone = await serve({});
-    gone.stop();
-    const here = await serve({ unary: { ListTables: () => ({ tables: ["docs"] }) } });
-    await using client = await connect([gone.endpoint, here.endpoint], { patience: 200 });
-    assert.deepEqual(await collect(client.database("lake").tables()), ["docs"]);
-    here.stop();
-    await assert.rejects(collect(client.database("lake").tables()), { code: "UNAVAILABLE", reason: undefined });
-  });
-
   it("end with the client", async () => {
     const ListTables = (): Promise<object> => new Promise(() => undefined);
     await withServices({ unary: { ListTables } }, async (client) => {
@@ -185,18 +175,6 @@ describe("calls", () => {
       await assert.rejects(listing, { code: "CANCELLED", reason: "CLOSED" });
       await assert.rejects(client.stubs.catalog.listTables({}), { code: "CANCELLED", reason: "CLOSED" });
     });
-  });
-
-  it("of a first contact say where nothing answers, and what is no address", async () => {
-    const gone = await serve({});
-    gone.stop();
-    await assert.rejects(connect(gone.endpoint, { firstContact: 100 }), {
-      code: "UNAVAILABLE",
-      message: /nothing answers/,
-    });
-    await assert.rejects(connect("localhost"), { code: "INVALID_ARGUMENT" });
-    await assert.rejects(connect(gone.endpoint, { tls: { cert: "only.pem" } }), { code: "INVALID_ARGUMENT" });
-    await assert.rejects(connect(gone.endpoint, { tls: { ca: "/nowhere/ca.pem" } }), { code: "INVALID_ARGUMENT" });
   });
 });
 
