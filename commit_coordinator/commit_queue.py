@@ -132,6 +132,11 @@ class CommitQueue:
         finally:
             self._open -= 1
 
+    @property
+    def open(self) -> int:
+        """The number of requests that have no answer."""
+        return self._open
+
     def forget_table(self) -> None:
         """Open the table anew for the next request: another one may lie there. Nothing may be in work."""
         self._table = None

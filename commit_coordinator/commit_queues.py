@@ -10,9 +10,11 @@ from weakref import WeakValueDictionary
 from commit_coordinator.commit_queue import CommitQueue, Limits
 from commit_coordinator.file_checks import FileChecks
 from commit_coordinator.lance_io.table_removal import incarnation_at
+from commit_coordinator.measured_commits import measured
 from commit_coordinator.removal_gate import Gate
 from commit_coordinator.requests import CommitRequest, CommitResult
 from commit_coordinator.views.preparation import ViewChecks
+from core.observability import measures
 from core.rpc.blocking import BlockingPool
 
 COMMIT_THREADS = 8
@@ -31,11 +33,13 @@ class CommitQueues:
         self._queues: dict[str, CommitQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._gates: WeakValueDictionary[str, Gate] = WeakValueDictionary()
+        measures.COMMIT_QUEUE.show(lambda: [(float(sum(queue.open for queue in list(self._queues.values()))), {})])
 
     async def submit(self, request: CommitRequest) -> CommitResult:
         """Submit a request to its table's queue; see `CommitQueue.submit`."""
-        async with self._gate(request.uri).together():
-            return await self._queue(request).submit(request)
+        with measured(request) as take:
+            async with self._gate(request.uri).together():
+                return take(await self._queue(request).submit(request))
 
     async def holds(self, uri: str, result: CommitResult) -> bool:
         """Tell whether the table is still there that the answer to a request for `uri` is about.

@@ -9,8 +9,9 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-#: pyarrow imports pandas if it is installed (0.9 s), structlog imports rich for its tracebacks (0.1 s).
-HEAVY = ("pandas", "rich")
+#: pyarrow imports pandas if it is installed (0.9 s), structlog imports rich for its tracebacks (0.1 s), redis imports
+#: OpenTelemetry's SDK for measures of its own (0.3 s), which services import later where they are asked for measures.
+HEAVY = ("pandas", "rich", "opentelemetry")
 
 
 class _Refusing(Loader):

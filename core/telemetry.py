@@ -23,6 +23,8 @@ from core.config import Settings
 from core.process_secrets import MASK, without_passwords
 
 _CHATTY = ("py4j", "asyncio")
+#: What exporters of measures and traces say: of a collector that is away, with each of their attempts.
+_EXPORTERS, _EXPORTER_SECONDS = "opentelemetry.", 600.0
 #: gRPC's logger, and what it logs with a traceback when a message could not be sent as its caller was gone.
 _GRPC, _CALLER_GONE = "grpc._cython.cygrpc", "ExecuteBatchError"
 
@@ -109,8 +111,30 @@ def _masked(render: Processor, secrets: list[str]) -> Processor:
     return masked
 
 
+class _SeldomOfExporters(logging.Filter):
+    """Lets one line in ten minutes through of each logger of an exporter, and drops those in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith(_EXPORTERS):
+            return True
+        last = self._told.get(record.name)
+        if last is not None and record.created - last < _EXPORTER_SECONDS:
+            return False
+        self._told[record.name] = record.created
+        record.exc_info = None
+        return True
+
+
 class _ToStructlog(logging.Handler):
     """What passes lines of the standard library's loggers on to structlog."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addFilter(_SeldomOfExporters())
 
     def emit(self, record: logging.LogRecord) -> None:
         event: dict[str, Any] = {"logger": record.name}

@@ -182,6 +182,7 @@ class Supervisor:
             "LEMAN_SERVER__PORT": str(self._ports[name].port),
             "LEMAN_SERVER__REUSE_PORT": "true",
             "LEMAN_SERVER__HTTP_PORT": str(self._http.port if self._http and name == "planner" else -1),
+            "LEMAN_METRICS__PORT": str(self._metrics_port(name)),
             "LEMAN_SERVER__TOKEN": self._token,
             "LEMAN_PEERS__TOKEN": self._token,
             "LEMAN_REDIS__URL": redis_url,
@@ -193,6 +194,10 @@ class Supervisor:
             ours.setdefault("LEMAN_SPARK__ON_DEMAND", os.environ.get("LEMAN_SPARK__ON_DEMAND", "true"))
         ours |= {f"LEMAN_PEERS__{other.upper()}": held.address for other, held in self._ports.items()}
         return {**os.environ, **ours}
+
+    def _metrics_port(self, name: str) -> int:
+        first = self._settings.metrics.port
+        return first + list(self._commands).index(name) if first > 0 else first
 
     # ------------------------------------------------------------------------------ keeping up
 

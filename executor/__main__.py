@@ -9,6 +9,7 @@ from core.no_arguments import take_none
 with without(*HEAVY):
     from core import config
     from core.errors import InvalidArgument
+    from core.observability import otlp
     from core.process_secrets import forget_settings
     from core.stores import store_file
     from executor.spark.spark_runner import SparkRunner
@@ -20,6 +21,7 @@ def run() -> int:
         settings = config.load()
         forget_settings()  # before there is a JVM to inherit them
         store_file.begin(settings.storage.options_file)
+        otlp.take_headers()
         spark = SparkRunner(settings.spark)
     except InvalidArgument as error:
         sys.stderr.write(f"executor: {error}\n")

@@ -16,6 +16,7 @@ from core.database_roots import DatabaseRoots
 from core.errors import LemanError
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
+from core.observability.measures import JOB_ROWS
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
 from core.rpc.registered_databases import registry_place
@@ -100,6 +101,8 @@ class Executor:
             tables = LanceTables(roots=roots)
             watch = CompactionWatch(services.planner, services.checkpoints, manager, tables)
             self._background.append(asyncio.create_task(watch.run(seconds)))
+        if JOB_ROWS.is_bound:
+            self._background.append(asyncio.create_task(manager.measure()))
         self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
         self._background.append(asyncio.create_task(self._release_when_idle(manager)))
         previews = Previews(PlannerClient(self._channels[0]), services, self._functions)

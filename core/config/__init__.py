@@ -9,7 +9,7 @@ masked.
 from core.config.access_sections import Advertise, Jwt, Peers, Server, Udf
 from core.config.loading import PREFIX, SettingInfo, Settings, describe, is_secret, load
 from core.config.section import Grant, Section, Token
-from core.config.work_sections import Commit, Embedded, Executor, Log, Redis, Spark, Storage, Writer
+from core.config.work_sections import Commit, Embedded, Executor, Log, Metrics, Redis, Spark, Storage, Writer
 
 __all__ = [
     "PREFIX",
@@ -20,6 +20,7 @@ __all__ = [
     "Grant",
     "Jwt",
     "Log",
+    "Metrics",
     "Peers",
     "Redis",
     "Section",

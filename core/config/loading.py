@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from core.config.access_sections import Advertise, Jwt, Peers, Server, Udf
-from core.config.work_sections import Commit, Embedded, Executor, Log, Redis, Spark, Storage, Writer
+from core.config.work_sections import Commit, Embedded, Executor, Log, Metrics, Redis, Spark, Storage, Writer
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
@@ -48,6 +48,7 @@ class Settings(BaseSettings):
     commit: Commit = Commit()
     embedded: Embedded = Embedded()
     log: Log = Log()
+    metrics: Metrics = Metrics()
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,17 @@ class Embedded(Section):
     """Seconds without a call and without a running job after which the embedded system ends; 0: never."""
 
 
+class Metrics(Section):
+    """Measures of the services for Prometheus (docs/observability.md). OTLP is set by OpenTelemetry's own variables."""
+
+    port: int = Field(default=-1, ge=-1, le=65535)
+    """TCP port of a page with a service's measures, `/metrics`, for whoever reaches it, without a token; 0: any free
+    one, named in the line that the service prints when it is ready; -1: none. In an embedded system it is the
+    planner's; the executor has the next one, and the commit coordinator the one after."""
+    host: str = "127.0.0.1"
+    """Address that the page is bound to."""
+
+
 class Log(Section):
     """Structured log lines on standard error."""
 

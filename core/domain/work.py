@@ -338,5 +338,7 @@ class InFlightRows:
     rows: tuple[RowRange, ...] = ()
     #: None: nothing was stored.
     stored: CheckpointRef | None = None
+    #: The bytes of its values.
+    stored_bytes: int = 0
     #: How long a call with these rows took, where it was so long that the worker ends; 0 elsewhere.
     overran_seconds: float = 0.0

@@ -14,6 +14,9 @@ import structlog
 
 from core.config import Server
 from core.errors import LemanError, ResourceExhausted, Unavailable
+from core.observability import measures
+from core.observability.call_measures import measure_call, method_attributes
+from core.observability.instruments import Attributes
 from core.rpc import status
 from core.rpc.interceptors import REQUEST_ID
 
@@ -62,7 +65,7 @@ class CallBudget:
     soon after they are not any more: once fewer than half of those few are at work, the budget is the whole one again.
 
     Args:
-        method: Its name.
+        method: Its path, or its name.
         most: Calls at once.
         sheds: Whether the method can be overloaded. An open stream takes as long as its caller likes.
         clock: Returns seconds.
@@ -71,7 +74,8 @@ class CallBudget:
     def __init__(
         self, method: str, most: int, *, sheds: bool = True, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._method = method
+        self._method = method.rpartition(".")[2]
+        self._path = method
         self._most = most
         self._most_overloaded = min(most, _OVERLOADED_CALLS) if sheds else most
         self._clock = clock
@@ -83,7 +87,7 @@ class CallBudget:
         self._told = 0.0
         error = ResourceExhausted(
             "TOO_MANY_CALLS",
-            f"as many calls of {method} are at work as may be: send the call again after the delay in RetryInfo",
+            f"as many calls of {self._method} are at work as may be: send the call again after the delay in RetryInfo",
             retry_after_seconds=_RETRY_SECONDS,
         )
         #: What a call hears that is one too many; made once, as it is to cost as little as can be.
@@ -93,6 +97,11 @@ class CallBudget:
     def full(self) -> bool:
         """Tell whether one more call would be too many."""
         return self._at_work >= (self._most_overloaded if self._overloaded else self._most)
+
+    @property
+    def used(self) -> float:
+        """The share of the calls that may be at work which are."""
+        return self._at_work / (self._most_overloaded if self._overloaded else self._most)
 
     def begin(self) -> float:
         """Note that a call is at work; return what `end` is to be given."""
@@ -116,6 +125,7 @@ class CallBudget:
 
     def note_refusal(self) -> None:
         """Count a call that is refused; the log tells of all of them once a second."""
+        measure_call(self._path, 0.0, "RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
         self._refused += 1
         now = self._clock()
         if now - self._told >= _LOOK_SECONDS:
@@ -133,6 +143,11 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, settings: Server) -> None:
         self._settings = settings
         self._methods: dict[str, tuple[CallBudget, Handler, Handler]] = {}
+        measures.CALL_BUDGET.show(self._used)
+
+    def _used(self) -> list[tuple[float, Attributes]]:
+        """Return the share of each method's budget that is used, from any thread."""
+        return [(budget.used, method_attributes(method)) for method, (budget, *_) in list(self._methods.items())]
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
@@ -152,7 +167,7 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
         waits = method.rpartition("/")[2].startswith(_WAITS)
         streams = handler.request_streaming or handler.response_streaming or waits
         most = self._settings.max_streams if streams else self._settings.max_calls
-        budget = CallBudget(method.rpartition(".")[2], most, sheds=not streams)
+        budget = CallBudget(method, most, sheds=not streams)
         codec = {
             "request_deserializer": handler.request_deserializer,
             "response_serializer": handler.response_serializer,

@@ -16,6 +16,7 @@ import grpc
 import structlog
 
 from core.errors import Internal, InvalidArgument, LemanError
+from core.observability.call_measures import measure_call
 from core.rpc import audit, status
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
@@ -220,6 +221,7 @@ class _Call:
     """One call from its first to its last moment."""
 
     def __init__(self, method: str, context: Context, activity: Activity) -> None:
+        self._path = method
         self._method = method.rpartition(".")[2]
         self._context = context
         self._activity = activity
@@ -249,7 +251,9 @@ class _Call:
         self._activity.end()
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             self._outcome = {"code": "CANCELLED"}
-        self._write_line()
+        took = time.perf_counter() - self._started
+        measure_call(self._path, took, self._outcome["code"], self._outcome.get("reason", ""))
+        self._write_line(took)
 
     def take(self, request: Any) -> None:
         """Note the request, in whose fields errors are told."""
@@ -283,11 +287,11 @@ class _Call:
         self._error = error
         return Internal("INTERNAL_BUG", f"a bug in the service; its log says more under request id {self._request_id}")
 
-    def _write_line(self) -> None:
+    def _write_line(self, seconds: float) -> None:
         plain_read = self._outcome["code"] == "OK" and self.required is not None and self.required.reads
         if plain_read and not _root.isEnabledFor(logging.DEBUG):
             return  # the commonest call by far: build no line that is dropped
-        took = round((time.perf_counter() - self._started) * 1000, 3)
+        took = round(seconds * 1000, 3)
         refused = self._outcome["code"] in audit.REFUSALS
         if self.required is not None and (refused or self.required.audited):
             about = self.about or audit.subjects(self.request)

@@ -27,6 +27,8 @@ from core import config, telemetry
 from core.config import Settings
 from core.errors import InvalidArgument, LemanError
 from core.long_lived_objects import LongLivedObjects
+from core.observability import otlp
+from core.observability.process import Observability
 from core.process_secrets import forget_settings
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
@@ -217,9 +219,11 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked.set)
+    observed = Observability(settings, name)
     running = await start_server(settings, name, service, draining)
     log.info("serving", port=running.port, host=settings.server.host)
     also = {"http_port": running.http.port} if running.http is not None else {}
+    also |= {} if observed.metrics_port is None else {"metrics_port": observed.metrics_port}
     _tell({"service": name, "port": running.port, "pid": os.getpid(), **also})
     pulse = asyncio.ensure_future(_report_idle(running, name))
     fitness = asyncio.ensure_future(running.tell_fitness())
@@ -228,6 +232,7 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
     fitness.cancel()
     log.info("draining", grace_seconds=settings.server.grace_seconds)
     await running.stop()
+    await asyncio.to_thread(observed.stop)
     log.info("stopped")
 
 
@@ -240,6 +245,7 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
         settings = settings or config.load()
         forget_settings()
         store_file.begin(settings.storage.options_file)
+        otlp.take_headers()
     except InvalidArgument as error:
         sys.stderr.write(f"{name}: {error}\n")
         return 2

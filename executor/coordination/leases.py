@@ -91,6 +91,8 @@ class JobLeases:
         self._owner = owner
         self._clock = clock
         self._stuck_since: dict[str, float] = {}
+        #: When each lease that this executor has was renewed last.
+        self._renewed_at: dict[str, float] = {}
         self._database_of: dict[str, str] = {}
         self._alone = alone or not url
         self.lease_seconds = lease_seconds
@@ -136,6 +138,8 @@ class JobLeases:
             return Answer.UNKNOWN
         if answer >= 0:
             self._stuck_since.pop(job_id, None)
+        if answer == 1:
+            self._renewed_at[job_id] = self._clock()
         return Answer.OURS if answer == 1 else Answer.HELD
 
     def _is_stuck(self, job_id: str) -> bool:
@@ -153,11 +157,19 @@ class JobLeases:
             return True
         try:
             if await self._client.eval(_RENEW, 1, _key(job_id), self._owner, int(self.lease_seconds * 1000)):
+                self._renewed_at[job_id] = self._clock()
                 return True
             await self.acquire(job_id)
         except (RedisError, OSError) as error:
             _log.debug("lease not renewed", job_id=job_id, error=str(error))
         return False
+
+    def age(self) -> float:
+        """Return the seconds since a lease was renewed, of that for which it is longest ago; 0: there is none.
+
+        It may be asked from any thread.
+        """
+        return max((self._clock() - renewed for renewed in list(self._renewed_at.values())), default=0.0)
 
     async def release(self, job_id: str, *, ended: bool = False) -> None:
         """Give the lease up.
@@ -167,6 +179,7 @@ class JobLeases:
                 environment are deleted with that.
         """
         self._stuck_since.pop(job_id, None)
+        self._renewed_at.pop(job_id, None)
         self._database_of.pop(job_id, None)
         if self._client is None:
             return

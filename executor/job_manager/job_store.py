@@ -45,10 +45,13 @@ class HistoryJobStore:
             if not job.state.terminal:
                 raise
             self._save_later(database, job, error)
+            self._running.measured.end(job)
             return job
         database.jobs.put(kept)
         if not same_attempt(kept, job):
             self._running.lose(job.job_id)
+        elif kept.state.terminal:
+            self._running.measured.end(kept)
         return kept
 
     def _save_later(self, database: JobDatabase, job: Job, error: Exception) -> None:

@@ -18,6 +18,7 @@ from executor.history.job_filter import JobFilter, JobListing
 from executor.job_manager import registered_limits
 from executor.job_manager.abandoned_jobs import AbandonedJobs
 from executor.job_manager.admission import Admission
+from executor.job_manager.measured_jobs import show
 from executor.job_manager.pauses import Pauses, run_here
 from executor.job_manager.queries import JobQueries
 from executor.job_manager.registered_limits import Registry
@@ -52,6 +53,12 @@ class JobManager:
         """Tell whether any job runs or waits for its turn; one that is paused does neither."""
         runs = self._running.runs
         return any(runs[job_id].status.job.state is not JobState.PAUSED for job_id in self._running.tasks)
+
+    async def measure(self) -> None:
+        """Show and count the jobs to whoever asks for measures, until cancelled."""
+        running = self._running
+        show(running.runs, self._leases.age, lambda: self._supervisor.queue.waiting)
+        await running.measured.follow(running.runs, running.tasks)
 
     def columns(self) -> set[tuple[str, str, str]]:
         """Return (database, table, column) of all backfills in the databases that somebody asked for."""

@@ -7,6 +7,7 @@ import asyncio
 import structlog
 
 from core.domain.job import Job
+from executor.job_manager.measured_jobs import MeasuredJobs
 from executor.jobs.job_run import JobRun
 
 _log = structlog.get_logger(__name__)
@@ -18,6 +19,7 @@ class RunningJobs:
     def __init__(self) -> None:
         self.runs: dict[str, JobRun] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.measured = MeasuredJobs()
         self._lost: set[str] = set()
         self._stopping: set[asyncio.Task[None]] = set()
 
@@ -38,6 +40,7 @@ class RunningJobs:
             return
         _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
         run.status.lose()
+        self.measured.forget(job_id)
         self._lost.add(job_id)
         stopping = asyncio.create_task(_end(run))
         self._stopping.add(stopping)

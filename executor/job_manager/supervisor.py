@@ -62,6 +62,7 @@ class Supervisor:
         job = replace(job, executor=self.executor_id)
         kind = BackfillRun if isinstance(job.request, BackfillSpec) else RefreshRun
         run = kind(job, self._services)
+        self._running.measured.begin(job)
         run.status.expected = self.queue.expected
         run.status.pace = self._pace
         run.status.take_env(env)

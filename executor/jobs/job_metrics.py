@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from core.domain.job import Progress
 from core.domain.plan import Plan, PlanHeader
+from core.domain.udf import ErrorPolicy
 from core.domain.work import ProgressReport, Timings, UnitOutcome
 from executor.jobs.failed_row_count import FailedRows
 
@@ -56,6 +57,7 @@ class JobMetrics:
         self.budget_rows = 0
         self._before = 0
         self._filtered = False
+        self._policy = ErrorPolicy()
         #: What other executors had done for the job before, and how many rows they had made safe.
         self._attempts = Progress()
         self._safe_before = 0
@@ -72,6 +74,7 @@ class JobMetrics:
             self._before = header.rows_failed_before
             self._filtered = bool(header.where)
             self._take_rows(header)
+            self._policy = header.udf.error_policy
             self.budget_rows = max(header.rows_to_compute, self._attempts.rows_planned)
             if self._attempts.rows_planned:
                 self._failed_inherited = max(0, self._before - self._attempts.rows_failed_before)
@@ -191,6 +194,12 @@ class JobMetrics:
     def budget_failed(self) -> int:
         """The failed rows that count for the error policy, each once however many executors worked on the job."""
         return self.rows_failed - self._failed_found
+
+    @property
+    def budget_used(self) -> float:
+        """The share of the failed rows that the error policy allows which there are; 0 where it allows any number."""
+        allowed = self._policy.errors_allowed(self.budget_rows)
+        return 0.0 if allowed is None else self.budget_failed / max(1, allowed)
 
     @property
     def failed_elsewhere(self) -> bool:

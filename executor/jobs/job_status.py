@@ -14,6 +14,7 @@ import structlog
 from core.domain.job import Job, JobError, JobEvent, JobState, Progress
 from core.domain.work import RowFailure
 from core.errors import LemanError
+from core.observability import measures
 from executor.jobs import job_news
 from executor.jobs.function_env import NO_ENV
 from executor.jobs.job_metrics import JobMetrics
@@ -89,6 +90,7 @@ class JobStatus:
         """Record an event; watchers see it with the next tick."""
         self.sequence += 1
         self._keep(JobEvent(self.sequence, time.time(), kind, message))
+        measures.JOB_EVENTS.add(1, {measures.EVENT: kind})
         say = _log.warning if kind == "stall" else _log.info
         say(message, job_id=self.job.job_id, event_kind=kind)
 

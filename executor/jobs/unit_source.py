@@ -17,6 +17,7 @@ from core.domain.work import (
     WorkUnit,
 )
 from core.errors import LemanError
+from core.observability import measures
 from core.storage_errors import STORE_UNAVAILABLE
 from executor.jobs import job_errors
 from executor.jobs.async_helpers import may_be_unheard
@@ -178,6 +179,7 @@ class PlanUnits:
     def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None:
         """Remember which rows a worker computes, for the case that it dies."""
         self._watch.moved(unit.unit_id)
+        measures.STORED.add(in_flight.stored_bytes, {measures.FILE_KIND: "checkpoint"})
         self._crashes.heard(unit.unit_id, in_flight)
 
     def on_alive(self, unit: WorkUnit) -> None:
@@ -202,6 +204,8 @@ class PlanUnits:
         task = self._tasks[result.fragment_id]
         self._crashes.settled(result.fragment_id)
         self._left.note_staged(task)
+        if result.fragment_id not in self._committer.files:
+            measures.STORED.add(result.staged.size_bytes, {measures.FILE_KIND: "column"})
         self._committer.add(task, result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:

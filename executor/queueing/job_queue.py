@@ -131,6 +131,11 @@ class JobQueue:
         return job_id in self._order.waiting
 
     @property
+    def waiting(self) -> int:
+        """Return how many jobs wait now."""
+        return len(self._order.waiting)
+
+    @property
     def together(self) -> int:
         """Return how many jobs run at once now."""
         return len(self._order.running)

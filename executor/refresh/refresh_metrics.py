@@ -65,6 +65,11 @@ class RefreshMetrics(JobMetrics):
         self._settled: set[str] = set()
         self.seconds_reading = self.seconds_writing = 0.0
 
+    @property
+    def budget_used(self) -> float:
+        """The share of what an error policy allows, of the function for which it is largest."""
+        return max((part.budget_used for part in self._parts), default=0.0)
+
     def begin(self, part: JobMetrics, name: str) -> None:
         """Add a backfill of the scratch table; its failed rows replace those of an earlier one of that `name`."""
         self._parts.append(part)

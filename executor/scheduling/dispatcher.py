@@ -20,6 +20,7 @@ import structlog
 
 from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkUnit
 from core.errors import Unavailable
+from core.observability import measures
 from executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, InFlight, Running, WorkerMessage, framed
 
 _log = structlog.get_logger(__name__)
@@ -124,6 +125,7 @@ class Dispatcher:
         self._workers: dict[str, set[asyncio.Task[None]]] = {}  # by the secret that they know
         self._links: dict[str, set[_Link]] = {}
         self._numbers = itertools.count(1)
+        measures.WORKERS.show(lambda: [(float(sum(map(len, list(self._workers.values())))), {})])
 
     async def start(self) -> None:
         """Open the port.

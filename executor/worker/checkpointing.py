@@ -150,7 +150,7 @@ class Checkpoints:
         meter.waited(taken(), batch.nbytes)
         crash_point("worker.checkpoint_stored")
         self.refs.append(CheckpointRef(key, covered))
-        meter.stored(work.fragment_id, self.refs[-1])
+        meter.stored(work.fragment_id, self.refs[-1], batch.nbytes)
         meter.safe(pending.rows, pending.failed)
         self._pending = _Pending(covered.end, meter.worked, pending.known)
 

@@ -141,9 +141,9 @@ class Meter:
         """Tell the executor that a call took too long, and that the process is about to end."""
         self._sink.in_flight(InFlightRows(fragment_id, (rows,), overran_seconds=seconds))
 
-    def stored(self, fragment_id: int, ref: CheckpointRef) -> None:
-        """Tell the executor that rows are safe in a checkpoint."""
-        self._sink.in_flight(InFlightRows(fragment_id, stored=ref))
+    def stored(self, fragment_id: int, ref: CheckpointRef, size: int) -> None:
+        """Tell the executor that rows are safe in a checkpoint of so many bytes."""
+        self._sink.in_flight(InFlightRows(fragment_id, stored=ref, stored_bytes=size))
 
     def batch_answered(self) -> None:
         """Count a batch that a server of the remote function answered; from any thread."""

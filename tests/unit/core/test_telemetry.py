@@ -109,3 +109,13 @@ def test_a_caller_who_is_gone_when_a_message_is_sent_is_no_error(lines):
         ("without an exception", False),
     ]
     assert "a bug" in told[0]["exception"]
+
+
+def test_a_collector_that_stays_away_is_told_of_once(lines):
+    stream = lines()
+    exporter, other = logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter"), logging.getLogger("lance")
+    for _ in range(50):
+        exporter.error("Failed to export metrics to collector:4317")
+        other.error("something else")
+    told = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    assert (told.count("Failed to export metrics to collector:4317"), told.count("something else")) == (1, 50)

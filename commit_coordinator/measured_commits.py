@@ -1,0 +1,39 @@
+"""What is measured of commits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from commit_coordinator.requests import CommitRequest, CommitResult, Status
+from core.errors import INTERNAL_BUG, LemanError
+from core.observability import measures
+
+
+@contextlib.contextmanager
+def measured(request: CommitRequest) -> Iterator[Callable[[CommitResult], CommitResult]]:
+    """Measure how long a request takes, and what becomes of its fragments: give the result to the block's value."""
+    begun, reason = time.perf_counter(), INTERNAL_BUG
+    try:
+        yield _fragments
+        reason = ""
+    except LemanError as error:
+        reason = error.reason
+        raise
+    except asyncio.CancelledError:
+        reason = "CANCELLED"
+        raise
+    finally:
+        told = {measures.OPERATION: type(request).__name__.removesuffix("Request")}
+        told |= {measures.ERROR_TYPE: reason} if reason else {}
+        measures.COMMIT_DURATION.record(time.perf_counter() - begun, told)
+
+
+def _fragments(result: CommitResult) -> CommitResult:
+    for outcome in result.outcomes:
+        told = {measures.OUTCOME: outcome.status.value}
+        told |= {measures.ERROR_TYPE: outcome.reason} if outcome.status is Status.REJECTED else {}
+        measures.COMMIT_FRAGMENTS.add(1, told)
+    return result

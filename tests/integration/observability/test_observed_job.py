@@ -1,0 +1,84 @@
+"""A real job, seen from outside: its measures on the pages of three services, and at a collector."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import leman
+from tests.conftest import System, start_system, stop_system
+from tests.integration.observability.collector import Collector, collecting
+
+SERVICES = ("planner", "executor", "commit_coordinator")
+
+
+def three_ports() -> int:
+    """The first of three ports in a row that are free now."""
+    for first in range(21_000, 31_000, 7):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + 3):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise AssertionError("no three ports in a row are free")
+
+
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[System, Collector, dict[str, str]]]:
+    """A system that tells of itself; its collector; the pages of its services."""
+    first = three_ports()
+    with collecting() as (collector, endpoint):
+        system = start_system(
+            tmp_path_factory.mktemp("observed") / "lake",
+            LEMAN_METRICS__PORT=str(first),
+            LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS="0.001",
+            OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
+            OTEL_METRIC_EXPORT_INTERVAL="200",
+        )
+        pages = {name: f"http://127.0.0.1:{first + n}/metrics" for n, name in enumerate(SERVICES)}
+        yield system, collector, pages
+        stop_system(system)
+
+
+def samples(page: str) -> dict[str, float]:
+    with urllib.request.urlopen(page) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def total(page: str, name: str, *labels: str) -> float:
+    return sum(v for s, v in samples(page).items() if s.split("{")[0] == name and all(one in s for one in labels))
+
+
+@pytest.mark.spark
+def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed, tmp_path: Path):
+    system, collector, pages = observed
+
+    @leman.udf(data_type=pa.int64())
+    def double(x: int) -> int:
+        return 2 * x
+
+    with system.connect(tmp_path) as db:
+        table = db.create_table("t", pa.table({"x": range(5_000)}))
+        table.add_columns({"y": double})
+        table.backfill("y")
+
+    executor, coordinator = pages["executor"], pages["commit_coordinator"]
+    assert total(executor, "leman_job_rows_total", 'leman_rows="computed"') == 5_000
+    assert total(executor, "leman_job_rows_total", 'leman_rows="committed"') == 5_000
+    assert total(executor, "leman_job_duration_seconds_count", 'leman_job_state="DONE"') == 1
+    assert total(executor, "leman_job_stored_bytes_total", 'leman_file_kind="column"') > 5_000
+    assert total(executor, "leman_job_stored_bytes_total", 'leman_file_kind="checkpoint"') > 5_000
+    assert total(executor, "leman_job_events_total", 'leman_event="commit"') >= 1
+    assert total(executor, "rpc_server_call_duration_seconds_count", "JobService/CreateJob") == 1
+    assert total(executor, "leman_jobs", 'leman_job_state="RUNNING"') == 0
+    assert total(pages["planner"], "rpc_server_call_duration_seconds_count", "PlanningService/") >= 1
+    assert total(coordinator, "leman_commit_fragments_total", 'leman_commit_outcome="committed"') == 1
+    assert total(coordinator, "leman_commit_duration_seconds_count", 'leman_commit_operation="Replace"') >= 1
+    collector.until(lambda: "leman.job.rows" in collector.metrics.get("leman-executor", ()))
+    assert set(collector.metrics) >= {f"leman-{name}" for name in SERVICES}

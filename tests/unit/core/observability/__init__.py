@@ -1,0 +1,1 @@
+"""What operators see: measures and their ways out."""

@@ -1,0 +1,159 @@
+"""Measures: what calls and jobs leave in them, and the page that Prometheus reads."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from opentelemetry.sdk.resources import Resource
+from prometheus_client.parser import text_string_to_metric_families
+
+from core.config import Metrics, Server
+from core.domain.job import Job, JobState, Progress
+from core.domain.plan import BackfillSpec
+from core.errors import Unavailable
+from core.observability import measures
+from core.observability.metrics_export import MetricsExport
+from executor.job_manager.measured_jobs import MeasuredJobs
+from leman.v1 import jobs_pb2
+from tests.unit.core.rpc_helpers import client, running
+
+ROOT = Path(__file__).resolve().parents[4]
+GET_JOB = "leman.v1.JobService/GetJob"
+
+
+class Page:
+    """What Prometheus would read."""
+
+    def __init__(self, port: int | None) -> None:
+        self._url = f"http://127.0.0.1:{port}/metrics"
+
+    def values(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        with urllib.request.urlopen(self._url) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            return {(s.name, frozenset(s.labels.items())): s.value for f in families for s in f.samples}
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The sum of the series with these labels; None: there is none."""
+        found = [v for (n, has), v in self.values().items() if n == name and has >= labels.items()]
+        return sum(found) if found else None
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    export = MetricsExport(Metrics(port=0), None, Resource.get_empty())
+    yield Page(export.port)
+    export.stop()
+
+
+def test_calls_are_counted_by_method_and_by_what_became_of_them(page):
+    async def scenario():
+        async with running(Server(max_calls=1)) as (up, service), client(up) as stub:
+            for name in ("a", "b"):
+                await stub.GetJob(jobs_pb2.GetJobRequest(job_id=name))
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.GetJob(jobs_pb2.GetJobRequest(job_id="error"))
+            hanging = stub.GetJob(jobs_pb2.GetJobRequest(job_id="hang"))
+            await service.entered.wait()
+            used = await asyncio.to_thread(page.value, "leman_rpc_budget_used", rpc_method=GET_JOB)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.GetJob(jobs_pb2.GetJobRequest(job_id="c"))
+            hanging.cancel()
+            await service.cancelled.wait()
+            return used
+
+    assert asyncio.run(scenario()) == 1.0
+    count = "rpc_server_call_duration_seconds_count"
+    assert page.value(count, rpc_method=GET_JOB, rpc_response_status_code="OK") == 2
+    assert page.value(count, rpc_method=GET_JOB, error_type="JOB_NOT_FOUND") == 1
+    assert page.value(count, rpc_response_status_code="RESOURCE_EXHAUSTED", error_type="TOO_MANY_CALLS") == 1
+    assert page.value(count, rpc_response_status_code="CANCELLED") == 1
+
+
+def test_no_name_of_a_job_a_table_or_a_caller_becomes_a_label(page):
+    async def scenario():
+        async with running() as (up, _), client(up) as stub:
+            request = jobs_pb2.GetJobRequest(job_id="secret-job", database="/secret/lake")
+            await stub.GetJob(request)
+
+    asyncio.run(scenario())
+    labels = {label for (name, labels) in page.values() if name.startswith("rpc_") for label in labels}
+    assert labels
+    assert not [label for label in labels if "secret" in label[1]]
+
+
+def job(attempt: int = 1, **progress: float) -> Job:
+    spec = BackfillSpec("/lake", "t", "y")
+    return Job("j", "", JobState.RUNNING, spec, 100.0, 100.0, Progress(**progress), attempt=attempt)
+
+
+def test_a_job_is_counted_up_to_its_end_and_never_down(page):
+    jobs = MeasuredJobs()
+    jobs.begin(job())
+    for rows in (10, 4, 12):  # a worker died over some
+        jobs.look(job(), Progress(rows_evaluated=rows, udf_seconds=rows / 10))
+    ended = replace(job(rows_evaluated=20, rows_committed=20), state=JobState.DONE, started_at=101.0, ended_at=104.0)
+    jobs.end(ended)
+    jobs.end(ended)
+    rows = "leman_job_rows_total"
+    assert page.value(rows, leman_rows="evaluated", leman_job_kind="backfill") == 20
+    assert page.value(rows, leman_rows="committed") == 20
+    assert page.value("leman_job_work_time_seconds_total", leman_phase="udf") == pytest.approx(1.2)
+    assert page.value("leman_job_duration_seconds_count", leman_job_state="DONE") == 1
+    assert page.value("leman_job_duration_seconds_sum", leman_job_state="DONE") == 3.0
+
+
+def test_what_an_executor_did_before_it_died_is_not_counted_again(page):
+    jobs = MeasuredJobs()
+    jobs.begin(job(attempt=2, rows_evaluated=1000))
+    jobs.look(job(attempt=2), Progress(rows_evaluated=1001))
+    assert page.value("leman_job_rows_total", leman_rows="evaluated") == 1
+
+
+def test_a_port_that_is_taken_ends_the_service_with_a_reason(page):
+    taken = int(re.search(r":(\d+)/", page._url)[1])
+    with pytest.raises(Unavailable, match="metrics cannot be served") as caught:
+        MetricsExport(Metrics(port=taken), None, Resource.get_empty())
+    assert caught.value.reason == "BIND_FAILED"
+
+
+def test_after_the_end_nothing_is_measured_and_the_port_is_free():
+    export = MetricsExport(Metrics(port=0), None, Resource.get_empty())
+    port = export.port
+    export.stop()
+    measures.JOB_ROWS.add(1)
+    assert not measures.JOB_ROWS.is_bound
+    again = MetricsExport(Metrics(port=port), None, Resource.get_empty())
+    assert Page(port).value("leman_job_rows_total") is None
+    again.stop()
+
+
+def test_documents_list_every_measure_with_its_attributes():
+    text = (ROOT / "docs/observability.md").read_text()
+    listed = re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \|", text, re.MULTILINE)
+    names = {name: set(re.findall(r"`([^`]+)`", attributes)) for name, attributes in listed}
+    assert names == {about.name: set(about.attributes) for about in (i.description for i in measures.ALL)}
+
+
+def test_services_load_no_opentelemetry_where_nobody_asks_for_it():
+    program = (
+        "import sys\n"
+        "from core.absent_modules import HEAVY, without\n"
+        "with without(*HEAVY):\n"
+        "    import planner.app, executor.app, commit_coordinator.app, core.rpc.server\n"
+        "from core.config import Settings\n"
+        "from core.observability.process import Observability\n"
+        "assert Observability(Settings(), 'planner').metrics_port is None\n"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'prometheus_client'))])"
+    )
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

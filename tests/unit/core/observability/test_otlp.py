@@ -1,0 +1,81 @@
+"""OpenTelemetry's standard variables: where measures go, and what happens where nobody is there."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+import structlog.testing
+
+from core.config import Settings
+from core.observability import measures
+from core.observability.otlp import Collector, collector_of, take_headers
+from core.observability.process import Observability
+from core.stores import taken_variables
+
+#: Nothing listens there.
+DEAD = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+    yield
+    taken_variables.forget()
+
+
+def test_nothing_is_exported_without_an_endpoint():
+    assert collector_of("METRICS") is None
+
+
+def test_a_signals_own_endpoint_is_its_alone(monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", DEAD)
+    assert collector_of("METRICS") is None
+    assert collector_of("TRACES") == Collector(DEAD, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("OTEL_SDK_DISABLED", "true"), ("OTEL_METRICS_EXPORTER", "none"), ("OTEL_METRICS_EXPORTER", "console")],
+)
+def test_a_signal_can_be_turned_off(monkeypatch, name, value):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", DEAD)
+    monkeypatch.setenv(name, value)
+    assert collector_of("METRICS") is None
+
+
+def test_a_protocol_that_is_not_spoken_is_said_and_stops_no_service(monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", DEAD)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    with structlog.testing.capture_logs() as lines:
+        assert collector_of("METRICS") is None
+    assert [line["protocol"] for line in lines] == ["http/protobuf"]
+
+
+def test_headers_are_taken_out_of_the_environment_and_shown_to_nobody(monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.example:4317")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")
+    take_headers()
+    assert "OTEL_EXPORTER_OTLP_HEADERS" not in os.environ
+    found = collector_of("METRICS")
+    assert found.options["headers"] == "api-key=s3cret"
+    assert "s3cret" not in repr(found)
+
+
+def test_a_collector_on_this_machine_is_not_reached_through_a_proxy():
+    assert Collector(DEAD, "").options["channel_options"] == (("grpc.enable_http_proxy", 0),)
+    assert Collector("http://collector.example:4317", "").options["channel_options"] == ()
+
+
+def test_a_process_ends_in_time_where_its_collector_is_away(monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", DEAD)
+    observed = Observability(Settings(), "planner")
+    assert measures.JOB_ROWS.is_bound
+    measures.JOB_ROWS.add(1)
+    begun = time.monotonic()
+    observed.stop()
+    assert time.monotonic() - begun < 5.0  # it would try for ten
+    assert not measures.JOB_ROWS.is_bound
