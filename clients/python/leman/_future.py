@@ -128,14 +128,22 @@ class JobFuture(Shown):
         """Wait for the end and return the job's id. `progress`: called with each Progress meanwhile.
 
         A job that ended as DONE_WITH_ERRORS returns too; one that is paused is waited for. Raises JobFailed,
-        JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on.
+        JobCancelled, and DeadlineExceeded (a TimeoutError) after `timeout` seconds; the job then goes on. So it does
+        after an interrupt (Ctrl-C): the KeyboardInterrupt says how to find it again.
         """
-        for job, _ in self._until_ended(timeout):
-            if progress is not None:
-                progress(job.progress)
-            if job.state.terminal:
-                check_ended(job)
-        return self.job_id
+        last: Job | None = None
+        try:
+            for job, _ in self._until_ended(timeout):
+                last = job
+                if progress is not None:
+                    progress(job.progress)
+                if job.state.terminal:
+                    check_ended(job)
+        except KeyboardInterrupt:
+            told = left_line(last, self._database, self.job_id)
+        else:
+            return self.job_id
+        raise KeyboardInterrupt(told)
 
     @boundary
     def events(self) -> Iterator[JobEvent]:
@@ -146,19 +154,23 @@ class JobFuture(Shown):
         for update in self.updates():
             yield from update.events
 
+    @boundary
     def watch(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
         """The job and the events of each of the `updates`."""
         for update in self.updates(timeout=timeout):
             yield update.job, update.events
 
+    @boundary
     def updates(self, *, after: int = 0, timeout: float | None = None) -> Iterator[JobUpdate]:
         """The job now and whenever something changed, with what happened since; the last has a terminal
         state.
 
         Goes on where it was when services are restarted. `after`: begin behind an update that was seen before, by this
-        process or another one: its `sequence`. Raises DeadlineExceeded after `timeout` seconds.
+        process or another one: its `sequence`. Raises DeadlineExceeded after `timeout` seconds. The job goes on when
+        nobody watches it any more; a KeyboardInterrupt says how to find it again.
         """
         seen, last_event = after, 0
+        job: Job | None = None
         end = None if timeout is None else time.monotonic() + timeout
         patience = self._services.patient()
         while True:
@@ -180,6 +192,8 @@ class JobFuture(Shown):
                         return
             except grpc.RpcError as error:
                 failure = error
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(left_line(job, self._database, self.job_id)) from None
             finally:
                 stream.cancel()
             self._before_next_stream(failure, patience)
@@ -236,7 +250,7 @@ def follow(future: JobFuture, display: Display, *, cancel: bool = True) -> Job:
                 last = job
                 display.update(job, events)
     except KeyboardInterrupt:
-        told = _cancelled(future, last) if cancel else left_line(last, future.job_id)
+        told = _cancelled(future, last) if cancel else left_line(last, future._database, future.job_id)
     else:
         return last if last is not None else future.job()
     raise KeyboardInterrupt(told)
@@ -250,7 +264,7 @@ def _cancelled(future: JobFuture, last: Job | None) -> str:
         asked = True
         for job, _ in future.watch(_CANCEL_SECONDS):
             last = job
-    return interrupted_line(last, future.job_id) if asked else left_line(last, future.job_id)
+    return interrupted_line(last, future.job_id) if asked else left_line(last, future._database, future.job_id)
 
 
 def wait(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], object] | None) -> Job:

@@ -55,13 +55,11 @@ def interrupted_line(job: Job | None, job_id: str) -> str:
     return f"{job.target}: {how}; {_rows(kept)} {verb} kept, and the same call goes on from there ({job.job_id})"
 
 
-def left_line(job: Job | None, job_id: str) -> str:
-    """What becomes of a job that nobody watches any more."""
-    if job is None:
-        return f"{job_id} goes on"
-    place = f"{shlex.quote(job.database)} {job_id}"
+def left_line(job: Job | None, database: str, job_id: str) -> str:
+    """What becomes of a job that nobody watches any more. `job`: as it was last seen, if it was."""
+    place = f"{shlex.quote(database)} {job_id}"
     how = f"`leman jobs watch {place}` shows it again, `leman jobs cancel {place}` ends it"
-    return f"{job.target}: the job goes on; {how}"
+    return f"{job.target if job is not None else job_id}: the job goes on; {how}"
 
 
 def state_line(job: Job) -> str:

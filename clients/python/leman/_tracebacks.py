@@ -48,7 +48,7 @@ def _generator(function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator
         try:
             yield from function(*args, **kwargs)
             return
-        except LemanError as error:
+        except (LemanError, KeyboardInterrupt) as error:
             failure = error
         raise failure.with_traceback(None) from None
 

@@ -572,6 +572,37 @@ def test_an_interrupt_tells_of_a_job_that_does_not_end_at_once(fake, docs, monke
         docs.backfill("n", progress=interrupt)
 
 
+class Pressed:
+    """The stream of a watch in which Ctrl-C comes after so many messages."""
+
+    def __init__(self, *messages):
+        self._messages = messages
+
+    def __iter__(self):
+        yield from self._messages
+        raise KeyboardInterrupt
+
+    def cancel(self):
+        pass
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("wait", ["result", "updates", "watch", "events"])
+def test_who_stops_waiting_for_a_job_hears_that_it_goes_on(fake, docs, monkeypatch, wait, seen):
+    future = docs.backfill_async("n")
+    messages = [jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "RUNNING"))] if seen else []
+    monkeypatch.setattr(future._services.jobs, "WatchJob", lambda *_, **__: Pressed(*messages))
+    with pytest.raises(KeyboardInterrupt) as caught:
+        future.result() if wait == "result" else list(getattr(future, wait)())
+    place = f"{future._database} job-1"
+    how = f"`leman jobs watch {place}` shows it again, `leman jobs cancel {place}` ends it"
+    assert str(caught.value) == f"{'docs.n' if seen else 'job-1'}: the job goes on; {how}"
+    frames = traceback.extract_tb(caught.tb)
+    assert {Path(frame.filename).name for frame in frames} == {"test_client.py", "_tracebacks.py"}
+    assert len(frames) <= 3
+    assert not fake.named("CancelJob")
+
+
 def test_watch_resumes_where_it_was(fake, docs):
     def event(sequence):
         return jobs_pb2.JobEvent(sequence=sequence, kind=jobs_pb2.JobEvent.KIND_COMMIT, message=f"event {sequence}")
