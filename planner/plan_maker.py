@@ -34,6 +34,7 @@ from planner.compaction_tracing import migrated, trace_files
 from planner.failed_row_states import failed_now
 from planner.past_version import at_version
 from planner.planning import draft, traced
+from planner.replaced_values import replaced_values
 from planner.request_resolution import check_format, check_spec, defined_column, resolve, with_filter
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, inspect, unnamed
@@ -85,6 +86,9 @@ class PlanMaker:
             plan, *collected = draft(resolved, statuses, stored_work)
             if stale := self._stale_inputs(resolved, plan, spec.database):
                 plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
+            registry = self._registry(canonical_database(spec.database))
+            if replaced := replaced_values(resolved, statuses, registry.versions):
+                plan = replace(plan, header=replace(plan.header, replaced=replaced))
             if plan.traced:
                 others = self._traced_of_others(resolved, spec.database)
                 plan = replace(plan, traced=(*plan.traced, *others))

@@ -218,7 +218,7 @@ class InputSource:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Rows with values of an earlier function version, which the column keeps."""
+    """Rows with values of another function version, which the column keeps, or which a plan replaces."""
 
     function: FunctionVersion
     rows: int
@@ -253,6 +253,8 @@ class PlanHeader:
     inputs_version: int = 0
     #: Inputs before what reads them.
     stale_inputs: tuple[StaleInput, ...] = ()
+    #: Values of other functions that are computed anew, as far as these are registered; with a filter, rows at most.
+    replaced: tuple[KeptRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

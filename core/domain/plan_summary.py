@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.domain.plan import SETTLED, Plan, PlanHeader, Reason
+from core.domain.plan import SETTLED, KeptRows, Plan, PlanHeader, Reason
 
 
 def summarise(plan: Plan) -> str:
@@ -57,5 +57,11 @@ def _notes(header: PlanHeader) -> list[str]:
         f"it rests on {stale.column}, of which {stale.rows:,} rows are stale or not computed yet"
         for stale in header.stale_inputs
     ]
+    notes += [f"it replaces {_values(header, other)}" for other in header.replaced]
     notes += [f"{kept.rows:,} rows keep values of {kept.function}" for kept in header.kept]
     return notes
+
+
+def _values(header: PlanHeader, other: KeptRows) -> str:
+    most = "up to " if header.where else ""
+    return f"values of {other.function} in {most}{other.rows:,} row{'' if other.rows == 1 else 's'}"

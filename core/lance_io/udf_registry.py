@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow.fs as pafs
 
 from core import whole_files
-from core.domain.udf import RemoteFunction, UdfDefinition
+from core.domain.udf import FunctionVersion, RemoteFunction, UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
 from core.filesystems import filesystem_of
 from core.lance_io import udf_bundles
@@ -173,6 +173,12 @@ class UdfRegistry:
         with self._in_use():
             infos = self._files.get_file_info(pafs.FileSelector(self._root, allow_not_found=True))
         return tuple(sorted(i.base_name for i in infos if i.base_name.endswith((_DEFINITION, _BUNDLE))))
+
+    def versions(self) -> Iterator[FunctionVersion]:
+        """Yield all functions by their names, without a look at their definitions."""
+        for name in self.names():
+            if name.endswith(_DEFINITION):
+                yield FunctionVersion(*name.removesuffix(_DEFINITION).rsplit("@", 1))
 
     def check(self, name: str) -> StoredFunction:
         """Return what is in a file of `names`.

@@ -75,6 +75,7 @@ def header_to_proto(header: PlanHeader) -> plan_pb2.PlanHeader:
         input_source=source_to_proto(header.input_source),
         inputs_version=header.inputs_version,
         stale_inputs=[stale_input_to_proto(stale) for stale in header.stale_inputs],
+        replaced=[kept_to_proto(other) for other in header.replaced],
     )
 
 
@@ -101,6 +102,7 @@ def header_from_proto(message: plan_pb2.PlanHeader) -> PlanHeader:
         input_source=source_from_proto(message.input_source) if message.HasField("input_source") else None,
         inputs_version=message.inputs_version,
         stale_inputs=tuple(stale_input_from_proto(stale) for stale in message.stale_inputs),
+        replaced=tuple(kept_from_proto(other) for other in message.replaced),
     )
 
 

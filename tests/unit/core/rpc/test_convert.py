@@ -110,6 +110,7 @@ OUTPUTS = st.builds(
     st.lists(SMALL, min_size=1, max_size=4),
     TEXT,
 )
+KEPT = st.lists(st.builds(KeptRows, st.builds(FunctionVersion, TEXT, TEXT), COUNT), max_size=2).map(tuple)
 HEADERS = st.builds(
     PlanHeader,
     uri=TEXT,
@@ -126,10 +127,11 @@ HEADERS = st.builds(
     rows_reused=COUNT,
     rows_to_compute=COUNT,
     rows_failed_before=COUNT,
-    kept=st.lists(st.builds(KeptRows, st.builds(FunctionVersion, TEXT, TEXT), COUNT), max_size=2).map(tuple),
+    kept=KEPT,
     failed_only=st.booleans(),
     rows_not_computed=COUNT,
     stale_inputs=st.lists(st.builds(StaleInput, TEXT, COUNT), max_size=2).map(tuple),
+    replaced=KEPT,
     versions=TEXTS,
 )
 TASKS = st.builds(

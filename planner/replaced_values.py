@@ -1,0 +1,39 @@
+"""Name the functions whose values a backfill replaces.
+
+Pure.
+
+The name of a column file has a digest of the function that it was computed by: of those that are registered it is known
+which one that is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from core import keys
+from core.domain.plan import KeptRows, Reason
+from core.domain.udf import FunctionVersion
+from planner.resolved_request import ResolvedRequest
+from planner.reuse_decision import FragmentStatus
+
+
+def replaced_values(
+    resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], registered: Callable[[], Iterable[FunctionVersion]]
+) -> tuple[KeptRows, ...]:
+    """Return the functions that other values are of, those with the most rows first; with a filter, rows at the most.
+
+    Args:
+        registered: asked where there are such values.
+    """
+    rows: Counter[str] = Counter()
+    if resolved.failed_only:
+        return ()
+    for status in statuses:
+        name = keys.parse_column_file_name(status.current_file)
+        if status.reason is Reason.UDF_CHANGED and name is not None:
+            rows[name.function_part] += status.fragment.live_rows
+    if not rows:
+        return ()
+    made = {keys.function_part(f.name, f.version, resolved.output.column_id): f for f in registered()}
+    return tuple(KeptRows(made[part], count) for part, count in rows.most_common() if part in made)
