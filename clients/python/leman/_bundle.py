@@ -17,6 +17,9 @@ import cloudpickle
 from leman._modules import is_installed, loaded_user_modules
 from leman.errors import UdfDefinitionError
 
+#: What to do about a value that cannot be sent.
+BUILD_IT_THERE = "Build what it holds inside the function, or in __init__ of a class."
+
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
@@ -39,8 +42,7 @@ def make_bundle(target: Any) -> Bundle:
         raise
     except Exception as error:  # noqa: BLE001 - objects may refuse to be pickled in any way they like
         raise UdfDefinitionError(
-            f"The function cannot be sent to workers: {type(error).__name__}: {error}."
-            " Build what it holds inside the function, or in __init__ of a class."
+            f"The function cannot be sent to workers: {type(error).__name__}: {error}. {BUILD_IT_THERE}"
         ) from None
     data = buffer.getvalue()
     return Bundle(data, hashlib.sha256(data).hexdigest())

@@ -14,7 +14,7 @@ from leman._addresses import addresses
 from leman._channel import Endpoints, metadata, open_channel
 from leman._patience import Patience
 from leman._token import Token
-from leman.errors import InvalidArgument, LemanError, Unavailable
+from leman.errors import InvalidArgument, LemanError, NotSupported, Unavailable
 from leman.v1 import info_pb2, info_pb2_grpc
 
 FIRST_CONTACT = 2.0
@@ -117,6 +117,9 @@ def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) ->
     """The error for endpoints that did not answer: where they were looked for, how, and what came back."""
     address = " or ".join(endpoints)
     told = _status.from_rpc(error, service="endpoint", address=address)
+    if _status.code_of(error) is grpc.StatusCode.UNIMPLEMENTED:
+        what = f"what answers at {address} is no service of Leman, or of another release: check the address"
+        return NotSupported(f"{what}, and whether a proxy stands before it")
     if _status.code_of(error) not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return told
     if _status.tls_failure(error):

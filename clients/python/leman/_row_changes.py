@@ -61,7 +61,7 @@ class MergeInsert:
     def __init__(
         self, services: Services, table: catalog_pb2.TableRef, schema: pa.Schema, on: str | Iterable[str]
     ) -> None:
-        keys = check_columns([on] if isinstance(on, str) else list(on), "on")
+        keys = check_columns([on] if isinstance(on, str) else list(on), "on", InvalidArgument)
         self._services = services
         self._schema = schema
         self._header = tables_pb2.MergeRowsHeader(table=table, on=keys)
@@ -98,6 +98,12 @@ class MergeInsert:
         Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is
         COLUMN_IS_COMPUTED, DUPLICATE_KEY, FILTER_FAILED or NULL_VALUE.
         """
+        header = self._header
+        if not (header.update_matched or header.insert_not_matched or header.delete_not_matched_by_source):
+            raise InvalidArgument(
+                "a merge has nothing to do: say when_matched_update_all(), when_not_matched_insert_all() or"
+                " when_not_matched_by_source_delete() before execute()"
+            )
         rows = local.as_arrow(data, self._schema)
         answer = _row_upload.merge(self._services, self._header, rows, request_id)
         return MergeResult(answer.rows_inserted, answer.rows_updated, answer.rows_deleted, answer.version)

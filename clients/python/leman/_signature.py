@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from leman._types import gives, type_of
-from leman.errors import UdfDefinitionError
+from leman.errors import InvalidArgument, UdfDefinitionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,12 +144,12 @@ def blob_type(name: str, data_type: Any) -> pa.DataType:
     return pa.large_binary()
 
 
-def check_columns(given: Any, what: str) -> list[str]:
-    """`given` as a list of column names. Raises UdfDefinitionError for anything else, be it a lone string."""
+def check_columns(given: Any, what: str, refusal: type[InvalidArgument] = UdfDefinitionError) -> list[str]:
+    """`given` as a list of column names. Raises `refusal` for anything else, be it a lone string."""
     if isinstance(given, str) or not isinstance(given, Sequence):
-        raise UdfDefinitionError(f"{what} is a list of column names, not {given!r}")
+        raise refusal(f"{what} is a list of column names, not {given!r}")
     if not all(isinstance(column, str) and column for column in given):
-        raise UdfDefinitionError(f"{what} is a list of column names, not {list(given)!r}")
+        raise refusal(f"{what} is a list of column names, not {list(given)!r}")
     return list(given)
 
 

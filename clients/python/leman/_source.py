@@ -18,15 +18,18 @@ _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # notebooks have it
 _IGNORED_FIELDS = {"ctx", "type_comment", "kind"}
 
 
-def function_node(function: FunctionType) -> FunctionNode:
-    """The syntax tree of a loaded function.
+def function_node(function: FunctionType) -> FunctionNode | None:
+    """The syntax tree of a loaded function; None where it was typed in (`python -c`, a REPL, `exec`), and nobody keeps
+    its source.
 
-    Raises VersionRequired where there is no source, or where the source on disk is not what was loaded.
+    Raises VersionRequired where its file cannot be read, or is not what was loaded.
     """
     code = function.__code__
     linecache.checkcache(code.co_filename)
     linecache.lazycache(code.co_filename, function.__globals__)
     text = "".join(linecache.getlines(code.co_filename, function.__globals__))
+    if not text and code.co_filename.startswith("<"):
+        return None
     if not text:
         raise VersionRequired(f"the source of {function.__qualname__}() cannot be read")
     parsed = _parse(code.co_filename, text)

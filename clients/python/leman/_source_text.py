@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import linecache
 import textwrap
@@ -24,8 +25,10 @@ class SourceText:
         self._functions: dict[tuple[str, int], str] = {}
         self._values: dict[str, str] = {}
 
-    def function(self, function: FunctionType, node: FunctionNode) -> None:
-        """Take a function whose syntax tree is known to be what was loaded."""
+    def function(self, function: FunctionType, node: FunctionNode | None) -> None:
+        """Take a function whose syntax tree is known to be what was loaded; None: it has no source to show."""
+        if node is None:
+            return
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         place = (function.__code__.co_filename, first)
         if place not in self._functions:
@@ -61,8 +64,6 @@ def own_text(target: Any) -> str:
     found = SourceText()
     for function in vars(target).values() if isinstance(target, type) else [target]:
         if isinstance(function, FunctionType):
-            try:
+            with contextlib.suppress(VersionRequired):
                 found.function(function, function_node(function))
-            except VersionRequired:
-                continue
     return str(found)

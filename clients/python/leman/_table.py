@@ -215,7 +215,10 @@ class Table(Relation):
         Raises ColumnNotFound, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE or LAST_COLUMN.
         """
         request = tables_pb2.DropColumnsRequest(
-            table=self.ref(), columns=check_columns(columns, "columns"), force=force, request_id=id_of(request_id)
+            table=self.ref(),
+            columns=check_columns(columns, "columns", InvalidArgument),
+            force=force,
+            request_id=id_of(request_id),
         )
         return self._services.tables.DropColumns(request).version
 
@@ -331,7 +334,7 @@ class Table(Relation):
         computed = self.describe().computed_columns
         if columns is None:
             return inputs_first(computed)
-        names = check_columns(columns, "columns")
+        names = check_columns(columns, "columns", InvalidArgument)
         known = {column.name for column in computed}
         for name in names:
             if name not in known:

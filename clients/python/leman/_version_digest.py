@@ -3,7 +3,9 @@
 Covered: the function's source without comments, layout and docstrings; the same of every function and class
 of the user's own that it uses, however far away; the values of globals, closures, defaults and bound
 arguments. Code that is installed (standard library, distributions) enters by its name. The same sources
-give the same version in any session and on any machine; bytes of a pickle play no part.
+give the same version in any session and on any machine; bytes of a pickle play no part. Of what was typed
+in, so that nobody keeps its source, the compiled code takes its place: the same in any session of one
+Python.
 """
 
 from __future__ import annotations
@@ -30,11 +32,14 @@ from types import (
 )
 from typing import Any
 
+import cloudpickle
+
 from leman import _source
+from leman._bundle import BUILD_IT_THERE
 from leman._digests import of_parts, of_tree, plain
 from leman._modules import is_installed
 from leman._source_text import SourceText
-from leman.errors import VersionRequired
+from leman.errors import UdfDefinitionError, VersionRequired
 
 VERSION_LENGTH = 16
 
@@ -51,7 +56,8 @@ def derive_version(*parts: Any) -> str:
     """The version of a function that is made of `parts` (functions, classes, plain values), as lower-case
     hex.
 
-    Raises VersionRequired, saying what and where, when something cannot be read.
+    Raises VersionRequired, saying what and where, when something cannot be read, and UdfDefinitionError where
+    it cannot be sent to workers either.
     """
     return _Walker().digest(parts).hex()[:VERSION_LENGTH]
 
@@ -62,7 +68,7 @@ def source_text(*parts: Any) -> str:
     Of what it cannot read, and of what comes after that, it says nothing.
     """
     walker = _Walker()
-    with contextlib.suppress(VersionRequired):
+    with contextlib.suppress(UdfDefinitionError):
         walker.digest(parts)
     return str(walker.text)
 
@@ -179,13 +185,21 @@ class _Walker:
         self.path.append(f"{value.__qualname__}()")
         node = self._node(value)
         self.text.function(value, node)
-        parts = [of_tree(_source.normal_form(node))]
+        parts = [self._code(value.__code__) if node is None else of_tree(_source.normal_form(node))]
         parts.append(self._at("a default", [value.__defaults__, value.__kwdefaults__]))
         for name, used in self._used(value, node):
             self.text.value(name, used)
             parts.append(of_parts(name.encode(), self._at(name, used)))
         self.path.pop()
         return of_parts(b"function", *parts)
+
+    def _code(self, code: CodeType) -> bytes:
+        """Compiled code, without the lines and the file that it came from."""
+        shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        constants = [self._code(item) if isinstance(item, CodeType) else self.digest(item) for item in code.co_consts]
+        python = tuple(sys.version_info[:2])
+        return self._all(b"typed in", python, shape, names, (code.co_code, code.co_exceptiontable), *constants)
 
     def _installed(self, home: str, value: FunctionType) -> bytes:
         """A function of a library: its name, and what it encloses where the library's decorator made it."""
@@ -197,15 +211,15 @@ class _Walker:
             return of_parts(b"named", name)
         return of_parts(b"named", name, *(of_parts(key.encode(), self._at(key, item)) for key, item in _closure(value)))
 
-    def _node(self, value: FunctionType) -> _source.FunctionNode:
+    def _node(self, value: FunctionType) -> _source.FunctionNode | None:
         try:
             return _source.function_node(value)
         except VersionRequired as error:
             raise self._refuse(error.message) from None
 
-    def _used(self, function: FunctionType, node: _source.FunctionNode) -> Iterator[tuple[str, Any]]:
+    def _used(self, function: FunctionType, node: _source.FunctionNode | None) -> Iterator[tuple[str, Any]]:
         """Names and values of the closure and of the globals that it reads, its inner functions included."""
-        chains = _source.attribute_chains(node)
+        chains = {} if node is None else _source.attribute_chains(node)
         found = dict(_closure(function))
         missing = object()
         for name in _global_names(function.__code__):
@@ -243,24 +257,39 @@ class _Walker:
             registered = copyreg.dispatch_table.get(type(value))
             parts = registered(value) if registered else value.__reduce_ex__(4)
         except Exception:  # noqa: BLE001 - objects may refuse in any way they like
-            raise self._refuse(f"a value of type {type(value).__qualname__} cannot be read") from None
+            raise self._unreadable(value) from None
         if isinstance(parts, str):
             return of_parts(b"named", f"{type(value).__module__}:{parts}".encode())
         make, arguments, *state = parts
         content = [list(item) if isinstance(item, Iterator) else item for item in state]
         return self._all(b"object", make, arguments, content)
 
+    def _unreadable(self, value: Any) -> UdfDefinitionError:
+        """What is said of a value that no version can be derived from: mostly it cannot be sent either."""
+        kind = type(value).__qualname__
+        try:
+            cloudpickle.dumps(value)
+        except Exception:  # noqa: BLE001 - as in `_reduced`
+            return UdfDefinitionError(
+                f"a value of type {kind} cannot be sent to workers (at {self._place()}). {BUILD_IT_THERE}"
+            )
+        return self._refuse(f"a value of type {kind} cannot be read")
+
     def _refuse(self, what: str) -> VersionRequired:
-        where = " → ".join(self.path) or "the function"
-        return VersionRequired(
-            f"Cannot derive the version: {what} (at {where}). Give the function a version= and change it with the code."
-        )
+        how = "Give the function a version= and change it with the code."
+        return VersionRequired(f"Cannot derive the version: {what} (at {self._place()}). {how}")
+
+    def _place(self) -> str:
+        return " → ".join(self.path) or "the function"
 
 
 def _generated(item: Any) -> bool:
-    """Methods that dataclass, namedtuple and the like made from strings: their input is looked at instead."""
+    """Methods that dataclass, namedtuple and the like made from strings: their input is looked at instead. They were
+    given their names later; a method of a class that was typed in has had its own from the beginning."""
     function = inspect.unwrap(item.__func__ if isinstance(item, staticmethod | classmethod) else item)
-    return isinstance(function, FunctionType) and function.__code__.co_filename.startswith("<string>")
+    if not isinstance(function, FunctionType) or not function.__code__.co_filename.startswith("<string>"):
+        return False
+    return function.__code__.co_qualname != function.__qualname__
 
 
 def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:

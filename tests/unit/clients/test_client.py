@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -80,6 +81,15 @@ def test_endpoint_that_nobody_serves(tmp_path, monkeypatch):
     with pytest.raises(errors.Unavailable, match=r"cannot reach .* at 127\.0\.0\.1:1") as caught:
         leman.connect(tmp_path, "127.0.0.1:1")
     assert isinstance(caught.value, ConnectionError)
+
+
+def test_an_endpoint_of_something_else_is_told_as_such(tmp_path):
+    other = grpc.server(ThreadPoolExecutor(1))
+    port = other.add_insecure_port("127.0.0.1:0")
+    other.start()
+    with pytest.raises(errors.NotSupported, match=rf"what answers at 127\.0\.0\.1:{port} is no service of Leman"):
+        leman.connect(tmp_path, f"127.0.0.1:{port}")
+    other.stop(None)
 
 
 def test_tls_with_what_speaks_none_is_told_at_once(tmp_path, fake, monkeypatch):

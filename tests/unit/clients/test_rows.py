@@ -91,6 +91,21 @@ def test_a_table_whose_rows_cannot_be_added_stays_for_the_next_call_under_its_id
         assert len(fake.named("DropTable")) == (0 if request_id else 1)
 
 
+def test_a_merge_that_was_not_told_what_to_do_says_what_there_is(fake, table):
+    with pytest.raises(leman.errors.InvalidArgument, match=r"say when_matched_update_all\(\), .* before execute\(\)"):
+        table.merge_insert("text").execute([{"text": "a"}])
+    assert not fake.named("MergeRows")
+
+
+@pytest.mark.parametrize(
+    "call", [lambda t: t.drop_columns("text"), lambda t: t.backfill([""]), lambda t: t.merge_insert([1])]
+)
+def test_what_is_no_list_of_columns_is_refused(table, call):
+    with pytest.raises(leman.errors.InvalidArgument, match="is a list of column names, not") as caught:
+        call(table)
+    assert caught.value.reason == "INVALID_ARGUMENT"
+
+
 def test_a_merge_is_sent_again_under_its_id_and_says_what_it_did(fake, table):
     done = tables_pb2.MergeRowsResponse(version=9, rows_inserted=1, rows_updated=2, rows_deleted=3)
     taken = iter([grpc.StatusCode.UNAVAILABLE, done, done])

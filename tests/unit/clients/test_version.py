@@ -18,7 +18,7 @@ import pytest
 
 import leman
 from leman._version_digest import derive_version
-from leman.errors import VersionRequired
+from leman.errors import UdfDefinitionError, VersionRequired
 
 HELPERS = """
     SCALE = 3
@@ -274,11 +274,78 @@ def test_lambdas_on_one_line_are_told_apart():
     assert derive_version(one) != derive_version(two)
 
 
-def test_function_without_source():
-    namespace = {}
-    exec("def f(x): return x", namespace)
+def typed_in(text, name="f", file="<string>"):
+    namespace = {"__name__": "__main__"}
+    exec(compile(text, file, "exec"), namespace)
+    return namespace[name]
+
+
+def test_function_whose_file_is_gone():
+    function = typed_in("def f(x): return x", file="/nowhere/gone.py")
     with pytest.raises(VersionRequired, match=r"source of f\(\) cannot be read .*version="):
-        derive_version(namespace["f"])
+        derive_version(function)
+
+
+TYPED = """
+import math
+
+FACTOR = 3
+
+def helper(x):
+    return [y + FACTOR for y in x]
+
+def f(x: list, step=1):
+    return (lambda y: sum(helper(y)) * 2 + step + math.floor(1.5))(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("* 2", "* 4"),
+        ("FACTOR = 3", "FACTOR = 4"),
+        ("y + FACTOR", "y - FACTOR"),
+        ("step=1", "step=2"),
+        ("floor", "ceil"),
+    ],
+)
+def test_what_was_typed_in_is_known_by_its_code(change):
+    version = derive_version(typed_in(TYPED))
+    assert derive_version(typed_in("\n\n# moved" + TYPED, file="<stdin>")) == version
+    assert derive_version(typed_in(replaced(TYPED, change))) != version
+
+
+TYPED_CLASS = """
+from dataclasses import dataclass
+from collections import namedtuple
+
+Pair = namedtuple("Pair", "a b")
+
+@dataclass
+class F:
+    n: int = 1
+
+    def __call__(self, x: int) -> int:
+        return Pair(x, self.n).a + 5
+"""
+
+
+@pytest.mark.parametrize("change", [("+ 5", "+ 6"), ("n: int = 1", "n: int = 2")])
+def test_methods_of_a_class_that_was_typed_in_count_and_generated_ones_do_not(change):
+    version = derive_version(typed_in(TYPED_CLASS, "F"))
+    assert derive_version(typed_in(TYPED_CLASS, "F", "<stdin>")) == version
+    assert derive_version(typed_in(replaced(TYPED_CLASS, change), "F")) != version
+
+
+def test_a_program_of_the_command_line_has_a_version_that_its_text_gives():
+    program = "import leman\n@leman.udf\ndef f(x: int) -> int:\n    return x * {}\nprint(f.version, repr(f.source))"
+
+    def told(number, seed):
+        (line,) = run(program.format(number), cwd=".", seed=seed)
+        return line
+
+    assert re.fullmatch(r"[0-9a-f]{16} ''", told(2, "1"))
+    assert told(2, "1") == told(2, "2") != told(3, "1")
 
 
 def test_function_of_a_notebook_cell(monkeypatch):
@@ -309,8 +376,25 @@ def nested(x):
 
 
 def test_value_that_cannot_be_read_says_where():
-    with pytest.raises(VersionRequired, match=r"type lock .*at locked\(\) → LOCK.*version="):
+    advice = r"type lock cannot be sent to workers \(at locked\(\) → LOCK\)\. Build what it holds inside the function"
+    with pytest.raises(UdfDefinitionError, match=advice) as caught:
         derive_version(locked)
+    assert caught.value.reason == "INVALID_UDF"
+
+
+def test_a_function_that_follows_the_advice_about_a_lock_can_be_sent():
+    assert leman.udf(Locked).version
+    described, data = leman.udf(Locked).bundle()
+    assert described.size_bytes == len(data)
+
+
+class Locked:
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def __call__(self, x: int) -> int:
+        with self.lock:
+            return x
 
 
 def test_explicit_version_needs_nothing_to_be_read():
