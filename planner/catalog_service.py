@@ -61,12 +61,14 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def RegisterUdf(
         self, request: catalog_pb2.RegisterUdfRequest, _context: Context
     ) -> catalog_pb2.RegisterUdfResponse:
-        described = None
+        described, warnings = None, list[str]()
         if (remote := convert.remote_from_proto(request.definition)) is not None:
-            described = await self._pool.run(self._registrations.described, remote)
+            described, warnings = await self._pool.run(self._registrations.described, remote)
         udf = convert.udf_from_proto(request.definition, described)
         created = await self._pool.run(self._registrations.put, request.database, udf, request.bundle)
-        return catalog_pb2.RegisterUdfResponse(created=created, definition=convert.udf_to_proto(udf, with_source=True))
+        return catalog_pb2.RegisterUdfResponse(
+            created=created, definition=convert.udf_to_proto(udf, with_source=True), warnings=warnings
+        )
 
     async def UploadBundle(
         self, requests: AsyncIterator[catalog_pb2.UploadBundleRequest], _context: Context

@@ -66,7 +66,7 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
     ) -> planning_pb2.PlanPreviewResponse:
         described = None
         if (remote := convert.remote_from_proto(request.preview.definition)) is not None:
-            described = await self._pool.run(self._registrations.described, remote)
+            described, _ = await self._pool.run(self._registrations.described, remote)
         header = await self._pool.run(
             self._previews.plan, convert_previews.preview_from_proto(request.preview, described)
         )

@@ -34,8 +34,11 @@ class Registrations:
         self._policy = policy
         self._credentials = credentials
 
-    def described(self, remote: RemoteFunction) -> FunctionDescription:
+    def described(self, remote: RemoteFunction) -> tuple[FunctionDescription, list[str]]:
         """Ask the servers of a remote function what it is, once the caller may have them asked.
+
+        Returns:
+            What they say, and why others are left out with which TLS fails.
 
         Raises:
             LemanError: what `CatalogService.RegisterUdf` (protos/leman/v1/catalog.proto) names.
@@ -70,22 +73,29 @@ def _asked(access: ServerAccess, function: str) -> FunctionDescription | LemanEr
         return error
 
 
-def _agreed(remote: RemoteFunction, answers: list[FunctionDescription | LemanError]) -> FunctionDescription:
-    """Return what all servers say that can be reached.
+def _agreed(
+    remote: RemoteFunction, answers: list[FunctionDescription | LemanError]
+) -> tuple[FunctionDescription, list[str]]:
+    """Return what all servers say that can be reached, and why TLS keeps others from that.
 
     Raises:
         LemanError: the first refusal; or they say different things; or none can be reached.
     """
     described: list[tuple[str, FunctionDescription]] = []
     away: list[Unavailable] = []
+    without_tls: list[LemanError] = []
     for address, answer in zip(remote.addresses, answers, strict=True):
         if isinstance(answer, Unavailable):
             away.append(answer)
+        elif isinstance(answer, LemanError) and answer.reason == servers.TLS_FAILED:
+            without_tls.append(answer)
         elif isinstance(answer, LemanError):
             raise answer
         else:
             described.append((address, answer))
     if not described:
+        if without_tls:
+            raise without_tls[0]
         told = " ".join(f"{error.message}." for error in away[:3])
         raise servers.unavailable(
             f"No server of function '{remote.function}' answers. {told} Start one, then send the call again"
@@ -94,4 +104,4 @@ def _agreed(remote: RemoteFunction, answers: list[FunctionDescription | LemanErr
     for address, other in described[1:]:
         servers.check_version(address, other, first.version)
         servers.check_signature(address, other, first.input_types, first.output)
-    return first
+    return first, [f"{error.message}. The other servers are used" for error in without_tls]

@@ -309,6 +309,8 @@ class ServerAnswers:
     lost: int = 0
     #: What was said of the last of these rows.
     message: str = ""
+    #: Why servers are left out that are there, while others compute.
+    refusals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,10 @@ from pyarrow import flight
 from core.domain.work import ServerAccess
 from core.errors import FailedPrecondition, LemanError, NotFound, Unavailable
 from core.remote.protocol import DESCRIBE, FunctionDescription, ProtocolError, parse_description
+from core.remote.tls_faults import tls_fault
+
+#: Reason of the error where TLS keeps a server from being reached.
+TLS_FAILED = "FUNCTION_TLS_FAILED"
 
 #: A server that does not say within so many seconds what it serves cannot be reached.
 DESCRIBE_SECONDS = 5.0
@@ -55,8 +59,8 @@ def describe(client: flight.FlightClient, access: ServerAccess, function: str) -
     Raises:
         Unavailable: FUNCTION_UNAVAILABLE, where it cannot be reached.
         NotFound: FUNCTION_NOT_FOUND, where it has no function of that name.
-        FailedPrecondition: FUNCTION_ACCESS_DENIED, where it refuses the credentials; FUNCTION_PROTOCOL, where it is no
-            function server.
+        FailedPrecondition: FUNCTION_ACCESS_DENIED, where it refuses the credentials; FUNCTION_TLS_FAILED, where TLS
+            with it fails; FUNCTION_PROTOCOL, where it is no function server.
     """
     address = access.address
     try:
@@ -64,7 +68,7 @@ def describe(client: flight.FlightClient, access: ServerAccess, function: str) -
     except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError) as error:
         raise denied(address, f"it refuses these credentials: {shortened(error, access)}") from None
     except (flight.FlightUnavailableError, flight.FlightTimedOutError, flight.FlightCancelledError) as error:
-        raise unavailable(f"The function server {address} cannot be reached: {shortened(error, access)}") from None
+        raise _away(access, error) from None
     except (ProtocolError, pa.ArrowException) as error:
         raise broken_protocol(address, shortened(error, access)) from None
     named = [each for each in described if each.function == function]
@@ -128,6 +132,16 @@ def check_signature(
 def unavailable(message: str) -> Unavailable:
     """Return the error where no server answers."""
     return Unavailable("FUNCTION_UNAVAILABLE", message)
+
+
+def _away(access: ServerAccess, error: Exception) -> LemanError:
+    """Return the error where a server cannot be reached: what no waiting mends is not called unavailable."""
+    fault = tls_fault(access, str(error)) if isinstance(error, flight.FlightUnavailableError) else None
+    if fault is None:
+        return unavailable(f"The function server {access.address} cannot be reached: {shortened(error, access)}")
+    return FailedPrecondition(
+        TLS_FAILED, f"TLS with the function server {access.address} fails: {fault}", address=access.address
+    )
 
 
 def denied(address: str, what: str) -> FailedPrecondition:

@@ -57,6 +57,7 @@ class PlanUnits:
         self._status = status
         self._udf = plan.header.udf
         self._server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
+        self._servers_left_out: set[str] = set()
         self._tasks: dict[int, FragmentTask] = {task.fragment_id: task for task in plan.tasks}
         self._work_queue = work_queue
         self._committer = committer
@@ -192,6 +193,10 @@ class PlanUnits:
         no_server = self._server_breaks.heard(report)
         if no_server is not None:
             self.fail(no_server)
+        for refusal in report.servers.refusals:
+            if refusal not in self._servers_left_out:
+                self._servers_left_out.add(refusal)
+                self._status.note("error", f"a server of the function is left out: {refusal}")
         if report.unit_id not in self._reassigned:
             self._status.metrics.report(report)
         if report.result is not None:

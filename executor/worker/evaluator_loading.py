@@ -59,7 +59,7 @@ def load_evaluator(
     function: Callable[..., Any]
     remote: RemoteFunction | None = None
     if udf.kind is UdfKind.REMOTE:
-        function = remote = connections.enter_context(_remote(context, output, stopped))
+        function = remote = connections.enter_context(_remote(context, output, stopped, servers))
     else:
         function = load(udf, bundle)
     kept.loaded()
@@ -69,11 +69,13 @@ def load_evaluator(
     return Loaded(evaluator, remote)
 
 
-def _remote(context: WorkContext, output: pa.DataType, stopped: Callable[[], bool]) -> RemoteFunction:
+def _remote(
+    context: WorkContext, output: pa.DataType, stopped: Callable[[], bool], notes: ServerNotes | None
+) -> RemoteFunction:
     from executor.worker.remote_function import RemoteFunction, function_key  # noqa: PLC0415 no other one needs Flight
     from executor.worker.suspect_turns import AllHosts, SuspectTurns  # noqa: PLC0415
 
     reservations = reservations_at(context.redis_url, context.reservation_ttl)
     hosts = AllHosts(reservations, context.reservation_ttl, stopped)
     suspects = SuspectTurns(function_key(context.udf), hosts)
-    return RemoteFunction(context.udf, output, stopped=stopped, suspects=suspects)
+    return RemoteFunction(context.udf, output, stopped=stopped, suspects=suspects, notes=notes)

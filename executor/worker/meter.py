@@ -154,6 +154,15 @@ class Meter:
         """Count a row that was given up, as connections to servers broke over it, and tell at once; from any thread."""
         with self._counting_servers:
             self._servers = replace(self._servers, lost=self._servers.lost + 1, message=message)
+        self._tell_of_servers()
+
+    def server_refused(self, message: str) -> None:
+        """Note why a server is left out that is there, and tell at once; from any thread."""
+        with self._counting_servers:
+            self._servers = replace(self._servers, refusals=(*self._servers.refusals, message))
+        self._tell_of_servers()
+
+    def _tell_of_servers(self) -> None:
         self._sink.send(replace(self._told, servers=self._servers))  # new sums are for the unit's own thread to make
 
     def report(self, result: FragmentResult | None = None) -> None:

@@ -6,6 +6,9 @@ from typing import Protocol
 
 from core.errors import LemanError
 
+#: Reasons of an error after which servers are waited for.
+WAITED_FOR = frozenset({"FUNCTION_UNAVAILABLE", "FUNCTION_TLS_FAILED"})
+
 
 class ServerError(Exception):
     """An error of a remote function, as its server told of it.
@@ -63,4 +66,8 @@ class ServerNotes(Protocol):
 
     def row_lost(self, message: str) -> None:
         """Count a single row that is given up, as connections broke over it."""
+        ...
+
+    def server_refused(self, message: str) -> None:
+        """Note that a server is left out, which no waiting mends; the others compute."""
         ...

@@ -19,7 +19,14 @@ import pyarrow as pa
 
 from core.domain.work import UdfRef
 from core.errors import LemanError, Unavailable
-from executor.worker.remote_errors import FunctionLost, NoServer, ServerError, StreamBroken
+from executor.worker.remote_errors import (
+    WAITED_FOR,
+    FunctionLost,
+    NoServer,
+    ServerError,
+    ServerNotes,
+    StreamBroken,
+)
 from executor.worker.remote_server import RemoteServer, Stream
 from executor.worker.suspect_turns import SuspectTurns
 
@@ -27,6 +34,8 @@ from executor.worker.suspect_turns import SuspectTurns
 _MOST_BREAKS = 3
 #: Servers of which an error tells why they cannot be reached.
 _MOST_TOLD = 3
+#: Seconds for which TLS may fail with all servers: certificates are renewed.
+_TLS_SECONDS = 5.0
 Resting = Callable[[], contextlib.AbstractContextManager[None]]
 
 
@@ -43,6 +52,7 @@ class RemoteFunction:
         output: The type of its values.
         stopped: Tells whether the unit is to give back what is left: then nobody waits for servers.
         suspects: The turns of batches that broke connections.
+        notes: Is told of servers that are left out.
         clock: Seconds, as `time.monotonic` counts them.
         sleep: Waits for so many seconds.
     """
@@ -54,6 +64,7 @@ class RemoteFunction:
         *,
         stopped: Callable[[], bool] = lambda: False,
         suspects: SuspectTurns | None = None,
+        notes: ServerNotes | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -73,6 +84,8 @@ class RemoteFunction:
         #: Whether a server answered more than it was asked.
         self.is_doubted = False
         self._suspects = suspects or SuspectTurns(function_key(ref))
+        self._notes = notes
+        self._told: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -165,8 +178,10 @@ class RemoteFunction:
         began = self._clock()
         while True:
             for server in self._in_turn():
-                with contextlib.suppress(LemanError):  # it is kept with the server
+                try:
                     return server, server.stream()
+                except LemanError as error:  # it is kept with the server
+                    self._tell(error)
             refusals = [server.refusal for server in self._servers if server.refusal is not None]
             waited = self._clock() - began
             if len(refusals) == len(self._servers) and self._hopeless(refusals, waited):
@@ -182,9 +197,20 @@ class RemoteFunction:
             if server.left_alone_for() <= 0:
                 yield server
 
+    def _tell(self, error: LemanError) -> None:
+        """Tell once of a server that is left out although it is there."""
+        if self._notes is not None and not isinstance(error, Unavailable) and error.message not in self._told:
+            self._told.add(error.message)
+            self._notes.server_refused(error.message)
+
     def _hopeless(self, refusals: list[LemanError], waited: float) -> bool:
-        may_come = any(isinstance(error, Unavailable) for error in refusals)
-        return not may_come or waited >= self._patience or self._stopped()
+        if any(isinstance(error, Unavailable) for error in refusals):
+            worth = self._patience
+        elif any(error.reason in WAITED_FOR for error in refusals):
+            worth = min(self._patience, _TLS_SECONDS)
+        else:
+            return True
+        return waited >= worth or self._stopped()
 
     def _refusal(self, refusals: list[LemanError]) -> LemanError:
         """Return why no server computes: what one said that answered, or else that none did."""

@@ -38,6 +38,7 @@ from executor.worker.evaluator import JobFailing
 from executor.worker.evaluator_loading import load_evaluator
 from executor.worker.fragment_pass import FragmentPass
 from executor.worker.meter import Meter
+from executor.worker.remote_errors import WAITED_FOR
 from executor.worker.slice_sizes import Slices, SliceSizer
 from executor.worker.source_inputs import SourcedReader
 from executor.worker.unit_runtime import Evaluates, UnitRuntime
@@ -117,7 +118,7 @@ class UnitRunner:
             except LemanError as error:
                 if self._remote is not None and self._remote.is_doubted:
                     results.clear()
-                if error.reason == "FUNCTION_UNAVAILABLE" and self._stopped():  # a paused job waits for no server
+                if error.reason in WAITED_FOR and self._stopped():  # a paused job waits for no server
                     left = self._unit.works[len(results) :]
                     results += [FragmentResult(work.fragment_id, left=work.ranges) for work in left]
                 else:

@@ -99,6 +99,7 @@ func (d *Database) RegisterRemote(
 	}
 	request := &lemanv1.RegisterUdfRequest{Database: d.name, Definition: definition}
 	answer, err := d.client.catalog.RegisterUdf(ctx, request)
+	d.client.warn(ctx, answer.GetWarnings())
 	return answer.GetDefinition(), err
 }
 

@@ -415,11 +415,13 @@ class Database(DatabaseJobs, Shown):
         all that do have to serve the same. They may be registered anew under the same version, and so may the options,
         which are those of `leman.udf`. `function`: what the servers call it, where that is not `name`. `version`: what
         they are to say; by itself whatever they say. `input_columns`: the columns that it reads, in the order of its
-        parameters; by itself those that are called like these.
+        parameters; by itself those that are called like these. A UserWarning tells of servers with which TLS fails
+        while others answer.
 
         Raises Unavailable (FUNCTION_UNAVAILABLE), NotFound (FUNCTION_NOT_FOUND), FailedPrecondition whose `reason` is
-        FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH, FUNCTION_ACCESS_DENIED or FUNCTION_PROTOCOL, UdfExists,
-        UdfDefinitionError, InvalidArgument, PermissionDenied (UDF_NOT_ALLOWED: the services do not go to that address).
+        FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH, FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED or
+        FUNCTION_PROTOCOL, UdfExists, UdfDefinitionError, InvalidArgument, PermissionDenied (UDF_NOT_ALLOWED: the
+        services do not go to that address).
         """
         made = _remote.definition(
             name,
@@ -435,7 +437,10 @@ class Database(DatabaseJobs, Shown):
             ),
         )
         request = catalog_pb2.RegisterUdfRequest(database=self.uri, definition=made)
-        return _wire.udf_info(self._services.catalog.RegisterUdf(request).definition)
+        answer = self._services.catalog.RegisterUdf(request)
+        for text in answer.warnings:
+            warn(text)
+        return _wire.udf_info(answer.definition)
 
     @boundary
     def upload_bundle(self, data: bytes) -> str:

@@ -186,7 +186,8 @@ export class Database {
    */
   async registerRemote(wanted: RemoteFunctionDefinition, options?: CallOptions): Promise<UdfDefinition> {
     const request = { database: this.name, definition: remoteDefinitionOf(wanted) };
-    const { definition } = await this.#context.stubs.catalog.registerUdf(request, options);
+    const { definition, warnings } = await this.#context.stubs.catalog.registerUdf(request, options);
+    this.#warn(warnings);
     if (definition === undefined) {
       throw new LemanError({ code: "UNIMPLEMENTED", message: "these services are too old for functions of that kind" });
     }

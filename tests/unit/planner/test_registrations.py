@@ -77,7 +77,7 @@ def registered(
     )
     asked = convert.remote_from_proto(message)
     assert asked is not None
-    udf = convert.udf_from_proto(message, registrations.described(asked))
+    udf = convert.udf_from_proto(message, registrations.described(asked)[0])
     return udf, registrations.put("", udf, b"")
 
 
@@ -132,6 +132,19 @@ def test_no_server_that_answers_is_not(registry):
     error = refusal(registry, nowhere(), nowhere())
     assert isinstance(error, Unavailable)
     assert error.reason == "FUNCTION_UNAVAILABLE"
+
+
+def test_a_server_that_tls_keeps_away_is_told_and_ends_nothing_where_another_one_answers(registry, server):
+    """A certificate that does not verify was waited for, as if it were a server that comes back."""
+    without_tls = f"grpc+tls://127.0.0.1:{server.port}"
+    error = refusal(registry, without_tls, nowhere())
+    assert (type(error), error.reason) == (FailedPrecondition, "FUNCTION_TLS_FAILED")
+    assert f"register the function at grpc://127.0.0.1:{server.port}" in error.message
+    described, warnings = Registrations(lambda _: registry, FunctionPolicy()).described(
+        RemoteFunction((without_tls, *at(server)), "length")
+    )
+    assert described.version == "1"
+    assert [without_tls in text for text in warnings] == [True]
 
 
 @pytest.mark.parametrize(

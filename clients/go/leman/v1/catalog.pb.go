@@ -322,7 +322,10 @@ type RegisterUdfResponse struct {
 	// False when the same definition was there already.
 	Created bool `protobuf:"varint,1,opt,name=created,proto3" json:"created,omitempty"`
 	// As it is stored: with what the server of a remote function said.
-	Definition    *UdfDefinition `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
+	Definition *UdfDefinition `protobuf:"bytes,2,opt,name=definition,proto3" json:"definition,omitempty"`
+	// What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+	// others answer.
+	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -367,6 +370,13 @@ func (x *RegisterUdfResponse) GetCreated() bool {
 func (x *RegisterUdfResponse) GetDefinition() *UdfDefinition {
 	if x != nil {
 		return x.Definition
+	}
+	return nil
+}
+
+func (x *RegisterUdfResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
 	}
 	return nil
 }
@@ -2649,12 +2659,13 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"\n" +
 	"definition\x18\x02 \x01(\v2\x17.leman.v1.UdfDefinitionR\n" +
 	"definition\x12\x16\n" +
-	"\x06bundle\x18\x03 \x01(\fR\x06bundle\"h\n" +
+	"\x06bundle\x18\x03 \x01(\fR\x06bundle\"\x84\x01\n" +
 	"\x13RegisterUdfResponse\x12\x18\n" +
 	"\acreated\x18\x01 \x01(\bR\acreated\x127\n" +
 	"\n" +
 	"definition\x18\x02 \x01(\v2\x17.leman.v1.UdfDefinitionR\n" +
-	"definition\"k\n" +
+	"definition\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"k\n" +
 	"\x13UploadBundleRequest\x126\n" +
 	"\x06header\x18\x01 \x01(\v2\x1c.leman.v1.UploadBundleHeaderH\x00R\x06header\x12\x14\n" +
 	"\x04data\x18\x02 \x01(\fH\x00R\x04dataB\x06\n" +

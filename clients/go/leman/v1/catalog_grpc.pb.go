@@ -93,6 +93,8 @@ type CatalogServiceClient interface {
 	//     than the definition, or than one another; correct the definition, or leave out what they say.
 	//   - `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
 	//     is none of functions; do what the message says.
+	//   - `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+	//     other does not, and no other server answers; do what the message says.
 	RegisterUdf(ctx context.Context, in *RegisterUdfRequest, opts ...grpc.CallOption) (*RegisterUdfResponse, error)
 	// Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
 	// bytes, in pieces of any size that fits into a message: 1 MiB is a good one. Nothing is stored unless all of them came,
@@ -512,6 +514,8 @@ type CatalogServiceServer interface {
 	//     than the definition, or than one another; correct the definition, or leave out what they say.
 	//   - `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
 	//     is none of functions; do what the message says.
+	//   - `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+	//     other does not, and no other server answers; do what the message says.
 	RegisterUdf(context.Context, *RegisterUdfRequest) (*RegisterUdfResponse, error)
 	// Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
 	// bytes, in pieces of any size that fits into a message: 1 MiB is a good one. Nothing is stored unless all of them came,

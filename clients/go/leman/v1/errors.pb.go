@@ -152,6 +152,9 @@ const (
 	// The servers of a remote function serve another version of it; register that one and give it to the column, or start
 	// servers of this version.
 	ErrorReason_FUNCTION_VERSION_MISMATCH ErrorReason = 182
+	// TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
+	// does not; do what the message says.
+	ErrorReason_FUNCTION_TLS_FAILED ErrorReason = 195
 	// A later attempt at the job has begun elsewhere; only services see this.
 	ErrorReason_ATTEMPT_FENCED ErrorReason = 49
 	// Computed columns would read one another in a circle; have one of them read something else.
@@ -322,7 +325,8 @@ const (
 	ErrorReason_COMMIT_UNKNOWN ErrorReason = 121
 	// The service is stopping.
 	ErrorReason_DRAINING ErrorReason = 122
-	// No server of a remote function can be reached; start one, and run the job again: what was finished is kept.
+	// No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
+	// or mend it, and run the job again: what was finished is kept.
 	ErrorReason_FUNCTION_UNAVAILABLE ErrorReason = 184
 	// Executors died under the job again and again; what was finished is kept. Run it again once the cause is found.
 	ErrorReason_EXECUTOR_LOST ErrorReason = 123
@@ -492,6 +496,7 @@ var (
 		180: "FUNCTION_PROTOCOL",
 		181: "FUNCTION_SIGNATURE_MISMATCH",
 		182: "FUNCTION_VERSION_MISMATCH",
+		195: "FUNCTION_TLS_FAILED",
 		49:  "ATTEMPT_FENCED",
 		186: "COLUMN_CYCLE",
 		187: "INPUT_COLUMN_STALE",
@@ -689,6 +694,7 @@ var (
 		"FUNCTION_PROTOCOL":           180,
 		"FUNCTION_SIGNATURE_MISMATCH": 181,
 		"FUNCTION_VERSION_MISMATCH":   182,
+		"FUNCTION_TLS_FAILED":         195,
 		"ATTEMPT_FENCED":              49,
 		"COLUMN_CYCLE":                186,
 		"INPUT_COLUMN_STALE":          187,
@@ -857,7 +863,7 @@ var File_leman_v1_errors_proto protoreflect.FileDescriptor
 
 const file_leman_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15leman/v1/errors.proto\x12\bleman.v1*\xa9 \n" +
+	"\x15leman/v1/errors.proto\x12\bleman.v1*\xc3 \n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -927,7 +933,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x16FUNCTION_ACCESS_DENIED\x10\xb3\x01\x12\x16\n" +
 	"\x11FUNCTION_PROTOCOL\x10\xb4\x01\x12 \n" +
 	"\x1bFUNCTION_SIGNATURE_MISMATCH\x10\xb5\x01\x12\x1e\n" +
-	"\x19FUNCTION_VERSION_MISMATCH\x10\xb6\x01\x12\x12\n" +
+	"\x19FUNCTION_VERSION_MISMATCH\x10\xb6\x01\x12\x18\n" +
+	"\x13FUNCTION_TLS_FAILED\x10\xc3\x01\x12\x12\n" +
 	"\x0eATTEMPT_FENCED\x101\x12\x11\n" +
 	"\fCOLUMN_CYCLE\x10\xba\x01\x12\x17\n" +
 	"\x12INPUT_COLUMN_STALE\x10\xbb\x01\x12\x13\n" +

@@ -422,6 +422,8 @@ type Job struct {
 	//     the function's timeout; as for UDF_FAILED, or give the workers more memory.
 	//   - UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
 	//     imports, or register it again.
+	//   - FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+	//     says, then run it again. No row is to blame.
 	//   - ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
 	//   - ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
 	//     again if that one may have them.

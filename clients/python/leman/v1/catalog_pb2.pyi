@@ -149,21 +149,29 @@ class RegisterUdfResponse(_message.Message):
 
     CREATED_FIELD_NUMBER: _builtins.int
     DEFINITION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
     """False when the same definition was there already."""
     @_builtins.property
     def definition(self) -> _udf_pb2.UdfDefinition:
         """As it is stored: with what the server of a remote function said."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+        others answer.
+        """
+
     def __init__(
         self,
         *,
         created: _builtins.bool = ...,
         definition: _udf_pb2.UdfDefinition | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "definition", b"definition"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "definition", b"definition", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -179,6 +179,8 @@ class CatalogServiceServicer(object):
         than the definition, or than one another; correct the definition, or leave out what they say.
         * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
         is none of functions; do what the message says.
+        * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+        other does not, and no other server answers; do what the message says.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -89,6 +89,8 @@ class CatalogServiceStub:
       than the definition, or than one another; correct the definition, or leave out what they say.
     * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
       is none of functions; do what the message says.
+    * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+      other does not, and no other server answers; do what the message says.
     """
     UploadBundle: _grpc.StreamUnaryMultiCallable[_catalog_pb2.UploadBundleRequest, _catalog_pb2.UploadBundleResponse]
     """Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
@@ -388,6 +390,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       than the definition, or than one another; correct the definition, or leave out what they say.
     * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
       is none of functions; do what the message says.
+    * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+      other does not, and no other server answers; do what the message says.
     """
     UploadBundle: _aio.StreamUnaryMultiCallable[_catalog_pb2.UploadBundleRequest, _catalog_pb2.UploadBundleResponse]  # type: ignore[assignment]
     """Stores a bundle, of whatever size the services take, for a RegisterUdf that then leaves it out. A header, then the
@@ -690,6 +694,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
           than the definition, or than one another; correct the definition, or leave out what they say.
         * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
           is none of functions; do what the message says.
+        * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+          other does not, and no other server answers; do what the message says.
         """
 
     @_abc_1.abstractmethod

@@ -161,6 +161,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The servers of a remote function serve another version of it; register that one and give it to the column, or start
     servers of this version.
     """
+    FUNCTION_TLS_FAILED: _ErrorReason.ValueType  # 195
+    """TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
+    does not; do what the message says.
+    """
     ATTEMPT_FENCED: _ErrorReason.ValueType  # 49
     """A later attempt at the job has begun elsewhere; only services see this."""
     COLUMN_CYCLE: _ErrorReason.ValueType  # 186
@@ -341,7 +345,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     DRAINING: _ErrorReason.ValueType  # 122
     """The service is stopping."""
     FUNCTION_UNAVAILABLE: _ErrorReason.ValueType  # 184
-    """No server of a remote function can be reached; start one, and run the job again: what was finished is kept."""
+    """No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
+    or mend it, and run the job again: what was finished is kept.
+    """
     EXECUTOR_LOST: _ErrorReason.ValueType  # 123
     """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
     JOB_ELSEWHERE: _ErrorReason.ValueType  # 124
@@ -608,6 +614,10 @@ FUNCTION_VERSION_MISMATCH: ErrorReason.ValueType  # 182
 """The servers of a remote function serve another version of it; register that one and give it to the column, or start
 servers of this version.
 """
+FUNCTION_TLS_FAILED: ErrorReason.ValueType  # 195
+"""TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
+does not; do what the message says.
+"""
 ATTEMPT_FENCED: ErrorReason.ValueType  # 49
 """A later attempt at the job has begun elsewhere; only services see this."""
 COLUMN_CYCLE: ErrorReason.ValueType  # 186
@@ -788,7 +798,9 @@ Whether the commit was made is not known; send the same call again.
 DRAINING: ErrorReason.ValueType  # 122
 """The service is stopping."""
 FUNCTION_UNAVAILABLE: ErrorReason.ValueType  # 184
-"""No server of a remote function can be reached; start one, and run the job again: what was finished is kept."""
+"""No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
+or mend it, and run the job again: what was finished is kept.
+"""
 EXECUTOR_LOST: ErrorReason.ValueType  # 123
 """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
 JOB_ELSEWHERE: ErrorReason.ValueType  # 124

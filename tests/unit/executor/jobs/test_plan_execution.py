@@ -220,8 +220,8 @@ def services_of(spark: Any, commits: object) -> Any:
     )
 
 
-async def work(spark: Any) -> Any:
-    status = JobStatus(JOB)
+async def work(spark: Any, status: JobStatus | None = None) -> Any:
+    status = status or JobStatus(JOB)
     async with asyncio.timeout(10):
         unsettled = await PlanExecution(
             status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0)
@@ -264,15 +264,18 @@ class LosingSpark(SilentSpark):
         units = [await unit_source.next_unit(worker, heartbeats=False) for worker in ("one", "other")]
         for lost in itertools.count(1):
             for unit in units:
-                answers = ServerAnswers(lost=lost, message="gone")
+                answers = ServerAnswers(lost=lost, message="gone", refusals=("its certificate has ended",))
                 unit_source.on_report(ProgressReport(unit_id=unit.unit_id, servers=answers))
                 await asyncio.sleep(0)
 
 
 def test_a_job_ends_whose_servers_answer_no_worker():
+    status = JobStatus(JOB)
     with pytest.raises(Unavailable) as caught:
-        asyncio.run(work(LosingSpark()))
+        asyncio.run(work(LosingSpark(), status))
     assert caught.value.reason == "FUNCTION_UNAVAILABLE"
+    said = [event.message for event in status._events if event.kind == "error"]
+    assert said == ["a server of the function is left out: its certificate has ended"]
 
 
 class CancelledSpark(SilentSpark):

@@ -141,11 +141,15 @@ def ref(*servers: ServerAccess | str, version: str = "1", inputs: pa.Schema | No
 
 
 def made(
-    *servers: ServerAccess | str, time: Time | None = None, suspects: SuspectTurns | None = None, **more: Any
+    *servers: ServerAccess | str,
+    time: Time | None = None,
+    suspects: SuspectTurns | None = None,
+    notes: ServerNotes | None = None,
+    **more: Any,
 ) -> RemoteFunction:
     time = time or Time()
     return RemoteFunction(
-        ref(*servers, **more), pa.int64(), suspects=suspects, clock=lambda: time.now, sleep=time.sleep
+        ref(*servers, **more), pa.int64(), suspects=suspects, notes=notes, clock=lambda: time.now, sleep=time.sleep
     )
 
 
@@ -347,10 +351,57 @@ def test_servers_are_shown_certificates_and_checked(tmp_path):
         ca, cert, key = (Path(path).read_text() for path in (authority.ca, ours.cert, ours.key))
         with made(ServerAccess(address, ca=ca, cert=cert, key=key)) as function:
             assert function(batch(3)).to_pylist() == [6]
-        for access in (ServerAccess(address, ca=ca), ServerAccess(address, cert=cert, key=key)):
+        wrong = {ServerAccess(address, ca=ca): "UNAVAILABLE", ServerAccess(address, cert=cert, key=key): "TLS_FAILED"}
+        for access, reason in wrong.items():
             with made(access, patience=0.0) as function, pytest.raises(NoServer) as caught:
                 function(batch(3))
-            assert caught.value.error.reason == "FUNCTION_UNAVAILABLE"
+            assert caught.value.error.reason == f"FUNCTION_{reason}"
+
+
+def test_a_server_with_which_tls_fails_is_not_waited_for_like_one_that_is_away():
+    server, time = Server(), Time()
+    with running(server):
+        wrong = server.address.replace("grpc:", "grpc+tls:")
+        with made(wrong, time=time) as function, pytest.raises(NoServer) as caught:
+            function(batch(1))
+        assert isinstance(caught.value.error, FailedPrecondition)
+        assert caught.value.error.reason == "FUNCTION_TLS_FAILED"
+        assert 5.0 <= time.now < 10.0, "certificates are renewed"
+        with made(wrong, nowhere(), time=Time()) as function, pytest.raises(NoServer) as caught:
+            function(batch(1))
+        assert "TLS" in caught.value.error.message, "the other one did not come back"
+
+
+def test_a_certificate_may_be_renewed_meanwhile(monkeypatch):
+    server, describe, failed = Server(), servers.describe, []
+
+    def renewed(*asked):
+        if len(failed) < 3:
+            failed.append(FailedPrecondition("FUNCTION_TLS_FAILED", "it has ended"))
+            raise failed[-1]
+        return describe(*asked)
+
+    with running(server), made(server.address) as function:
+        monkeypatch.setattr(servers, "describe", renewed)
+        assert function(batch(1)).to_pylist() == [2]
+
+
+def test_others_compute_for_a_server_with_which_tls_fails_and_that_is_told_once():
+    server, sent = Server(), []
+
+    class Sink:
+        def send(self, report: ProgressReport) -> None:
+            sent.append(report.servers.refusals)
+
+        def in_flight(self, in_flight: InFlightRows) -> None: ...
+
+    with running(server):
+        wrong, time = server.address.replace("grpc:", "grpc+tls:"), Time()
+        with made(wrong, server.address, time=time, notes=Meter("u", Sink())) as function:
+            for n in range(6):
+                assert function(batch(n)).to_pylist() == [2 * n]
+                time.sleep(10.0)
+    assert [[wrong in text for text in refusals] for refusals in sent] == [[True]]
 
 
 def test_what_is_no_function_server_is_said_to_be_none():

@@ -83,6 +83,8 @@ export type Job = Message<"leman.v1.Job"> & {
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+   *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
@@ -2761,9 +2763,9 @@ export const JobService: GenService<{
    * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
    * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
    * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
-   * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
-   *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
-   *   CatalogService.RegisterUdf.
+   * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED, FUNCTION_VERSION_MISMATCH,
+   *   FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
+   *   (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
    * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
    * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
    *   CreateJob.

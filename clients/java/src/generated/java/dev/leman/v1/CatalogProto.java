@@ -206,146 +206,146 @@ public final class CatalogProto {
       "/udf.proto\"+\n\010TableRef\022\020\n\010database\030\001 \001(\t" +
       "\022\r\n\005table\030\002 \001(\t\"c\n\022RegisterUdfRequest\022\020\n" +
       "\010database\030\001 \001(\t\022+\n\ndefinition\030\002 \001(\0132\027.le" +
-      "man.v1.UdfDefinition\022\016\n\006bundle\030\003 \001(\014\"S\n\023" +
+      "man.v1.UdfDefinition\022\016\n\006bundle\030\003 \001(\014\"e\n\023" +
       "RegisterUdfResponse\022\017\n\007created\030\001 \001(\010\022+\n\n" +
       "definition\030\002 \001(\0132\027.leman.v1.UdfDefinitio" +
-      "n\"]\n\023UploadBundleRequest\022.\n\006header\030\001 \001(\013" +
-      "2\034.leman.v1.UploadBundleHeaderH\000\022\016\n\004data" +
-      "\030\002 \001(\014H\000B\006\n\004part\"J\n\022UploadBundleHeader\022\020" +
-      "\n\010database\030\001 \001(\t\022\016\n\006sha256\030\002 \001(\t\022\022\n\nsize" +
-      "_bytes\030\003 \001(\003\"\'\n\024UploadBundleResponse\022\017\n\007" +
-      "created\030\001 \001(\010\"@\n\rGetUdfRequest\022\020\n\010databa" +
-      "se\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef\"" +
-      "S\n\016GetUdfResponse\022+\n\ndefinition\030\001 \001(\0132\027." +
-      "leman.v1.UdfDefinition\022\024\n\014needs_bundle\030\002" +
-      " \001(\010\"J\n\017ListUdfsRequest\022\020\n\010database\030\001 \001(" +
-      "\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t" +
-      "\"Y\n\020ListUdfsResponse\022,\n\013definitions\030\001 \003(" +
-      "\0132\027.leman.v1.UdfDefinition\022\027\n\017next_page_" +
-      "token\030\002 \001(\t\"\227\001\n\021AddColumnsRequest\022!\n\005tab" +
-      "le\030\001 \001(\0132\022.leman.v1.TableRef\022$\n\007columns\030" +
-      "\002 \003(\0132\023.leman.v1.NewColumn\022\022\n\nrequest_id" +
-      "\030\003 \001(\t\022%\n\ton_change\030\004 \001(\0162\022.leman.v1.OnC" +
-      "hange\"\244\001\n\tNewColumn\022\014\n\004name\030\001 \001(\t\022\037\n\003udf" +
-      "\030\002 \001(\0132\020.leman.v1.UdfRefH\000\022\030\n\016sql_expres" +
-      "sion\030\003 \001(\tH\000\022\025\n\rinput_columns\030\004 \003(\t\022+\n\014e" +
-      "rror_policy\030\005 \001(\0132\025.leman.v1.ErrorPolicy" +
-      "B\n\n\010function\"L\n\020ColumnAlteration\022#\n\006colu" +
-      "mn\030\001 \001(\0132\023.leman.v1.NewColumn\022\023\n\013keep_va" +
-      "lues\030\002 \001(\010\"O\n\022AddColumnsResponse\022\017\n\007vers" +
-      "ion\030\001 \001(\003\022(\n\007columns\030\002 \003(\0132\027.leman.v1.Co" +
-      "lumnOutcome\"\217\003\n\rColumnOutcome\022\016\n\006column\030" +
-      "\001 \001(\t\0220\n\007outcome\030\002 \001(\0162\037.leman.v1.Column" +
-      "Outcome.Outcome\022\035\n\003udf\030\003 \001(\0132\020.leman.v1." +
-      "UdfRef\022$\n\nudf_before\030\004 \001(\0132\020.leman.v1.Ud" +
-      "fRef\022\014\n\004diff\030\005 \001(\t\022\022\n\nrows_stale\030\006 \001(\003\022\031" +
-      "\n\021rows_not_computed\030\007 \001(\003\0224\n\021expected_du" +
-      "ration\030\010 \001(\0132\031.google.protobuf.Duration\022" +
-      "\017\n\007summary\030\t \001(\t\"s\n\007Outcome\022\027\n\023OUTCOME_U" +
-      "NSPECIFIED\020\000\022\021\n\rOUTCOME_ADDED\020\001\022\025\n\021OUTCO" +
-      "ME_UNCHANGED\020\002\022\023\n\017OUTCOME_UPDATED\020\003\022\020\n\014O" +
-      "UTCOME_KEPT\020\004\"y\n\023AlterColumnsRequest\022!\n\005" +
-      "table\030\001 \001(\0132\022.leman.v1.TableRef\022+\n\007colum" +
-      "ns\030\002 \003(\0132\032.leman.v1.ColumnAlteration\022\022\n\n" +
-      "request_id\030\003 \001(\t\"\'\n\024AlterColumnsResponse" +
-      "\022\017\n\007version\030\001 \001(\003\"9\n\024DescribeTableReques" +
-      "t\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\"\354\001\n" +
-      "\025DescribeTableResponse\022\013\n\003uri\030\001 \001(\t\022\017\n\007v" +
-      "ersion\030\002 \001(\003\022\021\n\trow_count\030\003 \001(\003\022\026\n\016fragm" +
-      "ent_count\030\004 \001(\005\022\016\n\006schema\030\005 \001(\014\0222\n\020compu" +
-      "ted_columns\030\006 \003(\0132\030.leman.v1.ComputedCol" +
-      "umn\022\026\n\016stable_row_ids\030\007 \001(\010\022.\n\013json_sche" +
-      "ma\030\010 \001(\0132\031.leman.v1.JsonArrowSchema\"t\n\016C" +
-      "omputedColumn\022\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002 \001(\013" +
-      "2\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\003 \003(" +
-      "\t\022\036\n\004kept\030\004 \003(\0132\020.leman.v1.UdfRef\"L\n\021Lis" +
-      "tTablesRequest\022\020\n\010database\030\001 \001(\t\022\021\n\tpage" +
-      "_size\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t\"=\n\022ListT" +
-      "ablesResponse\022\016\n\006tables\030\001 \003(\t\022\027\n\017next_pa" +
-      "ge_token\030\002 \001(\t\"\352\001\n\tViewQuery\022\"\n\006source\030\001" +
-      " \001(\0132\022.leman.v1.TableRef\022%\n\007columns\030\002 \003(" +
-      "\0132\024.leman.v1.ViewColumn\022)\n\tfunctions\030\003 \003" +
-      "(\0132\026.leman.v1.ViewFunction\022\r\n\005where\030\004 \001(" +
-      "\t\022\031\n\014shuffle_seed\030\005 \001(\003H\000\210\001\001\022\022\n\005limit\030\006 " +
-      "\001(\003H\001\210\001\001\022\016\n\006offset\030\007 \001(\003B\017\n\r_shuffle_see" +
-      "dB\010\n\006_limit\".\n\nViewColumn\022\014\n\004name\030\001 \001(\t\022" +
-      "\022\n\nexpression\030\002 \001(\t\"R\n\014ViewFunction\022\014\n\004n" +
-      "ame\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef" +
-      "\022\025\n\rinput_columns\030\003 \003(\t\"\267\001\n\035CreateMateri" +
-      "alizedViewRequest\022 \n\004view\030\001 \001(\0132\022.leman." +
-      "v1.TableRef\022\"\n\005query\030\002 \001(\0132\023.leman.v1.Vi" +
-      "ewQuery\022\"\n\025max_rows_per_fragment\030\003 \001(\003H\000" +
-      "\210\001\001\022\022\n\nrequest_id\030\004 \001(\tB\030\n\026_max_rows_per" +
-      "_fragment\"\\\n\036CreateMaterializedViewRespo" +
-      "nse\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materialize" +
-      "dView\022\020\n\010warnings\030\002 \003(\t\">\n\032GetMaterializ" +
-      "edViewRequest\022 \n\004view\030\001 \001(\0132\022.leman.v1.T" +
-      "ableRef\"G\n\033GetMaterializedViewResponse\022(" +
-      "\n\004view\030\001 \001(\0132\032.leman.v1.MaterializedView" +
-      "\"W\n\034ListMaterializedViewsRequest\022\020\n\010data" +
+      "n\022\020\n\010warnings\030\003 \003(\t\"]\n\023UploadBundleReque" +
+      "st\022.\n\006header\030\001 \001(\0132\034.leman.v1.UploadBund" +
+      "leHeaderH\000\022\016\n\004data\030\002 \001(\014H\000B\006\n\004part\"J\n\022Up" +
+      "loadBundleHeader\022\020\n\010database\030\001 \001(\t\022\016\n\006sh" +
+      "a256\030\002 \001(\t\022\022\n\nsize_bytes\030\003 \001(\003\"\'\n\024Upload" +
+      "BundleResponse\022\017\n\007created\030\001 \001(\010\"@\n\rGetUd" +
+      "fRequest\022\020\n\010database\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132" +
+      "\020.leman.v1.UdfRef\"S\n\016GetUdfResponse\022+\n\nd" +
+      "efinition\030\001 \001(\0132\027.leman.v1.UdfDefinition" +
+      "\022\024\n\014needs_bundle\030\002 \001(\010\"J\n\017ListUdfsReques" +
+      "t\022\020\n\010database\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022" +
+      "\n\npage_token\030\003 \001(\t\"Y\n\020ListUdfsResponse\022," +
+      "\n\013definitions\030\001 \003(\0132\027.leman.v1.UdfDefini" +
+      "tion\022\027\n\017next_page_token\030\002 \001(\t\"\227\001\n\021AddCol" +
+      "umnsRequest\022!\n\005table\030\001 \001(\0132\022.leman.v1.Ta" +
+      "bleRef\022$\n\007columns\030\002 \003(\0132\023.leman.v1.NewCo" +
+      "lumn\022\022\n\nrequest_id\030\003 \001(\t\022%\n\ton_change\030\004 " +
+      "\001(\0162\022.leman.v1.OnChange\"\244\001\n\tNewColumn\022\014\n" +
+      "\004name\030\001 \001(\t\022\037\n\003udf\030\002 \001(\0132\020.leman.v1.UdfR" +
+      "efH\000\022\030\n\016sql_expression\030\003 \001(\tH\000\022\025\n\rinput_" +
+      "columns\030\004 \003(\t\022+\n\014error_policy\030\005 \001(\0132\025.le" +
+      "man.v1.ErrorPolicyB\n\n\010function\"L\n\020Column" +
+      "Alteration\022#\n\006column\030\001 \001(\0132\023.leman.v1.Ne" +
+      "wColumn\022\023\n\013keep_values\030\002 \001(\010\"O\n\022AddColum" +
+      "nsResponse\022\017\n\007version\030\001 \001(\003\022(\n\007columns\030\002" +
+      " \003(\0132\027.leman.v1.ColumnOutcome\"\217\003\n\rColumn" +
+      "Outcome\022\016\n\006column\030\001 \001(\t\0220\n\007outcome\030\002 \001(\016" +
+      "2\037.leman.v1.ColumnOutcome.Outcome\022\035\n\003udf" +
+      "\030\003 \001(\0132\020.leman.v1.UdfRef\022$\n\nudf_before\030\004" +
+      " \001(\0132\020.leman.v1.UdfRef\022\014\n\004diff\030\005 \001(\t\022\022\n\n" +
+      "rows_stale\030\006 \001(\003\022\031\n\021rows_not_computed\030\007 " +
+      "\001(\003\0224\n\021expected_duration\030\010 \001(\0132\031.google." +
+      "protobuf.Duration\022\017\n\007summary\030\t \001(\t\"s\n\007Ou" +
+      "tcome\022\027\n\023OUTCOME_UNSPECIFIED\020\000\022\021\n\rOUTCOM" +
+      "E_ADDED\020\001\022\025\n\021OUTCOME_UNCHANGED\020\002\022\023\n\017OUTC" +
+      "OME_UPDATED\020\003\022\020\n\014OUTCOME_KEPT\020\004\"y\n\023Alter" +
+      "ColumnsRequest\022!\n\005table\030\001 \001(\0132\022.leman.v1" +
+      ".TableRef\022+\n\007columns\030\002 \003(\0132\032.leman.v1.Co" +
+      "lumnAlteration\022\022\n\nrequest_id\030\003 \001(\t\"\'\n\024Al" +
+      "terColumnsResponse\022\017\n\007version\030\001 \001(\003\"9\n\024D" +
+      "escribeTableRequest\022!\n\005table\030\001 \001(\0132\022.lem" +
+      "an.v1.TableRef\"\354\001\n\025DescribeTableResponse" +
+      "\022\013\n\003uri\030\001 \001(\t\022\017\n\007version\030\002 \001(\003\022\021\n\trow_co" +
+      "unt\030\003 \001(\003\022\026\n\016fragment_count\030\004 \001(\005\022\016\n\006sch" +
+      "ema\030\005 \001(\014\0222\n\020computed_columns\030\006 \003(\0132\030.le" +
+      "man.v1.ComputedColumn\022\026\n\016stable_row_ids\030" +
+      "\007 \001(\010\022.\n\013json_schema\030\010 \001(\0132\031.leman.v1.Js" +
+      "onArrowSchema\"t\n\016ComputedColumn\022\014\n\004name\030" +
+      "\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef\022\025\n\r" +
+      "input_columns\030\003 \003(\t\022\036\n\004kept\030\004 \003(\0132\020.lema" +
+      "n.v1.UdfRef\"L\n\021ListTablesRequest\022\020\n\010data" +
       "base\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_to" +
-      "ken\030\003 \001(\t\"|\n\035ListMaterializedViewsRespon" +
-      "se\0220\n\005views\030\001 \003(\0132!.leman.v1.Materialize" +
-      "dViewSummary\022\027\n\017next_page_token\030\002 \001(\t\022\020\n" +
-      "\010warnings\030\003 \003(\t\"\376\001\n\027MaterializedViewSumm" +
-      "ary\022\014\n\004name\030\001 \001(\t\022\013\n\003uri\030\002 \001(\t\022\017\n\007versio" +
-      "n\030\003 \001(\003\022\"\n\006source\030\004 \001(\0132\022.leman.v1.Table" +
-      "Ref\022\026\n\016source_version\030\005 \001(\003\022-\n\rrow_refer" +
-      "ence\030\006 \001(\0162\026.leman.v1.RowReference\022\021\n\tro" +
-      "w_count\030\007 \001(\003\022\025\n\010rows_set\030\010 \001(\003H\000\210\001\001\022\025\n\r" +
-      "stale_columns\030\t \003(\tB\013\n\t_rows_set\"\260\001\n\034Alt" +
-      "erMaterializedViewRequest\022 \n\004view\030\001 \001(\0132" +
-      "\022.leman.v1.TableRef\022)\n\tfunctions\030\002 \003(\0132\026" +
-      ".leman.v1.ViewFunction\022/\n\013update_mask\030\003 " +
-      "\001(\0132\032.google.protobuf.FieldMask\022\022\n\nreque" +
-      "st_id\030\004 \001(\t\"I\n\035AlterMaterializedViewResp" +
-      "onse\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materializ" +
-      "edView\"\271\002\n\020MaterializedView\022\013\n\003uri\030\001 \001(\t" +
-      "\022\014\n\004name\030\002 \001(\t\022\017\n\007version\030\003 \001(\003\022\"\n\005query" +
-      "\030\004 \001(\0132\023.leman.v1.ViewQuery\022\022\n\nsource_ur" +
-      "i\030\005 \001(\t\022\026\n\016source_version\030\006 \001(\003\022-\n\rrow_r" +
-      "eference\030\007 \001(\0162\026.leman.v1.RowReference\022\021" +
-      "\n\trow_count\030\010 \001(\003\022\020\n\010rows_set\030\t \001(\003\022\016\n\006s" +
-      "chema\030\n \001(\014\022.\n\013json_schema\030\013 \001(\0132\031.leman" +
-      ".v1.JsonArrowSchema\022\025\n\rstale_columns\030\014 \003" +
-      "(\t*d\n\010OnChange\022\031\n\025ON_CHANGE_UNSPECIFIED\020" +
-      "\000\022\023\n\017ON_CHANGE_ERROR\020\001\022\024\n\020ON_CHANGE_UPDA" +
-      "TE\020\002\022\022\n\016ON_CHANGE_KEEP\020\003*i\n\014RowReference" +
-      "\022\035\n\031ROW_REFERENCE_UNSPECIFIED\020\000\022\031\n\025ROW_R" +
-      "EFERENCE_ADDRESS\020\001\022\037\n\033ROW_REFERENCE_STAB" +
-      "LE_ROW_ID\020\0022\231\t\n\016CatalogService\022o\n\013Regist" +
-      "erUdf\022\034.leman.v1.RegisterUdfRequest\032\035.le" +
-      "man.v1.RegisterUdfResponse\"#\220\002\002\262\336\"\034\010\003\032\030d" +
-      "efinition.python_bundle\022\\\n\014UploadBundle\022" +
-      "\035.leman.v1.UploadBundleRequest\032\036.leman.v" +
-      "1.UploadBundleResponse\"\013\220\002\002\262\336\"\004\010\003\020\001(\001\022F\n" +
-      "\006GetUdf\022\027.leman.v1.GetUdfRequest\032\030.leman" +
-      ".v1.GetUdfResponse\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListUdf" +
-      "s\022\031.leman.v1.ListUdfsRequest\032\032.leman.v1." +
-      "ListUdfsResponse\"\t\220\002\001\262\336\"\002\010\001\022O\n\nAddColumn" +
-      "s\022\033.leman.v1.AddColumnsRequest\032\034.leman.v" +
-      "1.AddColumnsResponse\"\006\262\336\"\002\010\003\022U\n\014AlterCol" +
-      "umns\022\035.leman.v1.AlterColumnsRequest\032\036.le" +
-      "man.v1.AlterColumnsResponse\"\006\262\336\"\002\010\003\022[\n\rD" +
-      "escribeTable\022\036.leman.v1.DescribeTableReq" +
-      "uest\032\037.leman.v1.DescribeTableResponse\"\t\220" +
-      "\002\001\262\336\"\002\010\001\022R\n\nListTables\022\033.leman.v1.ListTa" +
-      "blesRequest\032\034.leman.v1.ListTablesRespons" +
-      "e\"\t\220\002\001\262\336\"\002\010\001\022s\n\026CreateMaterializedView\022\'" +
-      ".leman.v1.CreateMaterializedViewRequest\032" +
-      "(.leman.v1.CreateMaterializedViewRespons" +
-      "e\"\006\262\336\"\002\010\003\022m\n\023GetMaterializedView\022$.leman" +
-      ".v1.GetMaterializedViewRequest\032%.leman.v" +
-      "1.GetMaterializedViewResponse\"\t\220\002\001\262\336\"\002\010\001" +
-      "\022s\n\025ListMaterializedViews\022&.leman.v1.Lis" +
-      "tMaterializedViewsRequest\032\'.leman.v1.Lis" +
-      "tMaterializedViewsResponse\"\t\220\002\001\262\336\"\002\010\001\022p\n" +
-      "\025AlterMaterializedView\022&.leman.v1.AlterM" +
-      "aterializedViewRequest\032\'.leman.v1.AlterM" +
-      "aterializedViewResponse\"\006\262\336\"\002\010\003Be\n\014dev.l" +
-      "eman.v1B\014CatalogProtoP\001Z\035leman.dev/go/le" +
-      "man/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\" +
-      "V1\352\002\tLeman::V1b\006proto3"
+      "ken\030\003 \001(\t\"=\n\022ListTablesResponse\022\016\n\006table" +
+      "s\030\001 \003(\t\022\027\n\017next_page_token\030\002 \001(\t\"\352\001\n\tVie" +
+      "wQuery\022\"\n\006source\030\001 \001(\0132\022.leman.v1.TableR" +
+      "ef\022%\n\007columns\030\002 \003(\0132\024.leman.v1.ViewColum" +
+      "n\022)\n\tfunctions\030\003 \003(\0132\026.leman.v1.ViewFunc" +
+      "tion\022\r\n\005where\030\004 \001(\t\022\031\n\014shuffle_seed\030\005 \001(" +
+      "\003H\000\210\001\001\022\022\n\005limit\030\006 \001(\003H\001\210\001\001\022\016\n\006offset\030\007 \001" +
+      "(\003B\017\n\r_shuffle_seedB\010\n\006_limit\".\n\nViewCol" +
+      "umn\022\014\n\004name\030\001 \001(\t\022\022\n\nexpression\030\002 \001(\t\"R\n" +
+      "\014ViewFunction\022\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002 \001(\013" +
+      "2\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\003 \003(" +
+      "\t\"\267\001\n\035CreateMaterializedViewRequest\022 \n\004v" +
+      "iew\030\001 \001(\0132\022.leman.v1.TableRef\022\"\n\005query\030\002" +
+      " \001(\0132\023.leman.v1.ViewQuery\022\"\n\025max_rows_pe" +
+      "r_fragment\030\003 \001(\003H\000\210\001\001\022\022\n\nrequest_id\030\004 \001(" +
+      "\tB\030\n\026_max_rows_per_fragment\"\\\n\036CreateMat" +
+      "erializedViewResponse\022(\n\004view\030\001 \001(\0132\032.le" +
+      "man.v1.MaterializedView\022\020\n\010warnings\030\002 \003(" +
+      "\t\">\n\032GetMaterializedViewRequest\022 \n\004view\030" +
+      "\001 \001(\0132\022.leman.v1.TableRef\"G\n\033GetMaterial" +
+      "izedViewResponse\022(\n\004view\030\001 \001(\0132\032.leman.v" +
+      "1.MaterializedView\"W\n\034ListMaterializedVi" +
+      "ewsRequest\022\020\n\010database\030\001 \001(\t\022\021\n\tpage_siz" +
+      "e\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t\"|\n\035ListMater" +
+      "ializedViewsResponse\0220\n\005views\030\001 \003(\0132!.le" +
+      "man.v1.MaterializedViewSummary\022\027\n\017next_p" +
+      "age_token\030\002 \001(\t\022\020\n\010warnings\030\003 \003(\t\"\376\001\n\027Ma" +
+      "terializedViewSummary\022\014\n\004name\030\001 \001(\t\022\013\n\003u" +
+      "ri\030\002 \001(\t\022\017\n\007version\030\003 \001(\003\022\"\n\006source\030\004 \001(" +
+      "\0132\022.leman.v1.TableRef\022\026\n\016source_version\030" +
+      "\005 \001(\003\022-\n\rrow_reference\030\006 \001(\0162\026.leman.v1." +
+      "RowReference\022\021\n\trow_count\030\007 \001(\003\022\025\n\010rows_" +
+      "set\030\010 \001(\003H\000\210\001\001\022\025\n\rstale_columns\030\t \003(\tB\013\n" +
+      "\t_rows_set\"\260\001\n\034AlterMaterializedViewRequ" +
+      "est\022 \n\004view\030\001 \001(\0132\022.leman.v1.TableRef\022)\n" +
+      "\tfunctions\030\002 \003(\0132\026.leman.v1.ViewFunction" +
+      "\022/\n\013update_mask\030\003 \001(\0132\032.google.protobuf." +
+      "FieldMask\022\022\n\nrequest_id\030\004 \001(\t\"I\n\035AlterMa" +
+      "terializedViewResponse\022(\n\004view\030\001 \001(\0132\032.l" +
+      "eman.v1.MaterializedView\"\271\002\n\020Materialize" +
+      "dView\022\013\n\003uri\030\001 \001(\t\022\014\n\004name\030\002 \001(\t\022\017\n\007vers" +
+      "ion\030\003 \001(\003\022\"\n\005query\030\004 \001(\0132\023.leman.v1.View" +
+      "Query\022\022\n\nsource_uri\030\005 \001(\t\022\026\n\016source_vers" +
+      "ion\030\006 \001(\003\022-\n\rrow_reference\030\007 \001(\0162\026.leman" +
+      ".v1.RowReference\022\021\n\trow_count\030\010 \001(\003\022\020\n\010r" +
+      "ows_set\030\t \001(\003\022\016\n\006schema\030\n \001(\014\022.\n\013json_sc" +
+      "hema\030\013 \001(\0132\031.leman.v1.JsonArrowSchema\022\025\n" +
+      "\rstale_columns\030\014 \003(\t*d\n\010OnChange\022\031\n\025ON_C" +
+      "HANGE_UNSPECIFIED\020\000\022\023\n\017ON_CHANGE_ERROR\020\001" +
+      "\022\024\n\020ON_CHANGE_UPDATE\020\002\022\022\n\016ON_CHANGE_KEEP" +
+      "\020\003*i\n\014RowReference\022\035\n\031ROW_REFERENCE_UNSP" +
+      "ECIFIED\020\000\022\031\n\025ROW_REFERENCE_ADDRESS\020\001\022\037\n\033" +
+      "ROW_REFERENCE_STABLE_ROW_ID\020\0022\231\t\n\016Catalo" +
+      "gService\022o\n\013RegisterUdf\022\034.leman.v1.Regis" +
+      "terUdfRequest\032\035.leman.v1.RegisterUdfResp" +
+      "onse\"#\220\002\002\262\336\"\034\010\003\032\030definition.python_bundl" +
+      "e\022\\\n\014UploadBundle\022\035.leman.v1.UploadBundl" +
+      "eRequest\032\036.leman.v1.UploadBundleResponse" +
+      "\"\013\220\002\002\262\336\"\004\010\003\020\001(\001\022F\n\006GetUdf\022\027.leman.v1.Get" +
+      "UdfRequest\032\030.leman.v1.GetUdfResponse\"\t\220\002" +
+      "\001\262\336\"\002\010\001\022L\n\010ListUdfs\022\031.leman.v1.ListUdfsR" +
+      "equest\032\032.leman.v1.ListUdfsResponse\"\t\220\002\001\262" +
+      "\336\"\002\010\001\022O\n\nAddColumns\022\033.leman.v1.AddColumn" +
+      "sRequest\032\034.leman.v1.AddColumnsResponse\"\006" +
+      "\262\336\"\002\010\003\022U\n\014AlterColumns\022\035.leman.v1.AlterC" +
+      "olumnsRequest\032\036.leman.v1.AlterColumnsRes" +
+      "ponse\"\006\262\336\"\002\010\003\022[\n\rDescribeTable\022\036.leman.v" +
+      "1.DescribeTableRequest\032\037.leman.v1.Descri" +
+      "beTableResponse\"\t\220\002\001\262\336\"\002\010\001\022R\n\nListTables" +
+      "\022\033.leman.v1.ListTablesRequest\032\034.leman.v1" +
+      ".ListTablesResponse\"\t\220\002\001\262\336\"\002\010\001\022s\n\026Create" +
+      "MaterializedView\022\'.leman.v1.CreateMateri" +
+      "alizedViewRequest\032(.leman.v1.CreateMater" +
+      "ializedViewResponse\"\006\262\336\"\002\010\003\022m\n\023GetMateri" +
+      "alizedView\022$.leman.v1.GetMaterializedVie" +
+      "wRequest\032%.leman.v1.GetMaterializedViewR" +
+      "esponse\"\t\220\002\001\262\336\"\002\010\001\022s\n\025ListMaterializedVi" +
+      "ews\022&.leman.v1.ListMaterializedViewsRequ" +
+      "est\032\'.leman.v1.ListMaterializedViewsResp" +
+      "onse\"\t\220\002\001\262\336\"\002\010\001\022p\n\025AlterMaterializedView" +
+      "\022&.leman.v1.AlterMaterializedViewRequest" +
+      "\032\'.leman.v1.AlterMaterializedViewRespons" +
+      "e\"\006\262\336\"\002\010\003Be\n\014dev.leman.v1B\014CatalogProtoP" +
+      "\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002" +
+      "\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -373,7 +373,7 @@ public final class CatalogProto {
     internal_static_leman_v1_RegisterUdfResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_RegisterUdfResponse_descriptor,
-        new java.lang.String[] { "Created", "Definition", });
+        new java.lang.String[] { "Created", "Definition", "Warnings", });
     internal_static_leman_v1_UploadBundleRequest_descriptor =
       getDescriptor().getMessageTypes().get(3);
     internal_static_leman_v1_UploadBundleRequest_fieldAccessorTable = new

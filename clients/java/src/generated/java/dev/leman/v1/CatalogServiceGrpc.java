@@ -534,6 +534,8 @@ public final class CatalogServiceGrpc {
      *   than the definition, or than one another; correct the definition, or leave out what they say.
      * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
      *   is none of functions; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+     *   other does not, and no other server answers; do what the message says.
      * </pre>
      */
     default void registerUdf(dev.leman.v1.RegisterUdfRequest request,
@@ -948,6 +950,8 @@ public final class CatalogServiceGrpc {
      *   than the definition, or than one another; correct the definition, or leave out what they say.
      * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
      *   is none of functions; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+     *   other does not, and no other server answers; do what the message says.
      * </pre>
      */
     public void registerUdf(dev.leman.v1.RegisterUdfRequest request,
@@ -1339,6 +1343,8 @@ public final class CatalogServiceGrpc {
      *   than the definition, or than one another; correct the definition, or leave out what they say.
      * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
      *   is none of functions; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+     *   other does not, and no other server answers; do what the message says.
      * </pre>
      */
     public dev.leman.v1.RegisterUdfResponse registerUdf(dev.leman.v1.RegisterUdfRequest request) throws io.grpc.StatusException {
@@ -1720,6 +1726,8 @@ public final class CatalogServiceGrpc {
      *   than the definition, or than one another; correct the definition, or leave out what they say.
      * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
      *   is none of functions; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+     *   other does not, and no other server answers; do what the message says.
      * </pre>
      */
     public dev.leman.v1.RegisterUdfResponse registerUdf(dev.leman.v1.RegisterUdfRequest request) {
@@ -2076,6 +2084,8 @@ public final class CatalogServiceGrpc {
      *   than the definition, or than one another; correct the definition, or leave out what they say.
      * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_PROTOCOL): its server refuses the services' credentials, or
      *   is none of functions; do what the message says.
+     * * `FAILED_PRECONDITION` (FUNCTION_TLS_FAILED): its server's certificate does not verify, or one side speaks TLS and the
+     *   other does not, and no other server answers; do what the message says.
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.RegisterUdfResponse> registerUdf(

@@ -508,6 +508,15 @@ public enum ErrorReason
   FUNCTION_VERSION_MISMATCH(182),
   /**
    * <pre>
+   * TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
+   * does not; do what the message says.
+   * </pre>
+   *
+   * <code>FUNCTION_TLS_FAILED = 195;</code>
+   */
+  FUNCTION_TLS_FAILED(195),
+  /**
+   * <pre>
    * A later attempt at the job has begun elsewhere; only services see this.
    * </pre>
    *
@@ -1182,7 +1191,8 @@ public enum ErrorReason
   DRAINING(122),
   /**
    * <pre>
-   * No server of a remote function can be reached; start one, and run the job again: what was finished is kept.
+   * No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
+   * or mend it, and run the job again: what was finished is kept.
    * </pre>
    *
    * <code>FUNCTION_UNAVAILABLE = 184;</code>
@@ -2080,6 +2090,15 @@ public enum ErrorReason
   public static final int FUNCTION_VERSION_MISMATCH_VALUE = 182;
   /**
    * <pre>
+   * TLS with the server of a remote function fails: its certificate does not verify, or one side speaks TLS and the other
+   * does not; do what the message says.
+   * </pre>
+   *
+   * <code>FUNCTION_TLS_FAILED = 195;</code>
+   */
+  public static final int FUNCTION_TLS_FAILED_VALUE = 195;
+  /**
+   * <pre>
    * A later attempt at the job has begun elsewhere; only services see this.
    * </pre>
    *
@@ -2754,7 +2773,8 @@ public enum ErrorReason
   public static final int DRAINING_VALUE = 122;
   /**
    * <pre>
-   * No server of a remote function can be reached; start one, and run the job again: what was finished is kept.
+   * No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
+   * or mend it, and run the job again: what was finished is kept.
    * </pre>
    *
    * <code>FUNCTION_UNAVAILABLE = 184;</code>
@@ -3243,6 +3263,7 @@ public enum ErrorReason
       case 180: return FUNCTION_PROTOCOL;
       case 181: return FUNCTION_SIGNATURE_MISMATCH;
       case 182: return FUNCTION_VERSION_MISMATCH;
+      case 195: return FUNCTION_TLS_FAILED;
       case 49: return ATTEMPT_FENCED;
       case 186: return COLUMN_CYCLE;
       case 187: return INPUT_COLUMN_STALE;

@@ -601,6 +601,8 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+   *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
@@ -629,6 +631,8 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+   *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
@@ -657,6 +661,8 @@ private static final long serialVersionUID = 0L;
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
    * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
    *   imports, or register it again.
+   * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+   *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
@@ -3617,6 +3623,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
@@ -3644,6 +3652,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
@@ -3675,6 +3685,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
@@ -3711,6 +3723,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
@@ -3745,6 +3759,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
@@ -3786,6 +3802,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
@@ -3819,6 +3837,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
@@ -3847,6 +3867,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
@@ -3878,6 +3900,8 @@ java.lang.String defaultValue) {
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
      * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
      *   imports, or register it again.
+     * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
+     *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.

@@ -838,9 +838,9 @@ public final class JobServiceGrpc {
      * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
-     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
-     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED, FUNCTION_VERSION_MISMATCH,
+     *   FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
+     *   (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
      * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
      *   CreateJob.
@@ -1214,9 +1214,9 @@ public final class JobServiceGrpc {
      * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
-     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
-     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED, FUNCTION_VERSION_MISMATCH,
+     *   FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
+     *   (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
      * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
      *   CreateJob.
@@ -1544,9 +1544,9 @@ public final class JobServiceGrpc {
      * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
-     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
-     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED, FUNCTION_VERSION_MISMATCH,
+     *   FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
+     *   (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
      * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
      *   CreateJob.
@@ -1872,9 +1872,9 @@ public final class JobServiceGrpc {
      * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
-     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
-     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED, FUNCTION_VERSION_MISMATCH,
+     *   FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
+     *   (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
      * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
      *   CreateJob.
@@ -2192,9 +2192,9 @@ public final class JobServiceGrpc {
      * * `FAILED_PRECONDITION` (WORKER_LOST): the function's process ended before it was called; try again.
      * * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): no process for functions starts; do what the message says.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for CatalogService.RegisterUdf.
-     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH),
-     *   `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND` (FUNCTION_NOT_FOUND): the server of a remote function; as for
-     *   CatalogService.RegisterUdf.
+     * * `FAILED_PRECONDITION` (FUNCTION_ACCESS_DENIED, FUNCTION_TLS_FAILED, FUNCTION_VERSION_MISMATCH,
+     *   FUNCTION_SIGNATURE_MISMATCH, FUNCTION_PROTOCOL), `UNAVAILABLE` (FUNCTION_UNAVAILABLE), `NOT_FOUND`
+     *   (FUNCTION_NOT_FOUND): the server of a remote function; as for CatalogService.RegisterUdf.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; correct it.
      * * `INVALID_ARGUMENT` (BAD_ENV), `FAILED_PRECONDITION` (ENV_NOT_USABLE), `PERMISSION_DENIED` (ENV_NOT_ALLOWED): as for
      *   CreateJob.

@@ -21,6 +21,8 @@ private static final long serialVersionUID = 0L;
     super(builder);
   }
   private RegisterUdfResponse() {
+    warnings_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
   }
 
   @java.lang.Override
@@ -97,6 +99,63 @@ private static final long serialVersionUID = 0L;
     return definition_ == null ? dev.leman.v1.UdfDefinition.getDefaultInstance() : definition_;
   }
 
+  public static final int WARNINGS_FIELD_NUMBER = 3;
+  @SuppressWarnings("serial")
+  private com.google.protobuf.LazyStringArrayList warnings_ =
+      com.google.protobuf.LazyStringArrayList.emptyList();
+  /**
+   * <pre>
+   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+   * others answer.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @return A list containing the warnings.
+   */
+  public com.google.protobuf.ProtocolStringList
+      getWarningsList() {
+    return warnings_;
+  }
+  /**
+   * <pre>
+   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+   * others answer.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @return The count of warnings.
+   */
+  public int getWarningsCount() {
+    return warnings_.size();
+  }
+  /**
+   * <pre>
+   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+   * others answer.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @param index The index of the element to return.
+   * @return The warnings at the given index.
+   */
+  public java.lang.String getWarnings(int index) {
+    return warnings_.get(index);
+  }
+  /**
+   * <pre>
+   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+   * others answer.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the warnings at the given index.
+   */
+  public com.google.protobuf.ByteString
+      getWarningsBytes(int index) {
+    return warnings_.getByteString(index);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -117,6 +176,9 @@ private static final long serialVersionUID = 0L;
     if (((bitField0_ & 0x00000001) != 0)) {
       output.writeMessage(2, getDefinition());
     }
+    for (int i = 0; i < warnings_.size(); i++) {
+      com.google.protobuf.GeneratedMessageV3.writeString(output, 3, warnings_.getRaw(i));
+    }
     getUnknownFields().writeTo(output);
   }
 
@@ -133,6 +195,14 @@ private static final long serialVersionUID = 0L;
     if (((bitField0_ & 0x00000001) != 0)) {
       size += com.google.protobuf.CodedOutputStream
         .computeMessageSize(2, getDefinition());
+    }
+    {
+      int dataSize = 0;
+      for (int i = 0; i < warnings_.size(); i++) {
+        dataSize += computeStringSizeNoTag(warnings_.getRaw(i));
+      }
+      size += dataSize;
+      size += 1 * getWarningsList().size();
     }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
@@ -156,6 +226,8 @@ private static final long serialVersionUID = 0L;
       if (!getDefinition()
           .equals(other.getDefinition())) return false;
     }
+    if (!getWarningsList()
+        .equals(other.getWarningsList())) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -173,6 +245,10 @@ private static final long serialVersionUID = 0L;
     if (hasDefinition()) {
       hash = (37 * hash) + DEFINITION_FIELD_NUMBER;
       hash = (53 * hash) + getDefinition().hashCode();
+    }
+    if (getWarningsCount() > 0) {
+      hash = (37 * hash) + WARNINGS_FIELD_NUMBER;
+      hash = (53 * hash) + getWarningsList().hashCode();
     }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
@@ -321,6 +397,8 @@ private static final long serialVersionUID = 0L;
         definitionBuilder_.dispose();
         definitionBuilder_ = null;
       }
+      warnings_ =
+          com.google.protobuf.LazyStringArrayList.emptyList();
       return this;
     }
 
@@ -363,6 +441,10 @@ private static final long serialVersionUID = 0L;
             ? definition_
             : definitionBuilder_.build();
         to_bitField0_ |= 0x00000001;
+      }
+      if (((from_bitField0_ & 0x00000004) != 0)) {
+        warnings_.makeImmutable();
+        result.warnings_ = warnings_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -417,6 +499,16 @@ private static final long serialVersionUID = 0L;
       if (other.hasDefinition()) {
         mergeDefinition(other.getDefinition());
       }
+      if (!other.warnings_.isEmpty()) {
+        if (warnings_.isEmpty()) {
+          warnings_ = other.warnings_;
+          bitField0_ |= 0x00000004;
+        } else {
+          ensureWarningsIsMutable();
+          warnings_.addAll(other.warnings_);
+        }
+        onChanged();
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -455,6 +547,12 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000002;
               break;
             } // case 18
+            case 26: {
+              java.lang.String s = input.readStringRequireUtf8();
+              ensureWarningsIsMutable();
+              warnings_.add(s);
+              break;
+            } // case 26
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -671,6 +769,162 @@ private static final long serialVersionUID = 0L;
         definition_ = null;
       }
       return definitionBuilder_;
+    }
+
+    private com.google.protobuf.LazyStringArrayList warnings_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
+    private void ensureWarningsIsMutable() {
+      if (!warnings_.isModifiable()) {
+        warnings_ = new com.google.protobuf.LazyStringArrayList(warnings_);
+      }
+      bitField0_ |= 0x00000004;
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @return A list containing the warnings.
+     */
+    public com.google.protobuf.ProtocolStringList
+        getWarningsList() {
+      warnings_.makeImmutable();
+      return warnings_;
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @return The count of warnings.
+     */
+    public int getWarningsCount() {
+      return warnings_.size();
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @param index The index of the element to return.
+     * @return The warnings at the given index.
+     */
+    public java.lang.String getWarnings(int index) {
+      return warnings_.get(index);
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @param index The index of the value to return.
+     * @return The bytes of the warnings at the given index.
+     */
+    public com.google.protobuf.ByteString
+        getWarningsBytes(int index) {
+      return warnings_.getByteString(index);
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @param index The index to set the value at.
+     * @param value The warnings to set.
+     * @return This builder for chaining.
+     */
+    public Builder setWarnings(
+        int index, java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      ensureWarningsIsMutable();
+      warnings_.set(index, value);
+      bitField0_ |= 0x00000004;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @param value The warnings to add.
+     * @return This builder for chaining.
+     */
+    public Builder addWarnings(
+        java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      ensureWarningsIsMutable();
+      warnings_.add(value);
+      bitField0_ |= 0x00000004;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @param values The warnings to add.
+     * @return This builder for chaining.
+     */
+    public Builder addAllWarnings(
+        java.lang.Iterable<java.lang.String> values) {
+      ensureWarningsIsMutable();
+      com.google.protobuf.AbstractMessageLite.Builder.addAll(
+          values, warnings_);
+      bitField0_ |= 0x00000004;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearWarnings() {
+      warnings_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
+      bitField0_ = (bitField0_ & ~0x00000004);;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+     * others answer.
+     * </pre>
+     *
+     * <code>repeated string warnings = 3;</code>
+     * @param value The bytes of the warnings to add.
+     * @return This builder for chaining.
+     */
+    public Builder addWarningsBytes(
+        com.google.protobuf.ByteString value) {
+      if (value == null) { throw new NullPointerException(); }
+      checkByteStringIsUtf8(value);
+      ensureWarningsIsMutable();
+      warnings_.add(value);
+      bitField0_ |= 0x00000004;
+      onChanged();
+      return this;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

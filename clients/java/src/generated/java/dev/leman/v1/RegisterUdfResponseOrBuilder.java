@@ -44,4 +44,49 @@ public interface RegisterUdfResponseOrBuilder extends
    * <code>.leman.v1.UdfDefinition definition = 2;</code>
    */
   dev.leman.v1.UdfDefinitionOrBuilder getDefinitionOrBuilder();
+
+  /**
+   * <pre>
+   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+   * others answer.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @return A list containing the warnings.
+   */
+  java.util.List<java.lang.String>
+      getWarningsList();
+  /**
+   * <pre>
+   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+   * others answer.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @return The count of warnings.
+   */
+  int getWarningsCount();
+  /**
+   * <pre>
+   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+   * others answer.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @param index The index of the element to return.
+   * @return The warnings at the given index.
+   */
+  java.lang.String getWarnings(int index);
+  /**
+   * <pre>
+   * What its author should know, for a person: servers of a remote function that TLS keeps from being reached, while
+   * others answer.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the warnings at the given index.
+   */
+  com.google.protobuf.ByteString
+      getWarningsBytes(int index);
 }
