@@ -307,7 +307,9 @@ class ServerAnswers:
     answered: int = 0
     #: Rows that were tried by themselves and given up, as connections broke over them.
     lost: int = 0
-    #: What was said of the last of these rows.
+    #: Connections that broke over batches that were tried by themselves.
+    broken: int = 0
+    #: What was said of the last of these rows and connections.
     message: str = ""
     #: Why servers are left out that are there, while others compute.
     refusals: tuple[str, ...] = ()

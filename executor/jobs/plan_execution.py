@@ -21,6 +21,7 @@ from executor.jobs.worker_fleet import WorkerFleet
 from executor.scheduling.crash_tracker import CrashTracker
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.reservation_waits import ReservationWaits
+from executor.scheduling.server_breaks import ServerBreaks
 from executor.scheduling.stalls import WorkerWatch
 from executor.scheduling.work_queue import WorkQueue
 
@@ -83,6 +84,9 @@ class PlanExecution:
             watch=self._watch,
             crashes=crashes,
         )
+        if self._context.udf.remote is not None:
+            patience = self._context.udf.remote.patience_seconds
+            self._units.server_breaks = ServerBreaks(f"{plan.header.udf.name}@{plan.header.udf.version}", patience)
         given = self._context.stores
         self._units.renewed_stores = RenewedStores(plan.header, spec.database, given)
         self._fleet = WorkerFleet(status, services, self._context, self._slots, self._units)

@@ -56,7 +56,8 @@ class PlanUnits:
     ) -> None:
         self._status = status
         self._udf = plan.header.udf
-        self._server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
+        #: What servers of a remote function do to the connections of its workers.
+        self.server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
         self._servers_left_out: set[str] = set()
         self._tasks: dict[int, FragmentTask] = {task.fragment_id: task for task in plan.tasks}
         self._work_queue = work_queue
@@ -190,7 +191,7 @@ class PlanUnits:
     def on_report(self, report: ProgressReport) -> None:
         """Count progress. A fragment that is staged is committed before its unit ends."""
         self._watch.moved(report.unit_id)
-        no_server = self._server_breaks.heard(report)
+        no_server = self.server_breaks.heard(report)
         if no_server is not None:
             self.fail(no_server)
         for refusal in report.servers.refusals:
@@ -216,7 +217,7 @@ class PlanUnits:
     def on_lost(self, unit: WorkUnit) -> None:
         """Give a dead worker's unit out again, until it is clear which row is to blame (see `decide`)."""
         self._watch.ended(unit.unit_id)
-        self._server_breaks.ended(unit.unit_id)
+        self.server_breaks.ended(unit.unit_id)
         if self._over or unit.unit_id in self._reassigned:
             return
         self._status.metrics.lost(unit.unit_id)
@@ -249,7 +250,7 @@ class PlanUnits:
     def on_outcome(self, outcome: UnitOutcome) -> None:
         """Take in the outcome of a unit that is done, in whole or in part."""
         self._crashes.ended(outcome.unit_id)
-        self._server_breaks.ended(outcome.unit_id)
+        self.server_breaks.ended(outcome.unit_id)
         self._watch.ended(outcome.unit_id)
         if outcome.unit_id in self._reassigned:
             self._heard_again(outcome)

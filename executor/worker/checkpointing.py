@@ -76,7 +76,7 @@ class Checkpoints:
             piece: The evaluated rows.
             covered_to: The offset before which nothing is left to evaluate.
         """
-        self._pending.add(piece, covered_to)
+        self._pending.add(piece, covered_to, doubtful=self._runtime.meter.has_doubtful_rows)
         if self._may_skip_checkpoint():
             self._skip_checkpoint()
         elif self._due():
@@ -104,6 +104,8 @@ class Checkpoints:
             return True
         if pending.bytes >= context.checkpoint_max_bytes:
             return True
+        if self._runtime.meter.has_doubtful_rows:
+            return False
         worked = self._skipped_seconds + self._runtime.meter.worked - pending.since
         return pending.rows >= context.checkpoint.at_least and worked >= self._runtime.interval()
 
@@ -127,6 +129,13 @@ class Checkpoints:
         self._skipped_failed += pending.failed
         self.has_skipped = True
         self._pending = _Pending(pending.covered_to, worked, pending.known)
+
+    def flush_certain(self) -> None:
+        """Store what was evaluated, as `flush` does, as a pass ends early: rows that are doubtful are left out."""
+        if self._runtime.meter.has_doubtful_rows:
+            self._pending.drop_doubtful()
+            self._failures = [f for f in self._failures if f.offset < self._pending.covered_to]
+        self.flush()
 
     def flush(self) -> None:
         """Store what was evaluated since the last checkpoint, even if that is only that a range has no row to evaluate.
@@ -193,13 +202,29 @@ class _Pending:
         self.failed = 0
         self.bytes = 0
         self.since = since
+        #: How many pieces came before the doubtful ones, and where these begin.
+        self._certain = 0, start
 
-    def add(self, piece: Piece, covered_to: int) -> None:
-        self.pieces.append(piece)
+    def drop_doubtful(self) -> None:
+        """Forget the doubtful pieces at the end."""
+        count, covered_to = self._certain
+        kept, self.pieces = self.pieces[:count], []
+        self.rows = self.failed = 0
+        for piece in kept:
+            self._take(piece)
         self.covered_to = covered_to
+
+    def add(self, piece: Piece, covered_to: int, *, doubtful: bool = False) -> None:
+        self._take(piece)
+        self.covered_to = covered_to
+        self.bytes += piece.values.nbytes
+        if not doubtful:
+            self._certain = len(self.pieces), covered_to
+
+    def _take(self, piece: Piece) -> None:
+        self.pieces.append(piece)
         self.rows += len(piece.offsets)
         self.failed += 0 if piece.states is None else int(np.count_nonzero(piece.states == RowState.FAILED))
-        self.bytes += piece.values.nbytes
 
     def add_known(self, pieces: Sequence[Piece]) -> None:
         self.known.extend(pieces)

@@ -97,7 +97,7 @@ class FragmentPass:
         except BaseException:
             self._writer = None
             with contextlib.suppress(LemanError):
-                self._checkpoints.flush()
+                self._checkpoints.flush_certain()
             raise
         return self._finish() if self._writer is not None else self._result(left=[])
 
@@ -237,13 +237,13 @@ class FragmentPass:
                 unwritten.add(piece, safe_to)
             self._checkpoints.add(piece, safe_to)
         if at and safe_to < end and (at < len(chunk.offsets) or self._time_is_up()):
-            self._checkpoints.flush()
+            self._checkpoints.flush_certain()
             raise OutOfBudget
 
     def _time_is_up(self) -> bool:
         if self._runtime.stopped():
             return True
-        if not self._runtime.out_of_time():
+        if not self._runtime.out_of_time() or self._meter.has_doubtful_rows:
             return False
         return not self._checkpoints.has_skipped and self._seconds_left() > max(_GRACE_SECONDS, self._seconds_again)
 

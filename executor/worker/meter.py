@@ -42,6 +42,7 @@ class Meter:
         self._done = FragmentCounts()
         self._fragment_id = -1
         self._servers = ServerAnswers()
+        self._doubtful = False
         self._counting_servers = threading.Lock()
         self._told = ProgressReport(unit_id=unit_id)
 
@@ -145,14 +146,30 @@ class Meter:
         """Tell the executor that rows are safe in a checkpoint of so many bytes."""
         self._sink.in_flight(InFlightRows(fragment_id, stored=ref, stored_bytes=size))
 
+    @property
+    def has_doubtful_rows(self) -> bool:
+        """Tell whether rows were given up since a server of the remote function last answered a batch.
+
+        It may be at fault itself: rows that are to be computed again then are stored nowhere until it is known.
+        """
+        return self._doubtful
+
     def batch_answered(self) -> None:
         """Count a batch that a server of the remote function answered; from any thread."""
         with self._counting_servers:
+            self._doubtful = False
             self._servers = replace(self._servers, answered=self._servers.answered + 1)
+
+    def connection_broken(self, message: str) -> None:
+        """Count a connection that broke over a batch that was tried by itself, and tell at once; from any thread."""
+        with self._counting_servers:
+            self._servers = replace(self._servers, broken=self._servers.broken + 1, message=message)
+        self._tell_of_servers()
 
     def row_lost(self, message: str) -> None:
         """Count a row that was given up, as connections to servers broke over it, and tell at once; from any thread."""
         with self._counting_servers:
+            self._doubtful = True
             self._servers = replace(self._servers, lost=self._servers.lost + 1, message=message)
         self._tell_of_servers()
 

@@ -64,6 +64,10 @@ class ServerNotes(Protocol):
         """Count a batch that was answered, with values or with an error."""
         ...
 
+    def connection_broken(self, message: str) -> None:
+        """Count a connection that broke over a batch that was tried by itself."""
+        ...
+
     def row_lost(self, message: str) -> None:
         """Count a single row that is given up, as connections broke over it."""
         ...

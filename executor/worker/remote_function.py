@@ -30,8 +30,8 @@ from executor.worker.remote_errors import (
 from executor.worker.remote_server import RemoteServer, Stream
 from executor.worker.suspect_turns import SuspectTurns
 
-#: So often the same batch may break the connection.
-_MOST_BREAKS = 3
+#: So often the same batch may break the connection; a part of one that did so only once, where it has rows to halve.
+_MOST_BREAKS, _MOST_BREAKS_OF_PART = 3, 1
 #: Servers of which an error tells why they cannot be reached.
 _MOST_TOLD = 3
 #: Seconds for which TLS may fail with all servers: certificates are renewed.
@@ -81,6 +81,8 @@ class RemoteFunction:
         ]
         self._turn = random.randrange(len(self._servers))
         self._taking = threading.Lock()
+        #: Connections that broke over batches since one was answered.
+        self._broken = 0
         #: Whether a server answered more than it was asked.
         self.is_doubted = False
         self._suspects = suspects or SuspectTurns(function_key(ref))
@@ -129,10 +131,15 @@ class RemoteFunction:
                 self._suspects.note_lost(len(batch))
                 raise
             except ServerError:
-                self._suspects.note_answered(len(batch))
+                self._note_answered(len(batch))
                 raise
-        self._suspects.note_answered(len(batch))
+        self._note_answered(len(batch))
         return values
+
+    def _note_answered(self, rows: int) -> None:
+        self._suspects.note_answered(rows)
+        with self._taking:
+            self._broken = 0
 
     def _tried(self, rows: pa.RecordBatch, resting: Resting, turn: contextlib.ExitStack) -> pa.Array:
         """Give the batch to servers until one answers; once it broke a connection, as the only suspect that is tried.
@@ -142,7 +149,8 @@ class RemoteFunction:
         """
         broken: StreamBroken | None = None
         alone = False
-        for _ in range(_MOST_BREAKS):
+        tries = _MOST_BREAKS_OF_PART if self._suspects.suspected and len(rows) > 1 else _MOST_BREAKS
+        for _ in range(tries):
             with resting():
                 if not alone and (broken is not None or self._suspects.suspected):
                     turn.enter_context(self._suspects.one())
@@ -153,15 +161,21 @@ class RemoteFunction:
             except StreamBroken as error:
                 server.broke(stream)
                 broken = error
+                self._note_broken(error, alone=alone)
             except (ServerError, NoServer):
                 stream.close()  # it would go on; but a server that says more than that would shift all values after it
                 raise
             else:
                 server.give_back(stream)
                 return values
-        raise FunctionLost(
-            f"connections to servers of function {self._name} broke {_MOST_BREAKS} times over this batch: {broken}"
-        )
+        times = "once" if tries == 1 else f"{tries} times"
+        raise FunctionLost(f"connections to servers of function {self._name} broke {times} over this batch: {broken}")
+
+    def _note_broken(self, error: StreamBroken, *, alone: bool) -> None:
+        with self._taking:
+            self._broken += 1
+        if alone and self._notes is not None:
+            self._notes.connection_broken(str(error))
 
     def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch with the types that the function reads; a column may differ in how it holds its values."""
@@ -218,6 +232,11 @@ class RemoteFunction:
         if said is not None:
             return said
         told = ". ".join(error.message for error in refusals[:_MOST_TOLD])
+        if self._broken:
+            told += (
+                f". Before, connections broke over batches, {self._broken} times since one was answered: servers may "
+                "end over what they are given, which their own logs tell"
+            )
         return Unavailable(
             "FUNCTION_UNAVAILABLE",
             f"No server of function {self._name} could be reached for {self._patience:g} s "

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from executor.worker.meter import Meter
 from executor.worker.remote_errors import FunctionLost, NoServer, ServerError, ServerNotes
 from executor.worker.remote_function import RemoteFunction
 from executor.worker.suspect_turns import AllHosts, SuspectTurns
+from executor.worker.unit_runner import never
 from leman.functions import FunctionServer
 from tests.certificates import Authority
 from tests.unit.executor.worker.door import Door
@@ -612,6 +614,53 @@ def test_rows_are_isolated_as_those_of_any_function():
     assert [(f.offset, f.error_type) for f in result.failures] == [(1, "my.pack.BadValue"), (3, "FunctionLost")]
 
 
+class Breaking(Server):
+    """Breaks the stream over some values."""
+
+    def __init__(self, deadly: frozenset[int]) -> None:
+        self.deadly = deadly
+        super().__init__()
+
+    def do_exchange(self, context, descriptor, reader, writer):
+        def chunks():
+            for chunk in reader:
+                if not self.deadly.isdisjoint(chunk.data.column(0).to_pylist()):
+                    raise flight.FlightInternalError("gone")
+                yield chunk
+
+        super().do_exchange(context, descriptor, chunks_of(reader, chunks()), writer)
+
+
+def test_a_row_that_breaks_connections_is_found_by_few_of_them():
+    """Each half was tried three times; where a death takes seconds that took minutes."""
+    server, heard = Server(), Heard()
+    skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+    with running(server), made(server.address, notes=(meter := Meter("u", heard))) as function:
+        result = evaluated(function, DEADLY, *range(1, 512), policy=skip, notes=meter)
+    assert [f.offset for f in result.failures] == [0]
+    assert heard.error is None
+    assert heard.broken == 2 + 8 + 3, "the whole one's first break was beside others"
+
+
+@pytest.mark.parametrize("deadly", [range(5, 100), range(5, 9)], ids=["all that come", "some"])
+def test_rows_are_failed_nowhere_while_the_servers_may_be_to_blame(lab, deadly):
+    """They were, in checkpoints: the next job found them failed, and did not compute them."""
+    server = Breaking(frozenset(deadly))
+    stopped = lambda: any(report.servers.lost >= 4 for report in lab.reports)  # noqa: E731
+    with running(server):
+        skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+        udf = replace(ref(server.address), error_policy=skip, batch_size=1)
+        context = lab.context(udf, checkpoint_seconds=0.0)
+        outcome = lab.run(context, lab.work(context, 0, [(0, 20)]), stopped=stopped if len(deadly) > 4 else never)
+    (result,) = outcome.results
+    if len(deadly) > 4:
+        assert [(r.start, r.end) for r in result.left] == [(5, 20)]
+        assert lab.errors == []
+    else:
+        assert (result.rows_computed, result.rows_failed) == (16, 4)
+        assert [row.offset for row in lab.errors] == [*deadly]
+
+
 class Heard:
     """Takes the reports of a unit, and says what its executor does about them."""
 
@@ -619,9 +668,12 @@ class Heard:
         self.breaks = ServerBreaks("twice@1")
         self.error: Unavailable | None = None
         self.sums: list[tuple[int, int]] = []
+        self.broken = 0
 
     def send(self, report: ProgressReport) -> None:
-        self.sums.append((report.servers.answered, report.servers.lost))
+        sums, self.broken = (report.servers.answered, report.servers.lost), report.servers.broken
+        if sums not in self.sums[-1:]:
+            self.sums.append(sums)
         self.error = self.error or self.breaks.heard(report)
 
     def in_flight(self, in_flight: InFlightRows) -> None: ...

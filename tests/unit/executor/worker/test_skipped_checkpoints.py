@@ -171,6 +171,7 @@ class FakeMeter:
 
     worked: float = 0.0
     stored_to: list[int] = field(default_factory=list)
+    has_doubtful_rows: bool = False
 
     def checkpointing(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
         return contextlib.nullcontext(lambda: 0.0)
