@@ -179,7 +179,7 @@ class FakeMeter:
     def waited(self, _seconds: float, _size: int) -> None:
         pass
 
-    def stored(self, _fragment_id: int, ref) -> None:
+    def stored(self, _fragment_id: int, ref, _size: int) -> None:
         self.stored_to.append(ref.range.end)
 
     def safe(self, rows: int, failed: int) -> None:
