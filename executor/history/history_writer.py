@@ -1,4 +1,7 @@
-"""The one writer of a database's job history in this process; states that come while it writes go out together next."""
+"""The one writer of a database's job history in this process; states that come while it writes go out together next.
+
+Those of jobs that had nothing to do may wait for others: an append asks six requests of an object store.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,8 @@ from executor.history.job_history import JobHistory
 
 #: States of jobs in one version at the most.
 _MOST = 500
+#: How long a state that may wait does so, unless another one is written earlier.
+REST_SECONDS = 30.0
 
 _log = structlog.get_logger(__name__)
 
@@ -20,9 +25,12 @@ _log = structlog.get_logger(__name__)
 class HistoryWriter:
     """The writer of one job history, for one event loop; states of jobs are written in the order in which they come."""
 
-    def __init__(self, history: JobHistory, pool: BlockingPool) -> None:
+    def __init__(self, history: JobHistory, pool: BlockingPool, rest_seconds: float = REST_SECONDS) -> None:
         self._history = history
         self._pool = pool
+        self._rest_seconds = rest_seconds
+        self._resting: list[Job] = []
+        self._rest: asyncio.Task[None] | None = None
         self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
         self._writing: asyncio.Task[None] | None = None
         self._forgetting: asyncio.Task[None] | None = None
@@ -39,17 +47,52 @@ class HistoryWriter:
             self._writing = asyncio.create_task(self._write())
         return await answer
 
+    def save_with_others(self, job: Job) -> None:
+        """Write a state of a job with the next one that `save` is given; after a while, or at the end, by itself.
+
+        A process that is killed before has not written it.
+        """
+        self._resting.append(job)
+        if len(self._resting) >= _MOST:
+            self._write_resting()
+        else:
+            self._begin_rest()
+
+    def leave_unwritten(self) -> None:
+        """Forget what waits for others: the history is gone."""
+        self._resting.clear()
+        if self._rest is not None:
+            self._rest.cancel()
+
+    def _begin_rest(self) -> None:
+        if self._rest is None or self._rest.done():
+            self._rest = asyncio.create_task(self._end_rest())
+
+    async def _end_rest(self) -> None:
+        await asyncio.sleep(self._rest_seconds)
+        self._rest = None
+        self._write_resting()
+
+    def _write_resting(self) -> None:
+        if self._resting and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.create_task(self._write())
+
     async def written(self) -> None:
-        """Wait until nothing is to be written."""
+        """Wait until nothing is to be written; what waits for others is written now."""
+        self._write_resting()
         if self._writing is not None:
             await asyncio.wait([self._writing])
+        if self._rest is not None:
+            self._rest.cancel()
         if self._forgetting is not None:
             await asyncio.wait([self._forgetting])
 
     async def _write(self) -> None:
-        while self._waiting:
+        written = True
+        while self._waiting or (self._resting and written):
+            rested, self._resting = self._resting, []
             batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-            await self._write_batch(batch)
+            written = await self._write_batch(rested, batch)
         if self._history.untidy:
             await self._carefully(self._history.tidy, "the job history was not compacted")
             if self._forgetting is None or self._forgetting.done():  # beside what is written next: it takes longest
@@ -58,17 +101,24 @@ class HistoryWriter:
             if self._waiting:
                 await self._write()
 
-    async def _write_batch(self, batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> None:
+    async def _write_batch(self, rested: Sequence[Job], batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> bool:
+        """Tell whether it was written; where it was not, what rested does so again."""
         try:
-            kept = await self._pool.run(self._history.save_all, [job for job, _ in batch])
+            kept = await self._pool.run(self._history.save_all, [*rested, *(job for job, _ in batch)])
         except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must hear of it
+            if rested:
+                ids = [job.job_id for job in rested]
+                _log.warning("jobs that had nothing to do are not in the history yet", job_ids=ids, error=str(error))
+                self._resting = [*rested, *self._resting]
+                self._begin_rest()
             for _, answer in batch:
                 if not answer.done():
                     answer.set_exception(error)
-            return
-        for (_, answer), job in zip(batch, kept, strict=True):
+            return False
+        for (_, answer), job in zip(batch, kept[len(rested) :], strict=True):
             if not answer.done():
                 answer.set_result(job)
+        return True
 
     async def _carefully(self, work: Callable[[], None], failed: str) -> None:
         try:

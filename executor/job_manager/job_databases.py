@@ -59,6 +59,19 @@ class JobDatabase:
         """Save a state of a job, see `JobHistory.save`."""
         return await self._writer.save(job)
 
+    @property
+    def writes_are_dear(self) -> bool:
+        """Whether each append waits for requests to an object store."""
+        return "://" in self.path
+
+    def save_with_others(self, job: Job) -> None:
+        """Save a state of a job when others are saved, see `HistoryWriter.save_with_others`."""
+        self._writer.save_with_others(job)
+
+    def leave_unwritten(self) -> None:
+        """Write nothing more of jobs that had nothing to do: the database is gone."""
+        self._writer.leave_unwritten()
+
     async def written(self) -> None:
         """Wait until nothing is to be written."""
         await self._writer.written()
@@ -155,7 +168,9 @@ class JobDatabases:
 
     def forget(self, path: str) -> None:
         """Forget what is known of a database that is gone."""
-        self._databases.pop(path, None)
+        gone = self._databases.pop(path, None)
+        if gone is not None:
+            gone.leave_unwritten()
 
     def of(self, job: Job) -> JobDatabase:
         """Return the database that a job is in."""

@@ -7,7 +7,7 @@ import contextlib
 
 import structlog
 
-from core.domain.job import Job, same_attempt
+from core.domain.job import Job, JobState, same_attempt
 from core.domain.work import RowFailure
 from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
@@ -36,9 +36,16 @@ class HistoryJobStore:
         self.unsaved: dict[str, asyncio.Task[None]] = {}
 
     async def save(self, job: Job) -> Job:
-        """See the port; an end that cannot be written now is returned all the same, and written later."""
+        """See the port; an end that cannot be written now is returned all the same, and written later.
+
+        So is the end of a job that had nothing to do, which nobody wrote down before, where an append is dear.
+        """
         database = self._databases.of(job)
+        had_nothing_to_do = job.state is JobState.DONE and database.jobs.get(job.job_id) is None
         database.jobs.put(job)
+        if had_nothing_to_do and database.writes_are_dear:
+            database.save_with_others(job)
+            return job
         try:
             kept = await database.save(job)
         except LemanError as error:

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import datetime
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -84,6 +84,73 @@ def test_what_comes_together_goes_out_together_and_in_order(folder):
     assert all(one.state is JobState.DONE for one in kept[200:])
     assert {one.state for one in history_of(folder).load().values()} == {JobState.DONE}
     assert lance.dataset(str(folder)).version - before <= 3
+
+
+def test_a_state_that_may_wait_goes_out_with_the_next_one(folder):
+    async def scenario() -> None:
+        with BlockingPool(2, name="test") as pool:
+            writer = HistoryWriter(history_of(folder), pool)
+            for n in range(3):
+                writer.save_with_others(job(f"job-rested-{n}", JobState.DONE))
+            assert not history_of(folder).load()
+            assert (await writer.save(job("job-1"))).job_id == "job-1"
+            await writer.written()
+
+    before = lance.dataset(str(folder)).version
+    asyncio.run(scenario())
+    assert list(history_of(folder).load()) == ["job-rested-0", "job-rested-1", "job-rested-2", "job-1"]
+    assert lance.dataset(str(folder)).version == before + 1
+
+
+def test_a_state_that_may_wait_is_written_after_a_while_or_at_the_end(folder):
+    async def scenario(rest_seconds: float, *, end: bool) -> None:
+        with BlockingPool(2, name="test") as pool:
+            written = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            history = history_of(folder)
+            save_all = history.save_all
+
+            def noted(jobs: Sequence[Job]) -> list[Job]:
+                kept = save_all(jobs)
+                loop.call_soon_threadsafe(written.set)
+                return kept
+
+            history.save_all = noted  # type: ignore[method-assign]
+            writer = HistoryWriter(history, pool, rest_seconds)
+            writer.save_with_others(job(f"job-{rest_seconds}", JobState.DONE))
+            if end:
+                await writer.written()
+            await asyncio.wait_for(written.wait(), 20)
+            await writer.written()
+
+    asyncio.run(scenario(0.01, end=False))
+    asyncio.run(scenario(3600.0, end=True))
+    assert list(history_of(folder).load()) == ["job-0.01", "job-3600.0"]
+
+
+def test_a_state_that_waits_outlasts_a_store_that_is_away(folder):
+    async def scenario() -> None:
+        with BlockingPool(2, name="test") as pool:
+            history = history_of(folder)
+            save_all, fails = history.save_all, [True]
+
+            def away(jobs: Sequence[Job]) -> list[Job]:
+                if fails.pop() if fails else False:
+                    raise Unavailable("STORE_UNAVAILABLE", "it is away")
+                return save_all(jobs)
+
+            history.save_all = away  # type: ignore[method-assign]
+            writer = HistoryWriter(history, pool)
+            writer.save_with_others(job("job-rested", JobState.DONE))
+            with pytest.raises(Unavailable):
+                await writer.save(job("job-1"))
+            await writer.save(job("job-2"))
+            writer.save_with_others(job("job-gone", JobState.DONE))
+            writer.leave_unwritten()
+            await writer.written()
+
+    asyncio.run(scenario())
+    assert list(history_of(folder).load()) == ["job-rested", "job-2"]
 
 
 def test_versions_are_removed_beside_what_is_written_and_one_look_at_a_time(folder, monkeypatch):

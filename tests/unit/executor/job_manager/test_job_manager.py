@@ -18,6 +18,7 @@ from core.domain.plan import BackfillSpec, FragmentTask
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.history.job_history import JobHistory
 from executor.job_manager import job_store, supervisor
+from executor.job_manager.job_databases import JobDatabase
 from tests.unit.executor.manager_helpers import Executor
 
 
@@ -114,6 +115,26 @@ def test_runs_of_jobs_with_nothing_to_do_are_forgotten_and_the_jobs_are_not(data
         await executor.stop()
 
     asyncio.run(live())
+
+
+def test_a_job_with_nothing_to_do_waits_for_another_append_where_one_is_dear(database, monkeypatch):
+    monkeypatch.setattr(JobDatabase, "writes_are_dear", True)
+
+    async def live() -> tuple[list[str], Job, list[str]]:
+        executor = Executor(database)
+        executor.planner.tasks = ()
+        job = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "request")
+        again = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "request")
+        assert (again.job_id, again.state) == (job.job_id, JobState.DONE)
+        history = JobHistory(str(database))
+        before = list(history.load())
+        found = await executor.job(job.job_id)
+        await executor.stop()
+        assert found.job_id == job.job_id
+        return before, found, list(history.load())
+
+    before, found, after = asyncio.run(live())
+    assert (before, found.state, after) == ([], JobState.DONE, [found.job_id])
 
 
 def test_a_job_that_waits_for_its_turn_does_not_keep_its_plan(database):
