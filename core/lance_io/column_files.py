@@ -25,8 +25,6 @@ from core.stores.lance_options import lance_options
 STATES_KEY = "leman.states"
 DELETIONS_KEY = "leman.deletions"
 _DIGEST_CHUNK = 1 << 22
-#: How Lance says that an object is not there.
-_MISSING = "Not found:"
 
 
 def data_path(uri: str, file: str) -> str:
@@ -66,12 +64,7 @@ def small_data_file(uri: str, file: str, size_bytes: int) -> bytes | None:
         LemanError: what `reading_file` gives.
     """
     with reading_file(uri, f"Column file {file}"):
-        try:
-            return small_file(f"{uri.rstrip('/')}/data", file, size_bytes)
-        except OSError as error:
-            if _MISSING in str(error):
-                raise FileNotFoundError(str(error)) from error
-            raise
+        return small_file(f"{uri.rstrip('/')}/data", file, size_bytes)
 
 
 def rows_of(uri: str, file: str) -> int:

@@ -8,6 +8,8 @@ import os
 from lance.file import LanceFileSession
 
 from core.domain.store import StoreOptions
+from core.lance_io.error_translation import LANCE_ERRORS
+from core.lance_io.panics import panics_as_errors
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
 
@@ -15,6 +17,8 @@ from core.stores.lance_options import lance_options
 _MOST_BYTES = 32 << 20
 #: Folders of which the connections are kept.
 _KEPT = 32
+#: How Lance says that an object is not there.
+_MISSING = "Not found:"
 
 
 def small_file(folder: str, name: str, size: int) -> bytes | None:
@@ -26,11 +30,37 @@ def small_file(folder: str, name: str, size: int) -> bytes | None:
         size: That it should have. Of one that is longer there is a byte more.
 
     Raises:
+        FileNotFoundError: it is not there.
         OSError: what Lance raises.
     """
-    if "://" not in folder or size > _MOST_BYTES:
+    if "://" not in folder or folder.startswith("file:") or size > _MOST_BYTES:
         return None
-    return bytes(_session(folder, options_of(folder), os.getpid()).read_range(name, 0, size + 1))
+    try:
+        return bytes(_session(folder, options_of(folder), os.getpid()).read_range(name, 0, size + 1))
+    except OSError as error:
+        if _MISSING in str(error):
+            raise FileNotFoundError(str(error)) from error
+        raise
+
+
+def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
+    """Return all bytes of a file whose size is not known.
+
+    Returns:
+        None where it is on a local disk, has more than `most` bytes, or cannot be read so: whoever reads it in another
+            way hears why.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    try:
+        with panics_as_errors():
+            found = small_file(folder, name, most)
+    except FileNotFoundError:
+        raise
+    except LANCE_ERRORS:
+        return None
+    return None if found is None or len(found) > most else found
 
 
 @functools.lru_cache(_KEPT)

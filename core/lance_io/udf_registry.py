@@ -18,6 +18,7 @@ from core.domain.udf import FunctionVersion, RemoteFunction, UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
 from core.filesystems import filesystem_of
 from core.lance_io import udf_bundles
+from core.lance_io.small_files import whole_if_small
 from core.lance_io.udf_bundles import Bundles
 from core.storage_errors import in_use
 from core.udf import codec
@@ -27,6 +28,8 @@ from core.udf.python_versions import PYTHON, check_python
 
 FOLDER = "_leman/udfs"
 _DEFINITION, _BUNDLE = ".json", udf_bundles.ENDING
+#: Of a definition that is read from an object store in one request.
+_SMALL_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +131,8 @@ class UdfRegistry:
         """
         check_identity(name, version or "0")
         if version:
-            found = self.find(name, version)
-            if found is not None:
-                return found
+            with contextlib.suppress(FileNotFoundError):
+                return self._expected(self._path(name, version)).udf
         else:
             newest = min(self._entries(f"{name}@"), key=lambda e: e.order, default=None)
             if newest is not None:
@@ -253,6 +255,11 @@ class UdfRegistry:
         with self._in_use():
             info = self._files.get_file_info(path)
         return info.size if info.type == pafs.FileType.File else None
+
+    def _expected(self, path: str) -> Registered:
+        """Read a definition that is most likely there: then it takes one request to an object store, else several."""
+        whole = whole_if_small(f"{self._database}/{FOLDER}", path.rpartition("/")[2], _SMALL_BYTES)
+        return _decoded(path, self._load(path) if whole is None else whole)
 
     def _load(self, path: str) -> bytes:
         with self._in_use(), self._files.open_input_stream(path) as stream:

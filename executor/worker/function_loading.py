@@ -15,9 +15,13 @@ import cloudpickle
 from core.domain.work import UdfRef
 from core.errors import FailedPrecondition
 from core.filesystems import filesystem_of
+from core.lance_io.small_files import whole_if_small
 from core.storage_errors import in_use
 from core.udf.python_versions import PYTHON, python_mismatch
 from executor.worker.user_errors import missing_module, text
+
+#: Of a bundle that is read from an object store in one request.
+_SMALL_BYTES = 1 << 20
 
 _loaded: dict[str, Callable[..., Any]] = {}
 
@@ -95,6 +99,10 @@ def _read(ref: UdfRef) -> bytes | None:
     """Return the bytes of a bundle; None where there is none."""
     try:
         with in_use(f"The bundle of function {ref.name}@{ref.version}", ref.bundle_uri):
+            folder, _, name = ref.bundle_uri.rpartition("/")
+            whole = whole_if_small(folder, name, _SMALL_BYTES)
+            if whole is not None:
+                return whole
             filesystem, path = filesystem_of(ref.bundle_uri)
             with filesystem.open_input_stream(path) as stream:
                 return bytes(stream.read())

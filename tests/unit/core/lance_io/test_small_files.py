@@ -10,7 +10,7 @@ from core.errors import DataLoss, NotFound
 from core.lance_io import column_file_checks, small_files
 from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.column_files import digest_of
-from core.lance_io.small_files import small_file
+from core.lance_io.small_files import small_file, whole_if_small
 from tests.unit.core.lance_io.small_store import known_store
 
 CONTENT = b"0123456789"
@@ -66,3 +66,15 @@ def test_a_staged_file_is_written_and_checked_with_three_requests(store):
     store.objects["t.lance/data/y.lance"] += b"x"
     with pytest.raises(DataLoss, match="changed after it was written"):
         column_file_checks.read_verified("s3://lake/t.lance", staged)
+
+
+def test_a_file_of_unknown_size_is_read_whole_where_it_is_small(store, tmp_path):
+    (tmp_path / "f.lance").write_bytes(CONTENT)
+    assert whole_if_small(FOLDER, "f.lance", 10) == CONTENT
+    assert whole_if_small(FOLDER, "f.lance", 9) is None
+    assert whole_if_small(str(tmp_path), "f.lance", 10) is None
+    assert whole_if_small(tmp_path.as_uri(), "f.lance", 10) is None
+    with pytest.raises(FileNotFoundError):
+        whole_if_small(FOLDER, "none.lance", 10)
+    store.objects["t.lance/data/empty.lance"] = b""
+    assert whole_if_small(FOLDER, "empty.lance", 10) in (None, b"")

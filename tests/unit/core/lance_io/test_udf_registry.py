@@ -18,10 +18,12 @@ from core.domain.udf import (
     UdfDefinition,
     UdfKind,
 )
-from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from core.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
+from core.lance_io import udf_registry
 from core.lance_io.udf_registry import UdfRegistry
 from core.udf import codec
 from core.udf.python_versions import PYTHON
+from tests.unit.core.lance_io.small_store import known_store
 
 BUNDLE = b"not really a pickle"
 UDF = UdfDefinition(
@@ -270,3 +272,22 @@ def test_a_database_named_by_uri_works_like_one_named_by_path(tmp_path):
     registry.put(UDF, BUNDLE)
     assert registry.bundle_uri(UDF).startswith("file://")
     assert UdfRegistry(str(tmp_path)).get("embed") == UDF
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_definition_in_an_object_store_is_read_in_one_request(monkeypatch, small):
+    if not small:
+        monkeypatch.setattr(udf_registry, "_SMALL_BYTES", 10)
+    with known_store() as store:
+        registry = UdfRegistry("s3://lake/texts")
+        registry.put(UDF, BUNDLE)
+        before = store.requests
+        assert registry.get("embed", "3f2a") == UDF
+        assert (store.requests == before + 1) is small
+        with pytest.raises(NotFound) as missing:
+            registry.get("embed", "none")
+        assert missing.value.reason == "UDF_NOT_FOUND"
+        store.objects["texts/_leman/udfs/embed@cut.json"] = store.objects["texts/_leman/udfs/embed@3f2a.json"][:9]
+        with pytest.raises(DataLoss) as damaged:
+            registry.get("embed", "cut")
+        assert damaged.value.reason == "UDF_DAMAGED"
