@@ -1,4 +1,7 @@
-"""The writing of column files: staged in the table's data folder until the coordinator installs them."""
+"""The writing of column files: staged in the table's data folder until the coordinator installs them.
+
+In an object store a small one is made in memory and put in one request: its digest is known then, and its last name.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from lance.file import LanceFileWriter
+import xxhash
+from lance.file import LanceFileSession, LanceFileWriter
 from lance.lance import BlobDescriptorArrayBuilder
 
 from core import row_states
@@ -16,13 +20,17 @@ from core.filesystems import filesystem_of
 from core.lance_io.column_files import DELETIONS_KEY, STATES_KEY, data_path, digest_of
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import using_storage
+from core.lance_io.small_files import put_file
 from core.row_states import States
 from core.stores.lance_options import lance_options
 from core.udf import blobs
 
+#: Of values of a file that is put in one request; more of them are written as they come.
+_HELD_BYTES = 16 << 20
+
 
 class ColumnFileWriter:
-    """What writes one column file, batch by batch; memory is bounded by the batch.
+    """What writes one column file, batch by batch; memory is bounded by the batch, and by 16 MiB in an object store.
 
     A file is published by `close` alone: a writer that is dropped leaves none. Each call raises what
     `storage_errors.unusable` gives where the store refuses, or Lance does not take the values.
@@ -43,6 +51,9 @@ class ColumnFileWriter:
             else blobs.values_field(field).with_nullable(True)
         )
         self._writer: LanceFileWriter | None = None
+        #: Batches that are not written yet; None: they are written as they come.
+        self._held: list[pa.RecordBatch] | None = None
+        self._held_bytes = 0
         self._file = ""
         self._rows = 0
         self.row_states = b""
@@ -50,9 +61,15 @@ class ColumnFileWriter:
     def open(self, file: str) -> None:
         """Begin the file under its final name."""
         self._file = file
-        with using_storage(data_path(self._uri, file)):
+        if "://" in self._uri:
+            self._held = []
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        with using_storage(data_path(self._uri, self._file)):
             self._writer = LanceFileWriter(
-                data_path(self._uri, file),
+                data_path(self._uri, self._file),
                 pa.schema([self._field]),
                 version=self._version,
                 storage_options=lance_options(self._uri),
@@ -60,14 +77,29 @@ class ColumnFileWriter:
 
     def write(self, values: pa.Array) -> None:
         """Append values in physical order."""
-        if self._writer is None:
+        if self._writer is None and self._held is None:
             raise RuntimeError("write before open")
         if values.offset and self._copies_slices:
             values = pa.concat_arrays([values])
         stored = blob_descriptors(self._field.name, values)[1] if self._describes_blobs else values
-        with using_storage(data_path(self._uri, self._file)):
-            self._writer.write_batch(pa.record_batch([stored], schema=pa.schema([self._field])))
+        batch = pa.record_batch([stored], schema=pa.schema([self._field]))
         self._rows += len(values)
+        if self._held is None:
+            self._write([batch])
+            return
+        self._held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes > _HELD_BYTES:
+            held, self._held = self._held, None
+            self._begin()
+            self._write(held)
+
+    def _write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        if self._writer is None:
+            raise RuntimeError("write before open")
+        with using_storage(data_path(self._uri, self._file)):
+            for batch in batches:
+                self._writer.write_batch(batch)
 
     def close(
         self,
@@ -84,7 +116,7 @@ class ColumnFileWriter:
             deletions: rows that it lacks.
             older: see `core.row_states.encode`.
         """
-        if self._writer is None:
+        if self._writer is None and self._held is None:
             raise RuntimeError("close before open")
         failed = 0
         computed = self._rows
@@ -92,10 +124,12 @@ class ColumnFileWriter:
             self.row_states = row_states.encode(states, filters, older)
             summary = row_states.summarize(states, older=older)
             failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
-        with using_storage(data_path(self._uri, self._file)):
-            self._publish(self._writer, None if deletions is None else deletions.encode(), file)
-        size, digest = digest_of(self._uri, self._file, self._writer.size_bytes)
-        self._writer = None
+        lacks = None if deletions is None else deletions.encode()
+        if self._held is not None:
+            size, digest = self._put(self._held, lacks, file)
+        else:
+            size, digest = self._publish(lacks, file)
+        self._writer = self._held = None
         return StagedFile(
             file=self._file,
             size_bytes=size,
@@ -105,14 +139,35 @@ class ColumnFileWriter:
             rows_failed=failed,
         )
 
-    def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> None:
+    def _publish(self, deletions: bytes | None, file: str) -> tuple[int, str]:
+        """End the file that was written so far; return its size and its digest."""
+        if self._writer is None:
+            raise RuntimeError("close before open")
+        with using_storage(data_path(self._uri, self._file)):
+            self._end(self._writer, deletions)
+            if file != self._file:
+                _rename(self._uri, self._file, file)
+                self._file = file
+        return digest_of(self._uri, self._file, self._writer.size_bytes)
+
+    def _put(self, batches: Sequence[pa.RecordBatch], deletions: bytes | None, file: str) -> tuple[int, str]:
+        """Write the file of these batches in one request; return its size and its digest."""
+        self._file = file
+        with using_storage(data_path(self._uri, file)):
+            memory = LanceFileSession("memory://")
+            writer = memory.open_writer(file, schema=pa.schema([self._field]), version=self._version)
+            for batch in batches:
+                writer.write_batch(batch)
+            self._end(writer, deletions)
+            content = memory.read_range(file, 0, writer.size_bytes or 0)
+            put_file(f"{self._uri.rstrip('/')}/data", file, content)
+        return len(content), xxhash.xxh3_128_hexdigest(content)
+
+    def _end(self, writer: LanceFileWriter, deletions: bytes | None) -> None:
         for key, content in ((STATES_KEY, self.row_states), (DELETIONS_KEY, deletions)):
             if content:
                 writer.add_schema_metadata(key, str(writer.add_global_buffer(content)))
         writer.close()
-        if file != self._file:
-            _rename(self._uri, self._file, file)
-            self._file = file
 
 
 def holds_structs(kind: pa.DataType) -> bool:

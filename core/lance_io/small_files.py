@@ -1,4 +1,4 @@
-"""Files of an object store that are read whole, in one request: each look at a size would be another one."""
+"""Files of an object store that are read or written whole, in one request: each look at a size would be another one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 
 from lance.file import LanceFileSession
 
+from core.checkpoints.sealed_files import as_file
 from core.domain.store import StoreOptions
 from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.panics import panics_as_errors
@@ -61,6 +62,16 @@ def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
     except LANCE_ERRORS:
         return None
     return None if found is None or len(found) > most else found
+
+
+def put_file(folder: str, name: str, content: bytes) -> None:
+    """Write a file of an object store, in place of another one if there is one.
+
+    Raises:
+        OSError: what Lance raises.
+    """
+    with as_file(content) as path:
+        _session(folder, options_of(folder), os.getpid()).upload_file(path, name)
 
 
 @functools.lru_cache(_KEPT)

@@ -76,8 +76,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             if there and self.server.atomic and self.headers.get("If-None-Match") == "*":
                 self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
                 return
+            source = unquote(self.headers.get("x-amz-copy-source", ""))
+            if source:
+                body = self.server.objects[source.lstrip("/").removeprefix("lake/")]
             self.server.objects[self._key()] = body
-        self._answer(200, ETag=_etag(body))
+        copied = f"<CopyObjectResult><ETag>{_etag(body)}</ETag></CopyObjectResult>" if source else ""
+        self._answer(200, copied.encode(), ETag=_etag(body))
 
     def do_GET(self) -> None:
         with self.server.lock:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
+from lance.file import LanceFileReader
 
+from core.domain.plan import StagedFile
 from core.errors import DataLoss, NotFound
-from core.lance_io import column_file_checks, small_files
+from core.lance_io import column_file_checks, column_file_writer, column_files, small_files
 from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.column_files import digest_of
+from core.lance_io.column_files import data_path, digest_of
+from core.lance_io.deletions import Deletions
 from core.lance_io.small_files import small_file, whole_if_small
+from core.row_states import RowState
+from core.stores.lance_options import lance_options
 from tests.unit.core.lance_io.small_store import known_store
 
 CONTENT = b"0123456789"
@@ -52,20 +58,46 @@ def test_a_file_that_is_not_there_is_missing_as_on_a_disk(store):
     assert missing.value.reason == "FILE_MISSING"
 
 
-def test_a_staged_file_is_written_and_checked_with_three_requests(store):
-    known_before = store.requests
-    writer = ColumnFileWriter("s3://lake/t.lance", pa.field("y", pa.int64()))
-    writer.open("y.lance")
-    writer.write(pa.array([1, 2, 3]))
-    staged = writer.close(None, frozenset(), "y.lance")
-
+def test_a_staged_file_is_written_and_checked_with_two_requests(store):
+    before = store.requests
+    staged = staged_file()
     content = column_file_checks.read_verified("s3://lake/t.lance", staged)
     assert content.schema.names == ["y"]
-    assert store.requests == known_before + 3
+    assert store.requests == before + 2
 
     store.objects["t.lance/data/y.lance"] += b"x"
     with pytest.raises(DataLoss, match="changed after it was written"):
         column_file_checks.read_verified("s3://lake/t.lance", staged)
+
+
+@pytest.mark.parametrize("held_bytes", [1 << 20, 30, 0])
+def test_what_a_staged_file_holds_does_not_depend_on_how_it_is_put(store, monkeypatch, held_bytes):
+    monkeypatch.setattr(column_file_writer, "_HELD_BYTES", held_bytes)
+    staged = staged_file()
+    assert (staged.file, staged.physical_rows, staged.rows_failed) == ("y.lance", 5, 1)
+    files = sorted(key for key in store.objects if not key.endswith("/"))
+    assert files == ["t.lance/data/f.lance", "t.lance/data/y.lance"]
+    assert digest_of("s3://lake/t.lance", "y.lance") == (staged.size_bytes, staged.digest)
+    place = data_path("s3://lake/t.lance", "y.lance")
+    values = LanceFileReader(place, storage_options=lance_options(place)).read_all().to_table()
+    assert values.column("y").to_pylist() == [1, 2, 3, 4, None]
+    content = column_file_checks.read_verified("s3://lake/t.lance", staged)
+    assert content.deletions is not None
+    assert content.deletions.mask.tolist() == [False, True, False, False, False]
+    summary = column_files.read_state_summary("s3://lake/t.lance", "y.lance")
+    assert summary is not None
+    assert summary.failed == 1
+
+
+def staged_file() -> StagedFile:
+    """Write five rows, of which the last one failed, under another name than the file is to have."""
+    writer = ColumnFileWriter("s3://lake/t.lance", pa.field("y", pa.int64()))
+    writer.open("unfinished.lance")
+    writer.write(pa.array([1, 2, 3]))
+    writer.write(pa.array([0, 4, None, 9]).slice(1, 2))
+    states = np.array([RowState.COMPUTED] * 4 + [RowState.FAILED], np.uint8)
+    deletions = Deletions("deleted", np.array([False, True, False, False, False]))
+    return writer.close(states, frozenset(), "y.lance", deletions)
 
 
 def test_a_file_of_unknown_size_is_read_whole_where_it_is_small(store, tmp_path):
