@@ -211,7 +211,7 @@ class Catalog:
                 inputs = validation.find_inputs(column.input_columns, udf, snapshot)
             else:
                 own = (udf.name, udf.version) == bound.function  # it may be damaged: then it is registered anew here
-                before = udf if own else registry.find(bound.udf_name, bound.udf_version)
+                before = udf if own else registry.find_expected(bound.udf_name, bound.udf_version)
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
             validation.check_output_type(existing, udf, KEEP_TYPE)

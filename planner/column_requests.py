@@ -170,7 +170,7 @@ class ColumnRequests:
 
     def _function_before(self, database: str, bound: ColumnBinding) -> UdfDefinition | None:
         with contextlib.suppress(DataLoss):  # then there is nothing to compare with
-            return self._catalog.registry(database).find(bound.udf_name, bound.udf_version)
+            return self._catalog.registry(database).find_expected(bound.udf_name, bound.udf_version)
         return None
 
 

@@ -199,7 +199,7 @@ class PlanMaker:
         for column in resolved.table.fields:
             with contextlib.suppress(LemanError):  # it is of no use to anybody now
                 bound = binding.read(column.arrow)
-                udf = None if bound is None else registry.find(bound.udf_name, bound.udf_version)
+                udf = None if bound is None else registry.find_expected(bound.udf_name, bound.udf_version)
                 if udf is not None and (column.name, udf.name, udf.version) != asked:
                     other = resolve(BackfillSpec(database, "", column.name), resolved.table, udf, udf)
                     yield from traced(other, self.statuses(other))
@@ -238,7 +238,7 @@ def _functions(
     registry: UdfRegistry, spec: BackfillSpec, bound: ColumnBinding
 ) -> tuple[UdfDefinition, UdfDefinition | None]:
     """Return the function to use, and the column's own where it is still registered."""
-    own = registry.find(bound.udf_name, bound.udf_version)
+    own = registry.find_expected(bound.udf_name, bound.udf_version)
     if spec.udf_name:
         return registry.usable(spec.udf_name, spec.udf_version), own
     if own is None:

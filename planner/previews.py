@@ -73,7 +73,7 @@ class PreviewPlans:
 
     def _of_column(self, asked: PreviewSpec, table: TableSnapshot) -> _Resolved:
         column, bound = defined_column(table, asked.column)
-        own = self._catalog.registry(asked.database).find(bound.udf_name, bound.udf_version)
+        own = self._catalog.registry(asked.database).find_expected(bound.udf_name, bound.udf_version)
         if asked.names_function:
             udf = self._function(asked, table)
         else:

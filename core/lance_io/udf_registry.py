@@ -131,8 +131,9 @@ class UdfRegistry:
         """
         check_identity(name, version or "0")
         if version:
-            with contextlib.suppress(FileNotFoundError):
-                return self._expected(self._path(name, version)).udf
+            found = self.find_expected(name, version)
+            if found is not None:
+                return found
         else:
             newest = min(self._entries(f"{name}@"), key=lambda e: e.order, default=None)
             if newest is not None:
@@ -159,6 +160,19 @@ class UdfRegistry:
         """
         try:
             return self._read(self._path(name, version)).udf
+        except FileNotFoundError:
+            return None
+
+    def find_expected(self, name: str, version: str) -> UdfDefinition | None:
+        """As `find`, for a function that most likely is there: then it takes one request to an object store.
+
+        Raises:
+            DataLoss: UDF_DAMAGED.
+        """
+        path = self._path(name, version)
+        try:
+            whole = whole_if_small(f"{self._database}/{FOLDER}", path.rpartition("/")[2], _SMALL_BYTES)
+            return _decoded(path, self._load(path) if whole is None else whole).udf
         except FileNotFoundError:
             return None
 
@@ -255,11 +269,6 @@ class UdfRegistry:
         with self._in_use():
             info = self._files.get_file_info(path)
         return info.size if info.type == pafs.FileType.File else None
-
-    def _expected(self, path: str) -> Registered:
-        """Read a definition that is most likely there: then it takes one request to an object store, else several."""
-        whole = whole_if_small(f"{self._database}/{FOLDER}", path.rpartition("/")[2], _SMALL_BYTES)
-        return _decoded(path, self._load(path) if whole is None else whole)
 
     def _load(self, path: str) -> bytes:
         with self._in_use(), self._files.open_input_stream(path) as stream:

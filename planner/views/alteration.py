@@ -116,5 +116,5 @@ def _kept(before: ViewFunction, udf: UdfDefinition, registry: UdfRegistry) -> tu
 
     Empty: the inputs are as the function names them.
     """
-    own = registry.find(before.udf_name, before.udf_version)
+    own = registry.find_expected(before.udf_name, before.udf_version)
     return before.inputs if own is not None and own.input_columns == udf.input_columns else ()
