@@ -22,7 +22,8 @@ class Fitting:
     """What brings batches of one schema into the types of a table's columns.
 
     A column that is left out becomes NULL. A value is converted where none is lost: int32 → int64, string →
-    large_string, a list of int32 → one of int64; text, numbers and truth values are never made of one another.
+    large_string, a list of int32 → one of int64, text in a dictionary → text; text, numbers and truth values are never
+    made of one another.
     """
 
     def __init__(self, given: pa.Schema, table: Sequence[TableField], *, whole: bool = True) -> None:
@@ -71,7 +72,7 @@ class Fitting:
                     "NULL_VALUE", f"Column '{field.name}' cannot be NULL, and a row has NULL there", column=field.name
                 )
             if pt.is_nested(values.type):
-                _check_size(field, values)
+                check_size(field, values)
         alike = all(values.type.equals(field.type) for field, values in zip(self.schema, columns, strict=True))
         most = batch.num_rows if alike else _CONVERTED_ROWS
         for at in range(0, batch.num_rows, max(1, most)):
@@ -112,10 +113,10 @@ def _check(name: str, have: pa.DataType, want: pa.DataType) -> None:
     if have.equals(want) or pt.is_null(have):
         return
     # Arrow loses elements of views when it makes lists of them
-    mixed = _has_list_views(have) or any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
+    mixed = _has_list_views(have) or _is_mixed(have, want)
     if not mixed:
         try:
-            pa.array([], have).cast(want)
+            pa.array([], _coded(have, want)).cast(want)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
             mixed = True
     if mixed:
@@ -128,8 +129,12 @@ def _check(name: str, have: pa.DataType, want: pa.DataType) -> None:
         )
 
 
-def _check_size(field: pa.Field, values: pa.Array) -> None:
-    """Refuse values that take too much memory once they are in the type of the table's column."""
+def check_size(field: pa.Field, values: pa.Array) -> None:
+    """Refuse values that take too much memory once they are in the type of a column.
+
+    Raises:
+        InvalidArgument: BATCH_TOO_LARGE.
+    """
     if values.type.equals(field.type) or not swells(values.type):
         return
     size = decoded_bytes(values, field.type)
@@ -145,8 +150,11 @@ def _check_size(field: pa.Field, values: pa.Array) -> None:
 def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
     if values.type.equals(field.type):
         return values
-    _check_size(field, values)
+    check_size(field, values)
     try:
+        if _coded(values.type, field.type) != values.type:  # each value of the dictionary is converted once
+            check_size(field, values.dictionary)
+            return values.dictionary.cast(field.type).take(values.indices)
         return values.cast(field.type)
     except pa.ArrowException as error:
         raise FailedPrecondition(
@@ -162,6 +170,24 @@ def _has_list_views(kind: pa.DataType) -> bool:
     if pt.is_list_view(kind) or pt.is_large_list_view(kind):
         return True
     return pt.is_nested(kind) and any(_has_list_views(kind.field(at).type) for at in range(kind.num_fields))
+
+
+def _coded(have: pa.DataType, want: pa.DataType) -> pa.DataType:
+    """Return the type of what is converted: of a dictionary, where the column has none, its values."""
+    return have.value_type if pt.is_dictionary(have) and not pt.is_dictionary(want) else have
+
+
+def _is_mixed(have: pa.DataType, want: pa.DataType) -> bool:
+    """Tell whether text, numbers or truth values would be made of one another, also those in lists and structs."""
+    have, want = (kind.value_type if pt.is_dictionary(kind) else kind for kind in (have, want))
+    if pt.is_null(have):
+        return False
+    if pt.is_struct(have) and pt.is_struct(want):
+        named = {field.name: field.type for field in have}
+        return any(field.name in named and _is_mixed(named[field.name], field.type) for field in want)
+    if pt.is_nested(have) and pt.is_nested(want) and have.num_fields == want.num_fields:
+        return any(_is_mixed(have.field(at).type, want.field(at).type) for at in range(have.num_fields))
+    return any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
 
 
 def _is_text(kind: pa.DataType) -> bool:

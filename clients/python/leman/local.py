@@ -199,11 +199,14 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
                 facts={"column": name},
             )
         have, want = rows.schema.field(name).type, _taken(rows.schema.field(name), table.field(name)).type
-        if not _is_convertible(have, want):
+        if not _is_convertible(_decoded(have, want), want):
             raise TypeMismatch(f"Type mismatch for column {name}: the data is {have}, the column is {want}")
     wanted = pa.schema([_taken(rows.schema.field(name), table.field(name)) for name in rows.schema.names])
     if rows.schema.equals(wanted, check_metadata=True):
         return rows
+    castable = pa.schema([field.with_type(_castable(field.type)) for field in rows.schema])
+    if not rows.schema.equals(castable):
+        rows = rows.cast(castable)
     if isinstance(rows, pa.RecordBatchReader):
         return rows.cast(wanted)
     for field in wanted:
@@ -229,13 +232,27 @@ def _plain(column: pa.Field) -> pa.Field:
 def _is_convertible(have: pa.DataType, want: pa.DataType) -> bool:
     if have.equals(want) or pa.types.is_null(have):
         return True
-    if any(is_text(have) != is_text(want) for is_text in (_is_text, pa.types.is_boolean)):
+    values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (have, want)]
+    if any(is_kind(values[0]) != is_kind(values[1]) for is_kind in (_is_text, pa.types.is_boolean)):
         return False
     try:
         pa.array([], have).cast(want)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True
+
+
+def _decoded(have: pa.DataType, want: pa.DataType) -> pa.DataType:
+    """The type of a dictionary's values, where the column has none."""
+    is_coded = pa.types.is_dictionary
+    return have.value_type if is_coded(have) and not is_coded(want) else have
+
+
+def _castable(type_: pa.DataType) -> pa.DataType:
+    """Arrow takes views out of a dictionary only where they stay in one."""
+    if not pa.types.is_dictionary(type_) or not pa.types.is_string_view(type_.value_type):
+        return type_
+    return pa.dictionary(type_.index_type, pa.large_string())
 
 
 def _is_text(type_: pa.DataType) -> bool:

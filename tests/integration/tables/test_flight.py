@@ -214,6 +214,15 @@ def test_rows_that_are_put_again_under_their_id_are_added_once(system, tmp_path,
     assert lance.dataset(tmp_path / "t.lance").count_rows() == 200_002
 
 
+def test_a_dictionary_that_is_another_one_in_each_batch_is_put_into_a_column_of_text(tmp_path, client):
+    lance.write_dataset(pa.table({"s": ["first"]}), tmp_path / "t.lance")
+    batches = [pa.array(["a", None, f"b{i}", "a"]).dictionary_encode() for i in range(3)]
+    put(client, fl.FlightDescriptor.for_path(str(tmp_path), "t"), pa.table({"s": pa.chunked_array(batches)}))
+    found = lance.dataset(tmp_path / "t.lance").to_table()["s"]
+    assert found.type == pa.string()
+    assert found.to_pylist() == ["first", *(word for i in range(3) for word in ("a", None, f"b{i}", "a"))]
+
+
 def test_a_put_that_is_cut_leaves_the_table_as_it_was(raw, tmp_path):
     table = tmp_path / "t.lance"
     lance.write_dataset(pa.table({"n": [0]}), table)

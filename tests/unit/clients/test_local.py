@@ -163,6 +163,16 @@ def test_blobs_are_added_as_bytes(db, version):
         table.add({"n": [5], "b": [5]})
 
 
+def test_text_in_a_dictionary_is_text(narrow):
+    """As a column of categories has it; also where its words are views."""
+    words = pa.array(["a", "b"], pa.string_view())
+    coded = pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([1, None, 0], pa.uint32()), words)})
+    narrow.add(coded)
+    narrow.add(coded.to_reader())
+    narrow.add(pa.table({"text": pa.array(["c"]).dictionary_encode()}))
+    assert narrow.to_arrow(["text"])["text"].to_pylist()[1:] == ["b", None, "a", "b", None, "a", "c"]
+
+
 def test_left_out_columns_are_null(narrow):
     narrow.add([{"n": 2}])
     assert narrow.to_arrow().to_pylist()[1] == {"text": None, "n": 2, "ratio": None, "c": None}
@@ -181,6 +191,8 @@ def test_unknown_column(narrow):
         pa.table({"n": [300]}),
         pa.table({"n": ["2"]}),
         pa.table({"text": [2]}),
+        pa.table({"text": pa.array([2]).dictionary_encode()}),
+        pa.table({"n": pa.array(["2"]).dictionary_encode()}),
         pa.table({"n": [True]}),
         pa.table({"n": [[1]]}),
     ],

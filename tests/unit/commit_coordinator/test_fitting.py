@@ -41,8 +41,13 @@ def views(rows: int) -> pa.Array:
         (pa.StructArray.from_arrays([coded(1 << 12)], names=["b"]), pa.struct({"b": pa.string()})),
         (pa.ListArray.from_arrays(pa.array([0, 1 << 30], pa.int32()), pa.nulls(1 << 30)), pa.list_(pa.int64())),
         (views(1 << 12), pa.large_string()),
+        (coded(1 << 12), pa.string()),
+        (pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), views(1 << 12)), pa.string()),
     ],
-    ids=["NULLs of vectors", "dictionary", "slice", "list", "struct", "NULLs in a list", "views"],
+    ids=[
+        *("NULLs of vectors", "dictionary", "slice", "list", "struct", "NULLs in a list", "views", "text"),
+        "a dictionary of views",
+    ],
 )
 def test_what_few_bytes_say_is_refused_before_it_takes_memory(values, column):
     allocated = pa.total_allocated_bytes()
@@ -71,6 +76,16 @@ def test_what_few_bytes_say_is_refused_before_it_takes_memory(values, column):
         (pa.array([[("k", None)]] * 3, pa.map_(pa.string(), pa.null())), pa.map_(pa.string(), pa.int64())),
         (pa.array([[1, 2]] * 3, pa.list_(pa.int8(), 2)), pa.list_(pa.int64(), 2)),
         (pa.array([], pa.dictionary(pa.int8(), pa.binary())), pa.binary()),
+        (pa.array(["a", None, "b" * 20] * 50_000).dictionary_encode(), pa.string()),
+        (pa.array(["a", None, "b"]).cast(pa.large_string()).dictionary_encode().slice(1), pa.string()),
+        (
+            pa.DictionaryArray.from_arrays(
+                pa.array([1, None, 2, 0], pa.uint32()), pa.array(["a", "b" * 20, None]).cast(pa.string_view())
+            ),
+            pa.large_string(),
+        ),
+        (pa.array(["a", None, "b"]), CODED),
+        (pa.array([True, None]).dictionary_encode(), pa.bool_()),
     ],
     ids=lambda kind: str(kind.type if isinstance(kind, pa.Array) else kind)[:40],
 )
@@ -84,4 +99,24 @@ def test_values_are_converted_a_part_at_a_time(values, column):
 def test_lists_that_arrow_would_not_convert_whole_are_refused():
     with pytest.raises(FailedPrecondition) as refused:
         fitted(pa.array([[1], [2, 3]], pa.list_view(pa.int64())), pa.list_(pa.int64()))
+    assert refused.value.reason == "TYPE_MISMATCH"
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        (pa.array(["1"]).dictionary_encode(), pa.int64()),
+        (pa.array([1]).dictionary_encode(), pa.string()),
+        (pa.array([1]).dictionary_encode(), CODED),
+        (pa.array([True]).dictionary_encode(), pa.int8()),
+        (pa.array([[1]]), pa.list_(pa.string())),
+        (pa.array([["1"]]), pa.list_(pa.int64())),
+        (pa.array([["1"]], pa.list_(CODED)), pa.list_(pa.int64())),
+        (pa.array([{"w": "1"}]), pa.struct({"w": pa.int64()})),
+    ],
+    ids=str,
+)
+def test_text_numbers_and_truth_values_are_not_made_of_one_another_however_they_are_packed(values, column):
+    with pytest.raises(FailedPrecondition) as refused:
+        fitted(values, column)
     assert refused.value.reason == "TYPE_MISMATCH"
