@@ -17,6 +17,7 @@ import pytest
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.tables import incoming
 from core.domain.garbage import Fate
+from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, tables_pb2
 from tests.integration.commits.commit_helpers import Planner, make_table
 from tests.integration.commits.test_commit_service import message, refusal, run
@@ -326,6 +327,29 @@ def test_the_same_rows_sent_at_once_are_added_once(table):
     answers = run(scenario)
     assert len({answer.version for answer in answers}) == 1
     assert (ids(table), data_files(table)) == ([*range(6)], referenced(table))
+
+
+async def refused(call):
+    """(reason, message)."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return error_from_rpc(caught.value).reason, caught.value.details()
+
+
+def test_values_for_a_computed_column_are_refused(tmp_path):
+    world = make_table(str(tmp_path / "t.lance"))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            given = pa.table({"id": [100], "x": [7], "c": pa.array([None], pa.int64())})
+            return await refused(up.append(given)), (await up.append(given.drop_columns(["c"]))).rows_added
+
+    before = data_files(world.uri)
+    (reason, said), added = run(scenario)
+    assert (reason, added) == ("COLUMN_IS_COMPUTED", 1)
+    assert "'c' is computed by function " in said
+    assert "leave it out" in said
+    assert len(data_files(world.uri)) == len(before) + 1
 
 
 def test_a_call_that_is_cancelled_leaves_nothing_and_gives_its_place_back(table):
