@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from commit_coordinator.requests import CommitResult
-from core.rpc.request_digest import check_body
+from core.rpc.request_digest import check_body, same_but_for_rows
 
 Key = tuple[str, str]
 
@@ -36,34 +36,36 @@ class RequestMemory:
     async def once(self, key: Key, body: str, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
         """Run `work` once for a key and return its result; it goes on when its callers are cancelled.
 
-        An error of `work` is raised to all that wait for it, then forgotten: the request may be sent again.
+        An error of `work` is raised to all that wait for it, then forgotten: the request may be sent again. Where other
+        rows came under the key and are in work, it waits until it is known what became of them.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
         """
-        result = await self.answered(key, body)
-        if result is not None:
-            return result
-        if key not in self._running:  # no await since nothing was found: nobody can have begun in between
-            task = asyncio.create_task(work())
-            self._running[key] = (body, task)
-            task.add_done_callback(lambda ended: self._settle(key, ended))
-        known, task = self._running[key]
-        check_body(key[1], known, body)
-        return await asyncio.shield(task)
+        while True:
+            answered = await self.known(key, body)
+            if answered is not None:
+                return answered[1]
+            if key not in self._running:  # no await since nothing was found: nobody can have begun in between
+                task = asyncio.create_task(work())
+                self._running[key] = (body, task)
+                task.add_done_callback(lambda ended: self._settle(key, ended))
+            known, task = self._running[key]
+            if known == body or not same_but_for_rows(known, body):
+                check_body(key[1], known, body)
+                return await asyncio.shield(task)
+            await asyncio.wait([task])
 
-    async def answered(self, key: Key, body: str) -> CommitResult | None:
-        """Return the result of a request that was answered, as far as it is remembered.
+    async def known(self, key: Key, body: str) -> tuple[str, CommitResult] | None:
+        """Return the body and the result of a request that was answered, as far as it is remembered.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
         """
         kept = await self._kept(key)
-        if kept is None:
-            return None
-        known, result = kept
-        check_body(key[1], known, body)
-        return result
+        if kept is not None:
+            check_body(key[1], kept[0], body)
+        return kept
 
     async def ended(self, key: Key) -> CommitResult | None:
         """Wait for a request if it is in work, and return its result; None: it failed or is not remembered."""

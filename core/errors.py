@@ -104,3 +104,14 @@ def reused(request_id: str) -> AlreadyExists:
         f"Request id {request_id} was used for another request: choose a new one for each request",
         request_id=request_id,
     )
+
+
+def reused_for_rows(request_id: str, difference: str) -> AlreadyExists:
+    """Return the error for a request id that came with other rows before; those were taken."""
+    return AlreadyExists(
+        "REQUEST_ID_REUSED",
+        f"Request id {request_id} was used for other rows, so these were not taken: {difference}. "
+        "Send them under a new id",
+        request_id=request_id,
+        difference=difference,
+    )

@@ -20,7 +20,9 @@ from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.tables.fitting import Fitting, check_not_computed, taken
 from commit_coordinator.tables.incoming import Incoming, batches
 from commit_coordinator.tables.requests import MergeRowsRequest, MergeRules
+from commit_coordinator.tables.sent_rows import RowsDigest
 from core.domain.plan import StagedFile
+from core.domain.sent_rows import SentRows
 from core.domain.table import TableField
 from core.errors import FailedPrecondition, InvalidArgument, LemanError
 from core.lance_io.column_files import digest_of
@@ -64,11 +66,6 @@ class StagedMerge:
             self._folder = OwnFolder.make_in(Path(tempfile.gettempdir()), "leman-merge-")
 
     @property
-    def version(self) -> int:
-        """Return the version of the table that the rows are to fit."""
-        return self._table.version
-
-    @property
     def _file(self) -> Path:
         return self._folder.path / "rows.arrow"
 
@@ -84,8 +81,8 @@ class StagedMerge:
             rows=str(self._file),
         )
 
-    def write(self, incoming: Incoming) -> None:
-        """Set all aside that comes, until the stream ends.
+    def write(self, incoming: Incoming) -> SentRows:
+        """Set all aside that comes, until the stream ends; return which rows came.
 
         Raises:
             InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; MERGE_TOO_LARGE; BAD_COLUMN – a key is not sent.
@@ -97,6 +94,7 @@ class StagedMerge:
         fitting = Fitting(schema, self._table.fields, whole=self._rules.insert_not_matched)
         self._check_keys(fitting.schema)
         self._columns = fitting.columns
+        digest = RowsDigest(schema)
         size = 0
         with (
             in_use("The rows of a merge", str(self._folder.path)),
@@ -107,6 +105,8 @@ class StagedMerge:
                     size += part.nbytes
                     self._check_size(size)
                     sink.write_batch(part)
+                digest.add(batch)
+        return digest.sent()
 
     def is_outlived(self) -> bool:
         """Tell whether the table was dropped, or another one is in its place."""

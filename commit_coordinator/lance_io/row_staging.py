@@ -11,9 +11,11 @@ from commit_coordinator.lance_io import committed_files
 from commit_coordinator.tables.fitting import Fitting, check_not_computed
 from commit_coordinator.tables.incoming import Incoming, batches
 from commit_coordinator.tables.requests import AppendRowsRequest
+from commit_coordinator.tables.sent_rows import RowsDigest
 from core import keys
 from core.domain.plan import StagedFile
-from core.domain.table import TableSnapshot
+from core.domain.sent_rows import SentRows
+from core.domain.table import TableField, TableSnapshot
 from core.errors import FailedPrecondition, NotFound
 from core.lance_io.column_file_writer import blob_descriptors, holds_structs
 from core.lance_io.column_files import data_path, digest_of
@@ -46,29 +48,20 @@ class StagedRows:
         """
         self._table = snapshot_of(uri, LanceTables().dataset(uri), ())
         check_takes_rows(self._table)
-        self._fitting: Fitting | None = None
+        self._columns: tuple[TableField, ...] = ()
         self._files = RowFiles(self._table, max_rows_per_fragment)
 
     @property
     def files(self) -> list[StagedFile]:
         return self._files.files
 
-    @property
-    def version(self) -> int:
-        """Return the version of the table that the rows are to fit."""
-        return self._table.version
-
-    def request(self, request_id: str, body: str) -> AppendRowsRequest | None:
-        """Return what is to be committed; None: there are no rows."""
-        if self._fitting is None or not self.files:
-            return None
+    def request(self, request_id: str, body: str) -> AppendRowsRequest:
+        """Return what is to be committed."""
         table = self._table
-        return AppendRowsRequest(
-            table.uri, request_id, body, table.incarnation, self._fitting.columns, tuple(self.files)
-        )
+        return AppendRowsRequest(table.uri, request_id, body, table.incarnation, self._columns, tuple(self.files))
 
-    def write(self, incoming: Incoming) -> None:
-        """Write all that comes, until the stream ends.
+    def write(self, incoming: Incoming) -> SentRows:
+        """Write all that comes, until the stream ends; return which rows came.
 
         Raises:
             InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; and as `Fitting`.
@@ -77,11 +70,14 @@ class StagedRows:
         """
         schema, coming = batches(incoming)
         check_not_computed(schema.names, self._table.fields)
-        self._fitting = Fitting(schema, self._table.fields)
+        fitting = Fitting(schema, self._table.fields)
+        self._columns, digest = fitting.columns, RowsDigest(schema)
         for batch in coming:
-            for part in self._fitting.fitted(batch):
+            for part in fitting.fitted(batch):
                 self._files.write(part)
+            digest.add(batch)
         self._files.close()
+        return digest.sent()
 
     def is_outlived(self) -> bool:
         """Tell whether the table was dropped, or another one is in its place."""

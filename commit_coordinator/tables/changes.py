@@ -76,6 +76,8 @@ def change(table: TableHandle, request: RowsRequest) -> CommitResult:
     if isinstance(request, MergeRowsRequest):
         _check_columns(base, request)
         return _merge(table, request)
+    if not request.files:
+        return CommitResult(int(table.dataset.version), operation=APPEND)
     _check_fits(base, request)
     properties = commit_history.row_properties(
         request.request_id, request.body, APPEND, fragments=len(request.files), rows=request.rows

@@ -5,9 +5,13 @@ A column of NULLs has no bytes however many rows it has, and a dictionary or a v
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
+
+from core.errors import InvalidArgument
 
 _VIEW_BYTES = 16
 _WORD = 8
@@ -47,6 +51,37 @@ def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
         return decoded_bytes(values.values, _inner(want, 0))
     return int(values.nbytes)
+
+
+def in_parts(values: pa.Array, size: int, most: int) -> Iterator[pa.Array]:
+    """Yield a dictionary's values, or views, in parts that have so many bytes without it, and at least one value.
+
+    Args:
+        size: Bytes of a part.
+        most: Bytes of all of them.
+
+    Raises:
+        InvalidArgument: BATCH_TOO_LARGE.
+    """
+    if pt.is_dictionary(values.type):
+        sizes = np.append(_sizes(values.dictionary), 0)  # the last one is that of NULL
+        sizes = sizes[values.indices.cast(pa.int64()).fill_null(-1).to_numpy()]
+    else:
+        sizes = _sizes(values)
+    ends = np.cumsum(sizes)
+    if len(ends) and ends[-1] > most:
+        raise InvalidArgument(
+            "BATCH_TOO_LARGE",
+            f"{len(values)} values, sent as {values.type}, have {ends[-1]} bytes, at most {most} are taken at once: "
+            "send smaller batches",
+            field="arrow_ipc",
+        )
+    at = 0
+    while at < len(values):
+        before = int(ends[at - 1]) if at else 0
+        end = max(at + 1, int(np.searchsorted(ends, before + size, side="right")))
+        yield values.slice(at, end - at)
+        at = end
 
 
 def _sizes(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

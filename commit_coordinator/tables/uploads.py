@@ -1,4 +1,7 @@
-"""Rows that callers send: received, written beside the table, and committed once all are there."""
+"""Rows that callers send: received, written beside the table, and committed once all are there.
+
+Rows that are sent again under their request id are read to their end, and compared with those that it stands for.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from commit_coordinator.commit_queues import CommitQueues
 from commit_coordinator.lance_io.row_merges import StagedMerge
@@ -16,36 +19,42 @@ from commit_coordinator.requests import CommitResult
 from commit_coordinator.tables.changes import replaced
 from commit_coordinator.tables.incoming import Incoming
 from commit_coordinator.tables.requests import MergeRules, RowsRequest
+from commit_coordinator.tables.sent_rows import ComparedRows
 from core.config import Commit
+from core.domain.sent_rows import SentRows
 from core.errors import Aborted, Internal, LemanError, Unavailable
 from core.rpc.blocking import BlockingPool
 from core.rpc.concurrency_limit import CallPlaces
 from core.rpc.idle_limit import arriving
+from core.rpc.request_digest import check_body, rows_of, with_rows
 
 Pieces = AsyncIterator[bytes | memoryview]
 
 
-class Staged(Protocol):
-    """The rows of one upload, written by one thread."""
+class Reader(Protocol):
+    """What takes the rows of one upload, in one thread."""
 
-    #: Whether files of it are in the table once it is committed.
-    stays: bool
-
-    def write(self, incoming: Incoming) -> None:
-        """Write all that comes, until the stream ends."""
-
-    def request(self, request_id: str, body: str) -> RowsRequest | None:
-        """Return what is to be committed; None: nothing is."""
-
-    @property
-    def version(self) -> int:
-        """Return the version of the table that the rows are to fit."""
+    def write(self, incoming: Incoming) -> SentRows:
+        """Take all that comes, until the stream ends; return which rows came."""
 
     def is_outlived(self) -> bool:
         """Tell whether the table was dropped, or another one is in its place."""
 
     def discard(self) -> None:
         """Remove the files."""
+
+
+class Staged(Reader, Protocol):
+    """The rows of one upload, on their way into a table."""
+
+    #: Whether files of it are in the table once it is committed.
+    stays: bool
+
+    def request(self, request_id: str, body: str) -> RowsRequest:
+        """Return what is to be committed."""
+
+
+AReader = TypeVar("AReader", bound=Reader)
 
 
 class Uploads:
@@ -84,7 +93,7 @@ class Uploads:
         Raises:
             LemanError: what `TableService.AppendRows` (protos/leman/v1/tables.proto) names.
         """
-        return await self._done(uri, request_id, body, pieces, partial(StagedRows, uri, max_rows_per_fragment))
+        return await self._committed(uri, request_id, body, pieces, partial(StagedRows, uri, max_rows_per_fragment))
 
     async def merge(self, uri: str, request_id: str, body: str, rules: MergeRules, pieces: Pieces) -> CommitResult:
         """Take rows and bring them together with those of a table, all or none.
@@ -97,37 +106,32 @@ class Uploads:
             LemanError: what `TableService.MergeRows` (protos/leman/v1/tables.proto) names.
         """
         begin = partial(StagedMerge, uri, rules, self._max_merge_bytes)
-        return await self._done(uri, request_id, body, pieces, begin)
-
-    async def _done(
-        self, uri: str, request_id: str, body: str, pieces: Pieces, begin: Callable[[], Staged]
-    ) -> CommitResult:
-        result = await self._committed(uri, request_id, body, pieces, begin)
-        # what else comes of a call that is answered already: not every client reads while it writes
-        async for _ in arriving(pieces, self._idle_seconds, "the rows"):
-            pass
-        return result
+        return await self._committed(uri, request_id, body, pieces, begin)
 
     async def _committed(
         self, uri: str, request_id: str, body: str, pieces: Pieces, begin: Callable[[], Staged]
     ) -> CommitResult:
-        answered = await self._memory.answered((uri, request_id), body)
-        if answered is not None:
-            return answered
+        known = await self._memory.known((uri, request_id), body)
         with self._places.one():
-            staged = await self._staged(uri, begin, pieces)
-            request = staged.request(request_id, body)
-            if request is None:
-                return CommitResult(staged.version)
-            committing = _Committing(self._queues, self._writers, staged, request)
-            result = await self._memory.once((uri, request_id), body, committing.run)
-            if not committing.began:  # an earlier call with this id does it
-                await self._writers.run(staged.discard)
-            return result
+            if known is not None:
+                told, result = known
+                _, sent = await self._read(uri, lambda: ComparedRows(rows_of(told)), pieces)
+                check_body(request_id, told, with_rows(body, sent))
+                return result
+            staged, sent = await self._read(uri, begin, pieces)
+            whole = with_rows(body, sent)
+            committing = _Committing(self._queues, self._writers, staged, staged.request(request_id, whole))
+            if not sent.rows and staged.stays:  # nothing to remember; other rows may have come under the id
+                return await committing.run()
+            try:
+                return await self._memory.once((uri, request_id), whole, committing.run)
+            finally:
+                if not committing.began:  # an earlier call with this id does it
+                    await self._writers.run(staged.discard)
 
-    async def _staged(self, uri: str, begin: Callable[[], Staged], pieces: Pieces) -> Staged:
+    async def _read(self, uri: str, begin: Callable[[], AReader], pieces: Pieces) -> tuple[AReader, SentRows]:
         incoming = Incoming()
-        writing = asyncio.ensure_future(self._writers.run(_stage, uri, begin, incoming))
+        writing = asyncio.ensure_future(self._writers.run(_read_all, uri, begin, incoming))
         sending = asyncio.ensure_future(self._send(pieces, incoming))
         try:
             await asyncio.wait({writing, sending}, return_when=asyncio.FIRST_COMPLETED)
@@ -150,13 +154,13 @@ class Uploads:
                 await incoming.put(piece)
         incoming.end()
 
-    def _give_up(self, writing: Awaitable[Staged]) -> None:
+    def _give_up(self, writing: Awaitable[tuple[Reader, SentRows]]) -> None:
         """Remove what a writer has made, once it has ended; one that fails removes its files itself."""
 
         async def removed() -> None:
             with contextlib.suppress(Exception):
-                staged = await writing
-                await self._writers.run(staged.discard)
+                reader, _ = await writing
+                await self._writers.run(reader.discard)
 
         task = asyncio.create_task(removed())
         self._given_up.add(task)
@@ -187,13 +191,12 @@ class _Committing:
         return result
 
 
-def _stage(uri: str, begin: Callable[[], Staged], incoming: Incoming) -> Staged:
-    staged = begin()
+def _read_all(uri: str, begin: Callable[[], AReader], incoming: Incoming) -> tuple[AReader, SentRows]:
+    reader = begin()
     try:
-        staged.write(incoming)
+        return reader, reader.write(incoming)
     except BaseException as error:
-        staged.discard()
-        if isinstance(error, Unavailable) and staged.is_outlived():  # its folder went while files were written
+        reader.discard()
+        if isinstance(error, Unavailable) and reader.is_outlived():  # its folder went while files were written
             raise replaced(uri) from None
         raise
-    return staged

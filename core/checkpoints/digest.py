@@ -22,6 +22,44 @@ def batch_digest(batch: pa.RecordBatch) -> str:
     return digest.hexdigest()
 
 
+def leaf_parts(array: pa.Array) -> tuple[bytes | memoryview, ...]:
+    """Return what values consist of: their lengths where these differ, and their bytes.
+
+    Args:
+        array: Values without NULLs, neither nested nor in a dictionary.
+    """
+    if _has_offsets(array.type):
+        wide = array.cast(pa.large_binary())
+        lengths = pc.binary_length(wide).to_numpy(zero_copy_only=False).tobytes()
+        data = wide.buffers()[2]
+        if data is None or not len(wide):
+            return (lengths,)
+        offsets = np.frombuffer(wide.buffers()[1], np.int64)
+        return lengths, memoryview(data)[offsets[wide.offset] : offsets[wide.offset + len(wide)]]
+    if pt.is_boolean(array.type):
+        return (array.cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes(),)
+    width = array.type.bit_width // 8
+    values = array.buffers()[1]
+    return () if values is None else (memoryview(values)[array.offset * width : (array.offset + len(array)) * width],)
+
+
+def nested_parts(array: pa.Array) -> tuple[bytes, tuple[pa.Array, ...]]:
+    """Return the lengths of lists, where these differ, and the arrays of what is in nested values.
+
+    Args:
+        array: Nested values without NULLs.
+    """
+    if pt.is_struct(array.type):
+        return b"", tuple(array.flatten())
+    if pt.is_fixed_size_list(array.type):
+        return b"", (array.flatten(),)
+    lengths = np.diff(array.offsets.to_numpy(zero_copy_only=False)).astype(np.int64).tobytes()
+    if pt.is_map(array.type):
+        first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+        return lengths, (array.keys.slice(first, last - first), array.items.slice(first, last - first))
+    return lengths, (array.flatten(),)
+
+
 def _update(digest: xxhash.xxh3_128, array: pa.Array) -> None:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
@@ -32,39 +70,15 @@ def _update(digest: xxhash.xxh3_128, array: pa.Array) -> None:
         array = array.drop_null()
     digest.update(b"%d:" % len(array))
     if pt.is_nested(array.type):
-        _update_nested(digest, array)
+        lengths, inner = nested_parts(array)
+        digest.update(lengths)
+        for values in inner:
+            _update(digest, values)
     elif pt.is_dictionary(array.type):
         _update(digest, array.dictionary_decode())
-    elif _has_offsets(array.type):
-        wide = array.cast(pa.large_binary())
-        digest.update(pc.binary_length(wide).to_numpy(zero_copy_only=False).tobytes())
-        data = wide.buffers()[2]
-        if data is not None and len(wide):
-            offsets = np.frombuffer(wide.buffers()[1], np.int64)
-            digest.update(memoryview(data)[offsets[wide.offset] : offsets[wide.offset + len(wide)]])
-    elif pt.is_boolean(array.type):
-        digest.update(array.cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes())
     else:
-        width = array.type.bit_width // 8
-        values = array.buffers()[1]
-        if values is not None:
-            digest.update(memoryview(values)[array.offset * width : (array.offset + len(array)) * width])
-
-
-def _update_nested(digest: xxhash.xxh3_128, array: pa.Array) -> None:
-    if pt.is_struct(array.type):
-        for child in array.flatten():
-            _update(digest, child)
-        return
-    if not pt.is_fixed_size_list(array.type):
-        lengths = np.diff(array.offsets.to_numpy(zero_copy_only=False))
-        digest.update(lengths.astype(np.int64).tobytes())
-    if pt.is_map(array.type):
-        first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
-        _update(digest, array.keys.slice(first, last - first))
-        _update(digest, array.items.slice(first, last - first))
-        return
-    _update(digest, array.flatten())
+        for part in leaf_parts(array):
+            digest.update(part)
 
 
 def _has_offsets(kind: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""What tells two requests under one request id apart: their whole bodies."""
+"""What tells two requests under one request id apart: their whole bodies, and the rows behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TypeVar
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from core.errors import reused
+from core.domain.sent_rows import SentRows
+from core.errors import reused, reused_for_rows
 
 _Request = TypeVar("_Request", bound=Message)
 
@@ -50,11 +51,37 @@ def _secret_maps(kind: Descriptor) -> tuple[FieldDescriptor, ...]:
     return tuple(field for field in kind.fields if field.GetOptions().debug_redact)
 
 
+def with_rows(body: str, rows: SentRows) -> str:
+    """Return the identity of a request behind which rows were sent; `body` is that of the request alone."""
+    return f"{body} {rows}"
+
+
+def rows_of(body: str) -> SentRows | None:
+    """Return the rows behind a request; None where its body does not tell them, or in a way that is not known here."""
+    try:
+        return SentRows.parse(body.partition(" ")[2])
+    except ValueError:
+        return None
+
+
+def same_but_for_rows(known: str, asked: str) -> bool:
+    """Tell whether two requests differ in the rows behind them at the most."""
+    return known.partition(" ")[0] == asked.partition(" ")[0]
+
+
 def check_body(request_id: str, known: str, asked: str) -> None:
     """Refuse a request id that came with another body before.
+
+    Rows are compared where both sides tell them: who asks before they have come cannot, nor can what a release noted
+    that did not look at them.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED.
     """
-    if known != asked:
+    if known == asked:
+        return
+    if not same_but_for_rows(known, asked):
         raise reused(request_id)
+    first, now = rows_of(known), rows_of(asked)
+    if first is not None and now is not None:
+        raise reused_for_rows(request_id, first.difference(now))

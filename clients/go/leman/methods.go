@@ -56,8 +56,8 @@ func readFacts(method string) methodFacts {
 type requestIDKey struct{}
 
 // WithRequestID has the mutation that is made with the returned context carry this id, in place of one that the client
-// makes up. Use it to send a mutation again from another process: under one id it is done once. Take a context of its
-// own for each mutation.
+// makes up. Use it to send a mutation again from another process: under one id it is done once. The same id with another
+// mutation, or with other rows, is refused (REQUEST_ID_REUSED). Take a context of its own for each mutation.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }

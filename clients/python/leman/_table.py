@@ -72,8 +72,9 @@ class Table(Relation):
 
         `request_id`: an id that you choose: under it the change is made once, however often it is asked for, also by
         another process after this one died. Without, the client makes one up for as long as the call lasts. All changes
-        take one; the same id with another change is refused. How long the services remember it is said in
-        docs/reference.md; here for as long as the commit is among the last 1,000 versions of the table that are kept.
+        take one; the same id with another change, or with other rows, is refused. How long the services remember it is
+        said in docs/reference.md; here for as long as the commit is among the last 1,000 versions of the table that are
+        kept.
 
         Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, FailedPrecondition whose `reason` is
         COLUMN_IS_COMPUTED, and AlreadyExists (REQUEST_ID_REUSED).

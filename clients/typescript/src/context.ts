@@ -17,6 +17,7 @@ export interface Context {
 export interface MutationOptions extends CallOptions {
   /**
    * The id under which it is done once, however often it is sent: give one to send it again from another process.
+   * The same id with another change, or with other rows, is refused (REQUEST_ID_REUSED).
    * Undefined: the client makes one up, and sends the call again under it where the services were away.
    */
   requestId?: string | undefined;

@@ -98,7 +98,7 @@ def stream_of(
 ) -> list[bytes]:
     """The bytes of an Arrow IPC stream, in pieces that end anywhere."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema or rows.schema) as writer:
+    with pa.ipc.new_stream(sink, schema or (rows if isinstance(rows, pa.Table) else rows[0]).schema) as writer:
         for batch in rows.to_batches() if isinstance(rows, pa.Table) else rows:
             writer.write_batch(batch)
     content = sink.getvalue().to_pybytes()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.tables import incoming
+from commit_coordinator.tables import incoming, uploads
 from core.domain.garbage import Fate
 from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, tables_pb2
@@ -319,14 +319,44 @@ def test_rows_that_are_sent_again_are_added_once_also_after_a_restart(table):
     assert (ids(table), data_files(table)) == ([*range(6)], referenced(table))
 
 
-def test_the_same_rows_sent_at_once_are_added_once(table):
-    async def scenario():
-        async with coordinator(table.parent) as up:
-            return await asyncio.gather(*(up.append(rows(5, 1), request_id="mine") for _ in range(4)))
+OTHERS = {
+    "more rows": rows(6, 1),
+    "other values": rows(5, 2),
+    "no rows": rows(0),
+    "fewer columns": rows(5, 1).select(["id", "s"]),
+}
 
-    answers = run(scenario)
-    assert len({answer.version for answer in answers}) == 1
-    assert (ids(table), data_files(table)) == ([*range(6)], referenced(table))
+
+def test_other_rows_under_an_id_that_was_used_are_refused_also_after_a_restart(table):
+    in_two = stream_of(rows(5, 1).to_batches(2), 7, SCHEMA)
+
+    async def scenario():
+        found = {}
+        async with coordinator(table.parent) as up:
+            first = await up.append(rows(5, 1), request_id="mine")
+            cut = await up.AppendRows(up.upload(in_two, request_id="mine"))
+            for name, others in OTHERS.items():
+                found[name] = await refused(up.append(others, request_id="mine"))
+        async with coordinator(table.parent) as up:
+            again = [await refused(up.append(others, request_id="mine")) for others in OTHERS.values()]
+            restarted = await up.AppendRows(
+                up.upload(stream_of(rows(5, 1).to_batches(2), 7, SCHEMA), request_id="mine")
+            )
+            new = await up.append(OTHERS["more rows"], request_id="new")
+        assert again == [*found.values()]
+        assert first == cut == restarted
+        return found, new
+
+    found, new = run(scenario)
+    assert {reason for reason, _ in found.values()} == {"REQUEST_ID_REUSED"}
+    assert {name: said.partition("not taken: ")[2].partition(". ")[0] for name, (_, said) in found.items()} == {
+        "more rows": "5 rows came with it first, now 6",
+        "other values": "the 5 rows that came with it first had other values, or another order",
+        "no rows": "5 rows came with it first, now 0",
+        "fewer columns": "the 5 rows that came with it first had other columns, or other types",
+    }
+    assert (new.rows_added, ids(table)) == (6, [*range(6), *range(1, 7)])
+    assert data_files(table) == referenced(table)
 
 
 async def refused(call):
@@ -334,6 +364,52 @@ async def refused(call):
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     return error_from_rpc(caught.value).reason, caught.value.details()
+
+
+def test_rows_count_under_an_id_with_which_none_came_into_the_table_before(table):
+    """The first stream was empty, that of the second breaks, a row of the third is refused half-way."""
+
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            nothing = await up.append(rows(0), request_id="mine")
+            broken = (await refused(up.AppendRows(up.upload(in_batches(500)[:-1], request_id="mine"))))[0]
+            loose = stream_of([pa.record_batch({"id": pa.array([i], pa.int64())}) for i in (1, 2, None)])
+            late = (await refused(up.AppendRows(up.upload(loose, request_id="mine"))))[0]
+            return nothing.rows_added, broken, late, (await up.append(rows(5, 1), request_id="mine")).rows_added
+
+    assert run(scenario) == (0, "BAD_STREAM", "NULL_VALUE", 5)
+    assert (ids(table), data_files(table)) == ([*range(6)], referenced(table))
+
+
+def test_a_request_of_a_release_that_did_not_look_at_rows_is_known_by_its_header(table, monkeypatch):
+    monkeypatch.setattr(uploads, "with_rows", lambda body, _: body)
+
+    async def scenario(*given):
+        async with coordinator(table.parent) as up:
+            return [await up.append(each, request_id="mine") for each in given]
+
+    before = run(lambda: scenario(rows(5, 1)))
+    monkeypatch.undo()
+    assert run(lambda: scenario(rows(6, 1), rows(6, 1))) == before * 2
+    assert ids(table) == [*range(6)]
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_rows_sent_at_once_under_one_id_are_added_once(table, others):
+    """All the same, or some of them other ones: those of one call are in the table, as its answer says."""
+
+    async def scenario():
+        async with coordinator(table.parent) as up:
+            calls = [up.append(rows(5 + (at < others), 1), request_id="mine") for at in range(6)]
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    answers = run(scenario)
+    done = [answer for answer in answers if not isinstance(answer, Exception)]
+    reasons = {error_from_rpc(answer).reason for answer in answers if isinstance(answer, Exception)}
+    assert len(done) == (3 if others else 6)
+    assert len({(answer.version, answer.rows_added) for answer in done}) == 1
+    assert reasons == ({"REQUEST_ID_REUSED"} if others else set())
+    assert (ids(table), data_files(table)) == ([*range(1 + done[0].rows_added)], referenced(table))
 
 
 def test_values_for_a_computed_column_are_refused(tmp_path):

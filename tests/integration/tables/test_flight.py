@@ -209,6 +209,9 @@ def test_rows_that_are_put_again_under_their_id_are_added_once(system, tmp_path,
         table=catalog_pb2.TableRef(database=str(tmp_path), table="t"), request_id="mine"
     )
     assert put(client, fl.FlightDescriptor.for_command(message.SerializeToString()), rows) == first
+    for others in (rows.slice(1), rows.set_column(0, "n", pa.array(np.arange(200_000)[::-1]))):
+        with pytest.raises(pa.ArrowException, match=r"came with it first.*Send them under a new id"):
+            put(client, command(tmp_path, createTable=True, requestId="mine"), others, size=1000)
     assert lance.dataset(tmp_path / "t.lance").count_rows() == 200_000
     put(client, fl.FlightDescriptor.for_path(str(tmp_path), "t"), rows.slice(0, 1))
     put(client, fl.FlightDescriptor.for_path(str(tmp_path), "t"), rows.slice(0, 1))

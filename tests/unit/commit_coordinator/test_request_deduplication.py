@@ -8,7 +8,9 @@ import pytest
 
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.requests import CommitResult, Outcome, Status
+from core.domain.sent_rows import SentRows
 from core.errors import AlreadyExists, Unavailable
+from core.rpc.request_digest import with_rows
 
 KEY = ("/t.lance", "r1")
 
@@ -81,6 +83,46 @@ def test_another_body_under_the_same_id_is_refused(ended):
         return caught.value.reason, work.calls
 
     assert run(scenario()) == ("REQUEST_ID_REUSED", 1)
+
+
+def behind(rows: int) -> str:
+    """The body of a request behind which so many rows came."""
+    return with_rows("body", SentRows(rows, "columns", "values"))
+
+
+def test_other_rows_under_an_id_wait_for_those_in_work_and_are_refused():
+    async def scenario():
+        memory, work = RequestMemory(4), Work()
+        first = asyncio.ensure_future(memory.once(KEY, behind(1), work))
+        await asyncio.sleep(0)
+        same, other = (asyncio.ensure_future(memory.once(KEY, behind(rows), work)) for rows in (1, 2))
+        await asyncio.sleep(0)
+        assert not other.done(), "what becomes of the first rows is not known"
+        work.go.set()
+        with pytest.raises(AlreadyExists, match="1 rows came with it first, now 2") as caught:
+            await other
+        return await first, await same, caught.value.reason, work.calls, await memory.known(KEY, "body")
+
+    first, same, reason, calls, known = run(scenario())
+    assert first == same == CommitResult(1)
+    assert (reason, calls, known) == ("REQUEST_ID_REUSED", 1, (behind(1), first))
+
+
+def test_other_rows_count_where_the_first_ones_failed():
+    async def scenario():
+        memory, fails, work = RequestMemory(4), Work(Unavailable("STORE_UNAVAILABLE", "away")), Work()
+        work.go.set()
+        first = asyncio.ensure_future(memory.once(KEY, behind(1), fails))
+        await asyncio.sleep(0)
+        other = asyncio.ensure_future(memory.once(KEY, behind(2), work))
+        await asyncio.sleep(0)
+        fails.go.set()
+        with pytest.raises(Unavailable):
+            await first
+        return await other, await memory.known(KEY, "body")
+
+    other, known = run(scenario())
+    assert (other, known) == (CommitResult(1), (behind(2), CommitResult(1)))
 
 
 def test_same_id_on_another_table_is_another_request():

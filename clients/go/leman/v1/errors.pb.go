@@ -133,7 +133,7 @@ const (
 	ErrorReason_UDF_NOT_FOUND ErrorReason = 44
 	// The table has no such version, or it was cleaned away; name another one.
 	ErrorReason_VERSION_NOT_FOUND ErrorReason = 45
-	// Another request had this id; take a new one.
+	// Another request had this id, or other rows came with it, as the message says; take a new one.
 	ErrorReason_REQUEST_ID_REUSED ErrorReason = 46
 	// A table or view of that name exists; take another name, or drop it.
 	ErrorReason_TABLE_EXISTS ErrorReason = 47
@@ -169,7 +169,7 @@ const (
 	ErrorReason_COLUMN_EXISTS ErrorReason = 50
 	// Computed columns or views read the column, as the facts say; drop or alter these first, or set `force`.
 	ErrorReason_COLUMN_IN_USE ErrorReason = 51
-	// The column is computed by a function; use the calls for computed columns.
+	// The column is computed by a function; leave it out of rows, or use the calls for computed columns.
 	ErrorReason_COLUMN_IS_COMPUTED ErrorReason = 52
 	// The column is no computed one; add it.
 	ErrorReason_COLUMN_NOT_DEFINED ErrorReason = 53

@@ -27,7 +27,8 @@ type PutRowsCommand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+	// Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+	// Empty: what is sent again is added again.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Rows in a new fragment at the most; 0: 1,048,576.
 	MaxRowsPerFragment int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3" json:"max_rows_per_fragment,omitempty"`

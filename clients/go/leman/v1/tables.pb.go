@@ -277,8 +277,9 @@ type AppendRowsHeader struct {
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	// Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-	// are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-	// change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+	// are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+	// rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+	// with which no row came stands for nothing yet.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Rows in a new fragment at the most; 0: 1,048,576.
 	MaxRowsPerFragment int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3" json:"max_rows_per_fragment,omitempty"`
@@ -742,7 +743,7 @@ type MergeRowsHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table.
 	Table *TableRef `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	// Chosen by the caller; remembered as that of AppendRowsHeader.
+	// Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The columns by whose values rows are matched.
 	On []string `protobuf:"bytes,3,rep,name=on,proto3" json:"on,omitempty"`

@@ -109,7 +109,8 @@ type TableServiceClient interface {
 	// Adds rows, all of them or none: in one version of the table, once the stream has ended. The first message is the
 	// header; the bytes of all others, one after the other, are one Arrow IPC stream, its end mark included. Columns that
 	// the rows do not have, such as computed ones, become NULL; the next backfill computes these. Values are converted
-	// where none is lost (int32 → int64). A call that ends early changes nothing, and what it sent is removed.
+	// where none is lost (int32 → int64, text in a dictionary → text). A call that ends early changes nothing, and what it
+	// sent is removed.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a field of it is
@@ -117,6 +118,7 @@ type TableServiceClient interface {
 	//     twice; correct the field that BadRequest names.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
 	//     table; do what the message says.
+	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
 	//   - `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
@@ -125,7 +127,7 @@ type TableServiceClient interface {
 	//     early; send the rows again.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
 	//     RetryInfo's delay.
-	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
 	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
@@ -211,7 +213,7 @@ type TableServiceClient interface {
 	//     early; send the rows again.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
 	//     RetryInfo's delay.
-	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
 	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
@@ -546,7 +548,8 @@ type TableServiceServer interface {
 	// Adds rows, all of them or none: in one version of the table, once the stream has ended. The first message is the
 	// header; the bytes of all others, one after the other, are one Arrow IPC stream, its end mark included. Columns that
 	// the rows do not have, such as computed ones, become NULL; the next backfill computes these. Values are converted
-	// where none is lost (int32 → int64). A call that ends early changes nothing, and what it sent is removed.
+	// where none is lost (int32 → int64, text in a dictionary → text). A call that ends early changes nothing, and what it
+	// sent is removed.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a field of it is
@@ -554,6 +557,7 @@ type TableServiceServer interface {
 	//     twice; correct the field that BadRequest names.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
 	//     table; do what the message says.
+	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
 	//   - `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
@@ -562,7 +566,7 @@ type TableServiceServer interface {
 	//     early; send the rows again.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
 	//     RetryInfo's delay.
-	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
 	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
@@ -648,7 +652,7 @@ type TableServiceServer interface {
 	//     early; send the rows again.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
 	//     RetryInfo's delay.
-	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
 	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.

@@ -137,7 +137,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     REQUEST_ID_REUSED: _ErrorReason.ValueType  # 46
     """Something else stands under that name or id. ALREADY_EXISTS.
 
-    Another request had this id; take a new one.
+    Another request had this id, or other rows came with it, as the message says; take a new one.
     """
     TABLE_EXISTS: _ErrorReason.ValueType  # 47
     """A table or view of that name exists; take another name, or drop it."""
@@ -182,7 +182,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     COLUMN_IN_USE: _ErrorReason.ValueType  # 51
     """Computed columns or views read the column, as the facts say; drop or alter these first, or set `force`."""
     COLUMN_IS_COMPUTED: _ErrorReason.ValueType  # 52
-    """The column is computed by a function; use the calls for computed columns."""
+    """The column is computed by a function; leave it out of rows, or use the calls for computed columns."""
     COLUMN_NOT_DEFINED: _ErrorReason.ValueType  # 53
     """The column is no computed one; add it."""
     COLUMN_NOT_FOUND: _ErrorReason.ValueType  # 54
@@ -590,7 +590,7 @@ VERSION_NOT_FOUND: ErrorReason.ValueType  # 45
 REQUEST_ID_REUSED: ErrorReason.ValueType  # 46
 """Something else stands under that name or id. ALREADY_EXISTS.
 
-Another request had this id; take a new one.
+Another request had this id, or other rows came with it, as the message says; take a new one.
 """
 TABLE_EXISTS: ErrorReason.ValueType  # 47
 """A table or view of that name exists; take another name, or drop it."""
@@ -635,7 +635,7 @@ before the call.
 COLUMN_IN_USE: ErrorReason.ValueType  # 51
 """Computed columns or views read the column, as the facts say; drop or alter these first, or set `force`."""
 COLUMN_IS_COMPUTED: ErrorReason.ValueType  # 52
-"""The column is computed by a function; use the calls for computed columns."""
+"""The column is computed by a function; leave it out of rows, or use the calls for computed columns."""
 COLUMN_NOT_DEFINED: ErrorReason.ValueType  # 53
 """The column is no computed one; add it."""
 COLUMN_NOT_FOUND: ErrorReason.ValueType  # 54

@@ -30,7 +30,9 @@ class PutRowsCommand(_message.Message):
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
     CREATE_TABLE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again."""
+    """Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+    Empty: what is sent again is added again.
+    """
     max_rows_per_fragment: _builtins.int
     """Rows in a new fragment at the most; 0: 1,048,576."""
     create_table: _builtins.bool

@@ -138,8 +138,9 @@ class AppendRowsHeader(_message.Message):
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-    are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-    change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+    rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+    with which no row came stands for nothing yet.
     """
     max_rows_per_fragment: _builtins.int
     """Rows in a new fragment at the most; 0: 1,048,576."""
@@ -383,7 +384,7 @@ class MergeRowsHeader(_message.Message):
     DELETE_NOT_MATCHED_BY_SOURCE_FIELD_NUMBER: _builtins.int
     DELETE_WHERE_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
-    """Chosen by the caller; remembered as that of AppendRowsHeader."""
+    """Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came."""
     update_matched: _builtins.bool
     """Whether a row of the table that matches gets the values that are sent."""
     update_where: _builtins.str

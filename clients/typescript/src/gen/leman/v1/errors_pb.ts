@@ -391,7 +391,7 @@ export enum ErrorReason {
   VERSION_NOT_FOUND = 45,
 
   /**
-   * Another request had this id; take a new one.
+   * Another request had this id, or other rows came with it, as the message says; take a new one.
    *
    * @generated from enum value: REQUEST_ID_REUSED = 46;
    */
@@ -502,7 +502,7 @@ export enum ErrorReason {
   COLUMN_IN_USE = 51,
 
   /**
-   * The column is computed by a function; use the calls for computed columns.
+   * The column is computed by a function; leave it out of rows, or use the calls for computed columns.
    *
    * @generated from enum value: COLUMN_IS_COMPUTED = 52;
    */

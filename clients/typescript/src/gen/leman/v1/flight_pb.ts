@@ -29,7 +29,8 @@ export type PutRowsCommand = Message<"leman.v1.PutRowsCommand"> & {
   table?: TableRef | undefined;
 
   /**
-   * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+   * Empty: what is sent again is added again.
    *
    * @generated from field: string request_id = 2;
    */

@@ -151,8 +151,9 @@ export type AppendRowsHeader = Message<"leman.v1.AppendRowsHeader"> & {
 
   /**
    * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-   * are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-   * change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+   * with which no row came stands for nothing yet.
    *
    * @generated from field: string request_id = 2;
    */
@@ -394,7 +395,7 @@ export type MergeRowsHeader = Message<"leman.v1.MergeRowsHeader"> & {
   table?: TableRef | undefined;
 
   /**
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
    *
    * @generated from field: string request_id = 2;
    */
@@ -1084,7 +1085,8 @@ export const TableService: GenService<{
    * Adds rows, all of them or none: in one version of the table, once the stream has ended. The first message is the
    * header; the bytes of all others, one after the other, are one Arrow IPC stream, its end mark included. Columns that
    * the rows do not have, such as computed ones, become NULL; the next backfill computes these. Values are converted
-   * where none is lost (int32 → int64). A call that ends early changes nothing, and what it sent is removed.
+   * where none is lost (int32 → int64, text in a dictionary → text). A call that ends early changes nothing, and what it
+   * sent is removed.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_STREAM, BATCH_TOO_LARGE, BAD_COLUMN): no header, a field of it is
@@ -1092,6 +1094,7 @@ export const TableService: GenService<{
    *   twice; correct the field that BadRequest names.
    * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_REQUIRED, TYPE_MISMATCH, NULL_VALUE): the rows do not fit the
    *   table; do what the message says.
+   * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
    * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
    * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
    * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
@@ -1100,7 +1103,7 @@ export const TableService: GenService<{
    *   early; send the rows again.
    * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
    *   RetryInfo's delay.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
    * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
    *   send the call again.
    * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
@@ -1210,7 +1213,7 @@ export const TableService: GenService<{
    *   early; send the rows again.
    * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
    *   RetryInfo's delay.
-   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
+   * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
    * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
    *   send the call again.
    * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.

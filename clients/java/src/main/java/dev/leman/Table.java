@@ -50,7 +50,7 @@ public final class Table extends Relation {
   /**
    * The same table, whose next change is made under this id: once, however often it is asked for,
    * also by another process after this one died. Take an id for each change; the same one with
-   * another change is refused.
+   * another change, or with other rows, is refused (REQUEST_ID_REUSED).
    */
   public Table withRequestId(String id) {
     return new Table(connections, database, name, RequestId.of(id));

@@ -89,8 +89,9 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-   * are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-   * change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+   * with which no row came stands for nothing yet.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -112,8 +113,9 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-   * are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-   * change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+   * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+   * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+   * with which no row came stands for nothing yet.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -709,8 +711,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-     * change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+     * with which no row came stands for nothing yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -731,8 +734,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-     * change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+     * with which no row came stands for nothing yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -754,8 +758,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-     * change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+     * with which no row came stands for nothing yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -773,8 +778,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-     * change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+     * with which no row came stands for nothing yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -789,8 +795,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
-     * are sent again under it are not added again: the answer is the first one. The same id with another header, or another
-     * change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED).
+     * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
+     * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
+     * with which no row came stands for nothing yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>

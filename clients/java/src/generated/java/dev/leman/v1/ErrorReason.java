@@ -441,7 +441,7 @@ public enum ErrorReason
   VERSION_NOT_FOUND(45),
   /**
    * <pre>
-   * Another request had this id; take a new one.
+   * Another request had this id, or other rows came with it, as the message says; take a new one.
    * </pre>
    *
    * <code>REQUEST_ID_REUSED = 46;</code>
@@ -567,7 +567,7 @@ public enum ErrorReason
   COLUMN_IN_USE(51),
   /**
    * <pre>
-   * The column is computed by a function; use the calls for computed columns.
+   * The column is computed by a function; leave it out of rows, or use the calls for computed columns.
    * </pre>
    *
    * <code>COLUMN_IS_COMPUTED = 52;</code>
@@ -2023,7 +2023,7 @@ public enum ErrorReason
   public static final int VERSION_NOT_FOUND_VALUE = 45;
   /**
    * <pre>
-   * Another request had this id; take a new one.
+   * Another request had this id, or other rows came with it, as the message says; take a new one.
    * </pre>
    *
    * <code>REQUEST_ID_REUSED = 46;</code>
@@ -2149,7 +2149,7 @@ public enum ErrorReason
   public static final int COLUMN_IN_USE_VALUE = 51;
   /**
    * <pre>
-   * The column is computed by a function; use the calls for computed columns.
+   * The column is computed by a function; leave it out of rows, or use the calls for computed columns.
    * </pre>
    *
    * <code>COLUMN_IS_COMPUTED = 52;</code>

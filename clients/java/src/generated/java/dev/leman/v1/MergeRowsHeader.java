@@ -92,7 +92,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -113,7 +113,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -1022,7 +1022,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1042,7 +1042,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1063,7 +1063,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1080,7 +1080,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -1094,7 +1094,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; remembered as that of AppendRowsHeader.
+     * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
      * </pre>
      *
      * <code>string request_id = 2;</code>

@@ -37,7 +37,7 @@ public interface MergeRowsHeaderOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -46,7 +46,7 @@ public interface MergeRowsHeaderOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; remembered as that of AppendRowsHeader.
+   * Chosen by the caller; remembered as that of AppendRowsHeader, with the rows that came.
    * </pre>
    *
    * <code>string request_id = 2;</code>

@@ -89,7 +89,8 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object requestId_ = "";
   /**
    * <pre>
-   * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+   * Empty: what is sent again is added again.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -110,7 +111,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+   * Empty: what is sent again is added again.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -746,7 +748,8 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object requestId_ = "";
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+     * Empty: what is sent again is added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -766,7 +769,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+     * Empty: what is sent again is added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -787,7 +791,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+     * Empty: what is sent again is added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -804,7 +809,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+     * Empty: what is sent again is added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -818,7 +824,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+     * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+     * Empty: what is sent again is added again.
      * </pre>
      *
      * <code>string request_id = 2;</code>

@@ -37,7 +37,8 @@ public interface PutRowsCommandOrBuilder extends
 
   /**
    * <pre>
-   * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+   * Empty: what is sent again is added again.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -46,7 +47,8 @@ public interface PutRowsCommandOrBuilder extends
   java.lang.String getRequestId();
   /**
    * <pre>
-   * Chosen by the caller; as AppendRowsHeader.request_id. Empty: what is sent again is added again.
+   * Chosen by the caller; as AppendRowsHeader.request_id: the same rows again are added once, other rows are refused.
+   * Empty: what is sent again is added again.
    * </pre>
    *
    * <code>string request_id = 2;</code>
