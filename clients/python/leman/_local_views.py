@@ -40,6 +40,22 @@ def describe(table: TableInfo) -> ViewInfo | None:
         return None
 
 
+def relations(database: str, name: str | None = None) -> list[TableInfo] | None:
+    """The tables and views of a database, or one of them, by name; None: as for `describe`.
+
+    Raises NotFound (DATABASE_NOT_FOUND), TableNotFound.
+    """
+    found: list[TableInfo] = []
+    for each in _local_catalog.table_names(database) if name is None else [name]:
+        table = _local_catalog.describe(database, each)
+        if table is not None and _is_view(table):
+            table = describe(table)
+        if table is None:
+            return None
+        found.append(table)
+    return found
+
+
 def summaries(database: str) -> list[ViewSummary] | None:
     """All views of a database, by name; None: as for `describe`."""
     found = []
@@ -48,11 +64,15 @@ def summaries(database: str) -> list[ViewSummary] | None:
             table = _local_catalog.describe(database, name)
             if table is None:
                 return None
-            if any(key.startswith(VIEW_KEYS) for key in table.schema.metadata or {}):
+            if _is_view(table):
                 found.append(_summary(_described(table)))
     except (LemanError, OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return found
+
+
+def _is_view(table: TableInfo) -> bool:
+    return any(key.startswith(VIEW_KEYS) for key in table.schema.metadata or {})
 
 
 def _described(table: TableInfo) -> ViewInfo:

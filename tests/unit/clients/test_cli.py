@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman.cli import main
+from leman import _systems
+from leman.cli import _services, main
 from leman.cli._errors import group_errors, message_head
-from leman.cli._output import print_table
+from leman.cli._output import moment, print_table
 from leman.progress import Display
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
 from tests.unit.clients.fake_services import FakeLeman, make_job, status
@@ -457,6 +458,58 @@ def test_ids_and_states_are_whole_on_a_narrow_terminal(monkeypatch, capsys):
     assert [line for line in shown if f"{job}  {state}  " in line]
     plan = "".join(line[-20:] for line in shown[1:])
     assert plan.count("of 9") == 5, "what is folded is not lost"
+
+
+def narrow(monkeypatch, columns):
+    """A terminal of so many columns; what it shows, as lines."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    return lambda out: [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (80, "job-1  RUNNING  12:00:00  6 of 6 fragments to do (2 missing, 4 partial); about …"),
+        (38, "job-1  RUNNING  12:00:00  6 of 6 frag…"),
+        (37, "job-1  RUNNING  12:00:00"),
+        (0, "job-1  RUNNING  12:00:00  6 of 6 fragments to do (2 missing, 4 partial); about 12 rows"),
+    ],
+)
+def test_a_job_is_one_line_however_much_there_is_to_say(monkeypatch, capsys, columns, line):
+    shown = narrow(monkeypatch, columns) if columns else str.splitlines
+    row = ("job-1", "RUNNING", "12:00:00", "6 of 6 fragments to do (2 missing, 4 partial); about 12 rows")
+    print_table(("job", "state", "begun", "plan"), [row], cut_last=True)
+    heading, told = shown(capsys.readouterr().out)
+    assert told == line
+    assert heading.split() == ["job", "state", "begun", "plan"][: 3 if columns == 37 else 4]
+
+
+@pytest.mark.parametrize(("days", "told"), [(0, "%H:%M:%S"), (400, "%Y-%m-%d %H:%M")])
+def test_a_moment_is_told_as_short_as_it_can_be(days, told):
+    when = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
+    assert moment(when) == when.astimezone().strftime(told)
+
+
+def test_systems_are_a_line_each_on_a_narrow_terminal(monkeypatch, capsys, tmp_path):
+    said = {"pid": 2**22 + 1, "version": "0.1.0", "started_at": datetime.datetime.now(datetime.UTC).isoformat()}
+    said |= {"python": f"{tmp_path}/env/bin/python3.11"}
+    served = {"databases": [f"{tmp_path}/lake", "/data/other", "/data/more"]}
+    (tmp_path / "databases.json").write_text(json.dumps(served))
+    other = said | {"python": "/a/project/with/quite/a/long/name/.venv/bin/python"}
+    found = [_systems.System(tmp_path, said), _systems.System(tmp_path / "nothing", other)]
+    monkeypatch.setattr(_systems, "running", lambda: found)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _services.ps()
+    told = capsys.readouterr().out
+    assert f" {tmp_path}/env/bin/python3.11 " in told
+    assert f"  {tmp_path}/lake, /data/other and 1 more\n" in told
+    shown = narrow(monkeypatch, 80)
+    _services.ps()
+    _, one, two = shown(capsys.readouterr().out)
+    assert re.match(r"4194305  session  0\.1\.0    \d\d:\d\d:\d\d +~/env +~/lake, .*…$", one)
+    assert "  …a/long/name/.venv  no database" in two
+    assert max(map(len, (one, two))) <= 80
 
 
 def test_views_are_marked(run, db, fake):

@@ -15,6 +15,7 @@ from leman.cli._options import (
     TableArgument,
     TlsOption,
     TokenOption,
+    local_relations,
     open_database,
 )
 from leman.cli._output import plain, print_json, print_line, print_table
@@ -38,8 +39,10 @@ def tables_ls(
     as_json: JsonOption = False,
 ) -> None:
     """List the tables of a database."""
-    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
-        found = [database.open_table(name).describe() for name in database.table_names()]
+    found = local_relations(db, endpoint)
+    if found is None:
+        with open_database(db, endpoint, token, tls_ca) as database:
+            found = [database.open_table(name).describe() for name in database.table_names()]
     if as_json:
         print_json(found)
         return
@@ -103,12 +106,17 @@ def tables_show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the columns of a table and what computes them."""
-    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
-        opened = database.open_table(table)
-        found = opened.describe()
-        if with_states and isinstance(found, ViewInfo):
-            raise NotSupported(f"'{table}' is a view and keeps no states of its rows: leave --states out")
-        states = {c.name: opened.row_states(c.name) for c in found.computed_columns if with_states}
+    read = local_relations(db, endpoint, table)
+    states = {}
+    if read is not None and not with_states:
+        found = read[0]
+    else:
+        with open_database(db, endpoint, token, tls_ca, direct=True) as database:
+            opened = database.open_table(table)
+            found = opened.describe()
+            if with_states and isinstance(found, ViewInfo):
+                raise NotSupported(f"'{table}' is a view and keeps no states of its rows: leave --states out")
+            states = {c.name: opened.row_states(c.name) for c in found.computed_columns if with_states}
     if with_graph and isinstance(found, ViewInfo):
         raise NotSupported(f"'{table}' is a view, whose columns are computed from its source: leave --graph out")
     if as_json:

@@ -26,7 +26,7 @@ from leman.cli._options import (
     labels_of,
     open_database,
 )
-from leman.cli._output import note, print_json, print_line, print_table
+from leman.cli._output import moment, note, print_json, print_line, print_table
 from leman.progress import duration, result_line, state_line
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def ls(  # noqa: PLR0913 - a command's options, all by name
         print_json(found)
         return
     headings = ("job", "state", "column", "rows", "failed", "took", "begun", "plan")
-    print_table(headings, [_row(job) for job in found], whole=("job", "state"))
+    print_table(headings, [_row(job) for job in found], whole=("job", "state"), cut_last=True)
 
 
 @app.command("show")
@@ -265,7 +265,7 @@ def _row(job: Job) -> tuple[object, ...]:
         f"{progress.rows_computed:,}",
         f"{progress.rows_failed:,}",
         duration(progress.elapsed_seconds),
-        f"{job.create_time.astimezone():%Y-%m-%d %H:%M:%S}",
+        moment(job.create_time),
         job.plan_summary,
     )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leman._database import Database
     from leman._databases import Databases
     from leman._table import Table
+    from leman._table_model import TableInfo
 
 DatabaseArgument = Annotated[
     str,
@@ -108,6 +109,21 @@ def connect_registry(endpoint: str, token: str | None, tls_ca: str | None) -> Da
 
     cert, key = os.environ.get("LEMAN_TLS_CERT"), os.environ.get("LEMAN_TLS_KEY")
     return databases(endpoint, token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
+
+
+def local_relations(db: str, endpoint: str | None, name: str | None = None) -> list[TableInfo] | None:
+    """The tables and views of a local database, or one of them, as this process reads them, which needs neither
+    services nor what calls them; None: a database is to be opened for that. Raises NotFound (DATABASE_NOT_FOUND)."""
+    uri = db if endpoint is not None or db.startswith("@") else database_uri(db)
+    if endpoint is not None or "://" in uri or db.startswith("@"):
+        return None
+    check_there(uri)
+    from leman import _local_views, local  # noqa: PLC0415 - slow to import
+
+    if not local.is_available():
+        return None
+    local.spare_pandas()
+    return _local_views.relations(uri, name)
 
 
 def open_database(

@@ -11,6 +11,17 @@ from typing import Any
 
 from leman.errors import StartFailed
 
+_GAP = 2  # between columns
+_LEAST = 12  # of a column that is cut
+
+
+def moment(when: datetime.datetime) -> str:
+    """By the clock of this machine; of today the time alone, and of this year no year."""
+    here, now = when.astimezone(), datetime.datetime.now().astimezone()
+    if here.date() == now.date():
+        return f"{here:%H:%M:%S}"
+    return f"{here:%m-%d %H:%M}" if here.year == now.year else f"{here:%Y-%m-%d %H:%M}"
+
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
@@ -40,15 +51,21 @@ def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> i
     return code
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], whole: Sequence[str] = ()) -> None:
+def print_table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], whole: Sequence[str] = (), *, cut_last: bool = False
+) -> None:
     """Rows in columns; only the headings where there are none. Nothing is cut off when the output is piped, and on a
-    terminal nothing in columns that are to stay `whole`: the others are folded."""
+    terminal nothing in columns that are to stay `whole`: the others are folded. `cut_last`: of the last column a
+    terminal shows what its lines have room for, so that a row is one line."""
     from rich.console import Console  # noqa: PLC0415 - slow to import
     from rich.markup import escape  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, header_style="bold")
+    console = Console(width=None if sys.stdout.isatty() else 100_000)
     cells = [["" if value is None else str(value) for value in row] for row in rows]
+    if cut_last and sys.stdout.isatty():
+        headings, cells = _with_last_cut(headings, cells, console.width)
     for index, heading in enumerate(headings):
         numeric = all(row[index].replace(",", "").isdigit() for row in cells) and bool(cells)
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
@@ -57,11 +74,22 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]], whole
         table.columns[-1].min_width = max(map(len, [heading, *(row[index] for row in cells)])) if is_whole else None
     for row in cells:
         table.add_row(*map(escape, row))
-    console = Console(width=None if sys.stdout.isatty() else 100_000)
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
         print_line(line.rstrip())
+
+
+def _with_last_cut(
+    headings: Sequence[str], cells: list[list[str]], width: int
+) -> tuple[Sequence[str], list[list[str]]]:
+    """Cut the last column to what is left of the lines; it goes where that is less than a word or two."""
+    others = headings[:-1]
+    taken = sum(max(len(name), *(len(row[i]) for row in cells), 0) + _GAP for i, name in enumerate(others))
+    room = width - taken
+    if room < _LEAST:
+        return others, [row[:-1] for row in cells]
+    return headings, [[*row, text if len(text) <= room else f"{text[: room - 1]}…"] for *row, text in cells]
 
 
 def plain(value: Any) -> Any:

@@ -20,7 +20,7 @@ from leman._names import database_uri
 from leman._service_file import ServiceFile
 from leman._systems import System
 from leman.cli._options import JsonOption
-from leman.cli._output import note, print_json, print_line, print_table
+from leman.cli._output import moment, note, print_json, print_line, print_table
 from leman.errors import InvalidArgument, MissingDependency, NotFound
 
 SomeDatabase = Annotated[
@@ -28,6 +28,7 @@ SomeDatabase = Annotated[
     typer.Argument(metavar="[DB]", help="Path of a database: the services that serve it.", show_default=False),
 ]
 _POLL = 0.2
+_MOST = 18  # letters of a Python's folder in a line
 _PRINTED = re.compile(r"^\[(job-[\w-]+)\] ")
 
 
@@ -61,13 +62,12 @@ def ps(*, as_json: JsonOption = False) -> None:
         return
     if not found:
         note("no services run")
-    headings = ("pid", "kind", "databases", "release", "since", "memory", "python")
+    headings = ("pid", "kind", "release", "since", "memory", "python", "databases")
     print_table(
         headings,
-        [
-            (s.pid, s.kind, _places(s), s.said.get("version"), _since(s), _megabytes(s), s.said.get("python"))
-            for s in found
-        ],
+        [(s.pid, s.kind, s.said.get("version"), _since(s), _megabytes(s), _environment(s), _places(s)) for s in found],
+        whole=headings,
+        cut_last=True,
     )
 
 
@@ -212,18 +212,31 @@ def _described(system: System) -> dict[str, object]:
 
 
 def _places(system: System) -> str:
-    places = system.databases
+    places = [_from_home(place) if sys.stdout.isatty() else place for place in system.databases]
     return ", ".join(places[:2]) + (f" and {len(places) - 2} more" if len(places) > 2 else "") or "no database"
+
+
+def _environment(system: System) -> str:
+    """Where its Python is, as one line on a terminal has room for it: `leman status` has all of it."""
+    python = str(system.said.get("python") or "")
+    if not sys.stdout.isatty():
+        return python
+    folder = _from_home(re.sub(r"/bin/python[\d.]*$", "", python))
+    return folder if len(folder) <= _MOST else f"…{folder[1 - _MOST :]}"
+
+
+def _from_home(path: str) -> str:
+    home = os.path.expanduser("~").rstrip("/")  # noqa: PTH111 - a str, as it is shown
+    return f"~{path[len(home) :]}" if home and path.startswith(f"{home}/") else path
 
 
 def _since(system: System) -> str:
     """When it was started, by the clock of this machine; of today the time alone."""
     try:
-        begun = datetime.datetime.fromisoformat(str(system.said.get("started_at"))).astimezone()
+        begun = datetime.datetime.fromisoformat(str(system.said.get("started_at")))
     except ValueError:
         return ""
-    is_today = begun.date() == datetime.datetime.now().astimezone().date()
-    return f"{begun:%H:%M:%S}" if is_today else f"{begun:%Y-%m-%d %H:%M}"
+    return moment(begun)
 
 
 def _megabytes(system: System) -> str:
