@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ParamSpec, TypeVar
@@ -19,6 +20,7 @@ from commit_coordinator.file_checks import FileChecks
 from commit_coordinator.group_commit import Candidate
 from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from commit_coordinator.lance_io.table_handle import TableHandle
+from commit_coordinator.measured_commits import spans_of_turn
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import (
     AddColumnsRequest,
@@ -36,6 +38,7 @@ from commit_coordinator.views import commits as views
 from commit_coordinator.views.preparation import Prepared, ViewChecks
 from commit_coordinator.views.requests import ApplyDeltaRequest, CreatePlaceholdersRequest, FillPlaceholdersRequest
 from core.errors import Aborted, Internal, InvalidArgument, LemanError, ResourceExhausted, Unavailable
+from core.observability import tracing
 from core.rpc.blocking import BlockingPool
 
 Subject = TypeVar("Subject")
@@ -65,6 +68,8 @@ class _Ticket:
     answer: asyncio.Future[CommitResult]
     candidates: Sequence[Candidate] = ()
     prepared: Prepared | None = None
+    #: When its turn came, in nanoseconds since the epoch; 0: it has not come.
+    taken_at: int = 0
 
     def settle(self, incarnation: str) -> None:
         """Answer the request if there is a decision on every fragment."""
@@ -121,16 +126,22 @@ class CommitQueue:
         self._open += 1
         try:
             ticket = _Ticket(request, asyncio.get_running_loop().create_future())
-            if isinstance(request, ReplaceRequest):
-                _check_fragments(request)
-                ticket.candidates = await self._checks.candidates(request)
-            elif isinstance(request, CreatePlaceholdersRequest | FillPlaceholdersRequest | ApplyDeltaRequest):
-                ticket.prepared = await self._view_checks.prepared(request)
+            with tracing.span("check files"):
+                await self._check(ticket)
             self._queue.append(ticket)
             self._arrived.set()
-            return await ticket.answer
+            with spans_of_turn(lambda: ticket.taken_at):
+                return await ticket.answer
         finally:
             self._open -= 1
+
+    async def _check(self, ticket: _Ticket) -> None:
+        request = ticket.request
+        if isinstance(request, ReplaceRequest):
+            _check_fragments(request)
+            ticket.candidates = await self._checks.candidates(request)
+        elif isinstance(request, CreatePlaceholdersRequest | FillPlaceholdersRequest | ApplyDeltaRequest):
+            ticket.prepared = await self._view_checks.prepared(request)
 
     @property
     def open(self) -> int:
@@ -153,6 +164,9 @@ class CommitQueue:
                 return
             self._arrived.clear()
             tickets, self._queue = self._queue, []
+            now = time.time_ns()
+            for ticket in tickets:
+                ticket.taken_at = now
             try:
                 await self._commit(tickets)
             except Exception as error:  # noqa: BLE001 -- nobody may wait for ever, whatever went wrong

@@ -1,4 +1,4 @@
-"""What is measured of commits."""
+"""What is measured of commits, and what their traces tell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from commit_coordinator.requests import CommitRequest, CommitResult, Status
 from core.errors import INTERNAL_BUG, LemanError
-from core.observability import measures
+from core.observability import measures, tracing
 
 
 @contextlib.contextmanager
@@ -29,6 +29,23 @@ def measured(request: CommitRequest) -> Iterator[Callable[[CommitResult], Commit
         told = {measures.OPERATION: type(request).__name__.removesuffix("Request")}
         told |= {measures.ERROR_TYPE: reason} if reason else {}
         measures.COMMIT_DURATION.record(time.perf_counter() - begun, told)
+
+
+@contextlib.contextmanager
+def spans_of_turn(taken_at: Callable[[], int]) -> Iterator[None]:
+    """Record, where this task is traced, how long a request waits for its turn, and how long that takes.
+
+    Args:
+        taken_at: Returns when the turn came, in nanoseconds since the epoch; 0: it did not come.
+    """
+    begun = time.time_ns()
+    try:
+        yield
+    finally:
+        asked, now = tracing.current(), time.time_ns()
+        taken = taken_at() or now
+        tracing.recorded("queue", asked, begun, taken, {})
+        tracing.recorded("install", asked, taken, now, {})
 
 
 def _fragments(result: CommitResult) -> CommitResult:

@@ -26,6 +26,7 @@ from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
 from core.errors import Internal
 from core.locations import database_and_table
+from core.observability import tracing
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.rpc.convert_values import ref_to_proto
 from core.rpc.status import error_from_rpc
@@ -46,6 +47,10 @@ class PlannerClient:
         self._catalog = catalog_pb2_grpc.CatalogServiceStub(channel)
 
     async def create_plan(self, spec: BackfillSpec) -> Plan:
+        with tracing.span("plan"):
+            return await self._create_plan(spec)
+
+    async def _create_plan(self, spec: BackfillSpec) -> Plan:
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
         traced: list[TracedFile] = []
@@ -101,7 +106,8 @@ class PlannerClient:
     async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
         request = planning_pb2.PlanRefreshRequest(spec=convert_views.refresh_spec_to_proto(spec))
         try:
-            return convert_refresh_plans.refresh_plan_from_proto(await self._plans.PlanRefresh(request))
+            with tracing.span("plan"):
+                return convert_refresh_plans.refresh_plan_from_proto(await self._plans.PlanRefresh(request))
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
 
@@ -225,7 +231,8 @@ class CommitClient:
 
     async def _submit(self, request: submission_pb2.SubmitCommitRequest) -> submission_pb2.SubmitCommitResponse:
         try:
-            return await self._submissions.SubmitCommit(request)
+            with tracing.span("commit", attributes={"leman.commit.operation": str(request.WhichOneof("operation"))}):
+                return await self._submissions.SubmitCommit(request)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
 

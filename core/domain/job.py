@@ -158,6 +158,8 @@ class Job:
     """When it ended; 0: it has not ended."""
     env_names: tuple[str, ...] = ()
     """The environment variables that its functions have, in order; their values are in no record."""
+    traceparent: str = ""
+    """What its trace began with, as W3C has it; empty: it is not traced."""
     deleted: bool = False
     """It was taken out of the history: this is all that is left of it, see `deleted`."""
 

@@ -223,6 +223,8 @@ class WorkUnit:
     slice_rows: int = 0
     #: In place of the context's where these are other ones by now, as credentials were renewed; empty: they hold.
     stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
+    #: The span that it belongs to, as W3C has it: the worker tells what it did when; empty: it does not.
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +292,18 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkSpan:
+    """A stretch of a unit's work. Times are nanoseconds since the epoch, by the worker's clock."""
+
+    name: str
+    begin: int
+    end: int
+    #: How long it was done in between, and how many times.
+    seconds: float
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class UnitOutcome:
     """Result of one unit."""
 
@@ -297,6 +311,8 @@ class UnitOutcome:
     results: tuple[FragmentResult, ...]
     failure: UnitFailure | None = None
     timings: Timings = Timings()
+    #: Empty unless the unit is traced.
+    spans: tuple[WorkSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

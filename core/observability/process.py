@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
     from core.observability.metrics_export import MetricsExport
+    from core.observability.traces_export import TracesExport
 
 #: How long a process that ends waits for a collector.
 _FAREWELL_SECONDS = 1.0
@@ -28,11 +30,19 @@ class Observability:
 
     def __init__(self, settings: Settings, service: str) -> None:
         self._metrics: MetricsExport | None = None
-        collector = collector_of("METRICS")
-        if settings.metrics.port >= 0 or collector is not None:
+        self._traces: TracesExport | None = None
+        measures, traces = collector_of("METRICS"), collector_of("TRACES")
+        if settings.metrics.port < 0 and measures is None and traces is None:
+            return
+        resource = _resource(service)
+        if settings.metrics.port >= 0 or measures is not None:
             from core.observability.metrics_export import MetricsExport  # noqa: PLC0415 - half a second of imports
 
-            self._metrics = MetricsExport(settings.metrics, collector, _resource(service))
+            self._metrics = MetricsExport(settings.metrics, measures, resource)
+        if traces is not None:
+            from core.observability.traces_export import TracesExport  # noqa: PLC0415 - as above
+
+            self._traces = TracesExport(traces, resource)
 
     @property
     def metrics_port(self) -> int | None:
@@ -41,11 +51,13 @@ class Observability:
 
     def stop(self) -> None:
         """Send what is left, unless the collector does not take it within a second."""
-        metrics = self._metrics
-        if metrics is not None:
-            farewell = threading.Thread(target=metrics.stop, name="metrics", daemon=True)
+        exports = [export for export in (self._metrics, self._traces) if export is not None]
+        farewells = [threading.Thread(target=export.stop, name="farewell", daemon=True) for export in exports]
+        for farewell in farewells:
             farewell.start()
-            farewell.join(_FAREWELL_SECONDS)
+        deadline = time.monotonic() + _FAREWELL_SECONDS
+        for farewell in farewells:
+            farewell.join(max(0.0, deadline - time.monotonic()))
 
 
 def _resource(service: str) -> Resource:

@@ -12,6 +12,7 @@ import structlog
 
 from core.config import Peers, Settings
 from core.errors import FailedPrecondition, InvalidArgument
+from core.observability import tracing
 from core.rpc.addresses import proxy_options
 from core.rpc.idempotency import may_be_repeated
 from core.rpc.interceptors import REQUEST_ID
@@ -108,6 +109,8 @@ class _PeerCalls:
         if metadata.get(REQUEST_ID) is None:
             current = structlog.contextvars.get_contextvars().get("request_id")
             metadata.add(REQUEST_ID, str(current or uuid.uuid4().hex))
+        for key, value in tracing.outgoing().items():
+            metadata.add(key, value)
         return Details(
             details.method,
             self._timeout if details.timeout is None else details.timeout,

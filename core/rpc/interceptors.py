@@ -17,6 +17,7 @@ import structlog
 
 from core.errors import Internal, InvalidArgument, LemanError
 from core.observability.call_measures import measure_call
+from core.observability.call_spans import begin_call, end_call
 from core.rpc import audit, status
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
@@ -117,7 +118,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         name = method.rpartition("/")[2]
 
         async def call(request: Any, context: Context) -> Any:
-            with _Call(method, context, self._activity) as current:
+            with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     await self._admit(current, required, request, context)
                     await self._places.settle(current.request, from_peer=required.of_peers)
@@ -134,7 +135,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         required = requirement_of(method)
 
         async def call(request: Any, context: Context) -> AsyncIterator[Any]:
-            with _Call(method, context, self._activity) as current:
+            with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     await self._admit(current, required, request, context)
                     await self._places.settle(current.request, from_peer=required.of_peers)
@@ -156,7 +157,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         at_once = replace(required, code_where=())
 
         async def call(requests: AsyncIterator[Any], context: Context) -> Any:
-            with _Call(method, context, self._activity) as current:
+            with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     caller = await self._admit(current, at_once, None, context)
                     async with contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages:
@@ -174,7 +175,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         at_once = replace(required, code_where=())
 
         async def call(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
-            with _Call(method, context, self._activity) as current:
+            with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     caller = await self._admit(current, at_once, None, context)
                     async with (
@@ -220,8 +221,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 class _Call:
     """One call from its first to its last moment."""
 
-    def __init__(self, method: str, context: Context, activity: Activity) -> None:
-        self._path = method
+    def __init__(self, method: str, context: Context, activity: Activity, *, reads: bool) -> None:
+        self._path, self._reads = method, reads
         self._method = method.rpartition(".")[2]
         self._context = context
         self._activity = activity
@@ -244,6 +245,7 @@ class _Call:
         self._activity.begin()
         self._started = time.perf_counter()
         structlog.contextvars.bind_contextvars(request_id=self._request_id)
+        self._span = begin_call(self._path, self.metadata, reads=self._reads)
         self._context.set_trailing_metadata(((REQUEST_ID, self._request_id),))
         return self
 
@@ -252,7 +254,10 @@ class _Call:
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             self._outcome = {"code": "CANCELLED"}
         took = time.perf_counter() - self._started
-        measure_call(self._path, took, self._outcome["code"], self._outcome.get("reason", ""))
+        code, reason = self._outcome["code"], self._outcome.get("reason", "")
+        measure_call(self._path, took, code, reason)
+        if self._span is not None:
+            end_call(self._span, code, reason)
         self._write_line(took)
 
     def take(self, request: Any) -> None:

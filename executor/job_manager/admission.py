@@ -17,6 +17,7 @@ from core.errors import AlreadyExists, Unavailable, reused
 from core.rpc.request_digest import check_body
 from core.udf.function_policy import FunctionPolicy
 from executor.coordination.leases import Answer
+from executor.job_manager.job_spans import until_refused
 from executor.job_manager.queries import JobQueries
 from executor.job_manager.request_deduplication import JobRequests
 from executor.job_manager.shared import Shared
@@ -154,6 +155,10 @@ class Admission:
                 request_id=asked.request_id,
             )
         run = self._supervisor.run_of(job, asked.attributes.env)
+        with until_refused(run.status.span):
+            return await self._accept(asked, run)
+
+    async def _accept(self, asked: _Asked, run: JobRun) -> Job:
         self._supervisor.queue.check_capacity(queued(run.status.job))
         async with self._planning:
             plan: Any = await run.plan()

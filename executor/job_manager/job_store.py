@@ -15,6 +15,7 @@ from executor.coordination.leases import JobLeases
 from executor.history.job_filter import JobFilter
 from executor.history.job_record import JobRecord
 from executor.job_manager.job_databases import JobDatabase, JobDatabases
+from executor.job_manager.job_spans import ended
 from executor.job_manager.running_jobs import RunningJobs
 from executor.worker.error_store import JobErrors, errors_uri
 
@@ -52,14 +53,21 @@ class HistoryJobStore:
             if not job.state.terminal:
                 raise
             self._save_later(database, job, error)
-            self._running.measured.end(job)
+            self._tell_end(job)
             return job
         database.jobs.put(kept)
         if not same_attempt(kept, job):
             self._running.lose(job.job_id)
         elif kept.state.terminal:
-            self._running.measured.end(kept)
+            self._tell_end(kept)
         return kept
+
+    def _tell_end(self, job: Job) -> None:
+        """Tell measures and traces of the end of a job that this executor has."""
+        self._running.measured.end(job)
+        run = self._running.runs.get(job.job_id)
+        if run is not None and run.status.span is not None:
+            ended(run.status.span, job)
 
     def _save_later(self, database: JobDatabase, job: Job, error: Exception) -> None:
         _log.error("the end of a job is not in its history yet", job_id=job.job_id, error=str(error))

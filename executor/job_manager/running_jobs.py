@@ -41,6 +41,8 @@ class RunningJobs:
         _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
         run.status.lose()
         self.measured.forget(job_id)
+        if run.status.span is not None:
+            run.status.span.end("LeftToOther")
         self._lost.add(job_id)
         stopping = asyncio.create_task(_end(run))
         self._stopping.add(stopping)

@@ -14,7 +14,9 @@ import structlog
 from core.domain.job import Job, JobError, JobState, same_attempt
 from core.domain.plan import BackfillSpec
 from core.errors import LemanError
+from core.observability import tracing
 from executor.history.cost_estimates import CostEstimates
+from executor.job_manager.job_spans import traced
 from executor.job_manager.shared import Shared
 from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.job_run import JobRun
@@ -61,7 +63,9 @@ class Supervisor:
         """Return a run of the job, with the values of its environment, that belongs to this executor."""
         job = replace(job, executor=self.executor_id)
         kind = BackfillRun if isinstance(job.request, BackfillSpec) else RefreshRun
+        job, span = traced(job)
         run = kind(job, self._services)
+        run.status.span = span
         self._running.measured.begin(job)
         run.status.expected = self.queue.expected
         run.status.pace = self._pace
@@ -95,7 +99,9 @@ class Supervisor:
             await run.status.move(JobState.PENDING)
             await self._store.save(run.status.job)
         self.tell_places()
-        if not await turn:
+        with tracing.span("queue", run.status.span):
+            its_turn = await turn
+        if not its_turn:
             if run.status.job.state is not JobState.PAUSED:
                 await run.end(JobState.CANCELLED)
             return
@@ -143,6 +149,8 @@ class Supervisor:
                     await run.status.publish()
 
     async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
+        if run.status.span is not None:
+            tracing.enter(run.status.span)  # never left: the task ends with the job
         over = asyncio.Event()
         beat = asyncio.create_task(self._heartbeat(run, over))
         job_id = run.status.job.job_id

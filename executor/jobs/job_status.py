@@ -15,6 +15,7 @@ from core.domain.job import Job, JobError, JobEvent, JobState, Progress
 from core.domain.work import RowFailure
 from core.errors import LemanError
 from core.observability import measures
+from core.observability.tracing import Span
 from executor.jobs import job_news
 from executor.jobs.function_env import NO_ENV
 from executor.jobs.job_metrics import JobMetrics
@@ -40,6 +41,8 @@ class JobStatus:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.metrics = JobMetrics()
+        #: None: it is not traced.
+        self.span: Span | None = None
         #: The row on which the job failed.
         self.blamed: RowFailure | None = None
         #: Says of a job that waits its place in the queue, and when it will have its turn: see `JobQueue.expected`.

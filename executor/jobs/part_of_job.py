@@ -45,6 +45,7 @@ class PartStatus(JobStatus):
     def __init__(self, job: Job, whole: JobStatus, told: AbstractSet[str] = TOLD, name: str = "") -> None:
         super().__init__(job)
         self._whole = whole
+        self.span = whole.span
         self._told = told
         self._name = name
 

@@ -24,6 +24,7 @@ from executor.jobs.async_helpers import may_be_unheard
 from executor.jobs.committer import Committer
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
+from executor.jobs.unit_spans import UnitSpans
 from executor.scheduling.crash_tracker import CrashTracker, rows_in_flight
 from executor.scheduling.poison_rows import decide, describe
 from executor.scheduling.reassigned import ReassignedUnits
@@ -69,6 +70,7 @@ class PlanUnits:
         #: What holds in place of the work context's `stores` by now; empty: these still hold.
         self.renewed_stores: Callable[[], tuple[StoreOptions, ...]] = tuple
         self._first: list[WorkUnit] = work_queue.first_units()
+        self._spans = UnitSpans(status.span)
         self._reassigned = ReassignedUnits()
         self._freed = asyncio.Event()
         #: Not set: workers that come wait.
@@ -144,6 +146,7 @@ class PlanUnits:
         self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
         self._status.note("stall", f"{describe(rows_in_flight(unit))} are handed out again, as their worker is silent")
         self._status.metrics.lost(unit.unit_id)
+        self._spans.lost(unit.unit_id)
         self._work_queue.give_back(unit, (), self._crashes.stored_by(unit))
         self.silent_workers += 1
         self.changed.set()
@@ -164,7 +167,7 @@ class PlanUnits:
                     await self._rest()
                 self._watch.took(worker, unit, heartbeats=heartbeats)
                 stores = self.renewed_stores()
-                return replace(unit, stores=stores) if stores else unit
+                return self._spans.begin(replace(unit, stores=stores) if stores else unit, worker)
             if not self._work_queue.outstanding:
                 break
             self._freed.clear()
@@ -216,6 +219,7 @@ class PlanUnits:
 
     def on_lost(self, unit: WorkUnit) -> None:
         """Give a dead worker's unit out again, until it is clear which row is to blame (see `decide`)."""
+        self._spans.lost(unit.unit_id)
         self._watch.ended(unit.unit_id)
         self.server_breaks.ended(unit.unit_id)
         if self._over or unit.unit_id in self._reassigned:
@@ -249,6 +253,7 @@ class PlanUnits:
 
     def on_outcome(self, outcome: UnitOutcome) -> None:
         """Take in the outcome of a unit that is done, in whole or in part."""
+        self._spans.end(outcome)
         self._crashes.ended(outcome.unit_id)
         self.server_breaks.ended(outcome.unit_id)
         self._watch.ended(outcome.unit_id)

@@ -12,8 +12,11 @@ from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentResult, InFlightRows, ProgressReport, ServerAnswers, Timings
 from core.ports import ProgressSink
+from executor.worker.span_recorder import SpanRecorder
 
 _REPORT_SECONDS = 0.25
+#: What is timed → what its stretches are called, where that is another word.
+_STRETCHES = {"udf": "call"}
 #: Reading or storing that takes longer than this allows is waiting for storage to answer, not for bytes.
 _BYTES_A_SECOND = 100e6
 
@@ -33,8 +36,10 @@ class FragmentCounts:
 class Meter:
     """The counts and times of one unit; `fragment` counts since `begin_fragment`."""
 
-    def __init__(self, unit_id: str, sink: ProgressSink) -> None:
+    def __init__(self, unit_id: str, sink: ProgressSink, spans: SpanRecorder | None = None) -> None:
+        """`spans`: where it is told when what was done; None: nowhere."""
         self._unit_id = unit_id
+        self._spans = spans
         self._sink = sink
         self._seconds = dict.fromkeys(("udf", "read", "checkpoint", "write", "load", "fixed"), 0.0)
         self._reported = time.monotonic()
@@ -65,6 +70,8 @@ class Meter:
 
     def begin_fragment(self, fragment_id: int = -1) -> None:
         """Start counting for a fragment; the counts of the one before are added to the unit's sums."""
+        if self._spans is not None:
+            self._spans.cut()
         self._done = self._sums()
         self.fragment = FragmentCounts()
         self._fragment_id = fragment_id
@@ -87,6 +94,8 @@ class Meter:
         finally:
             taken = time.perf_counter() - begin
             self._seconds[what] += taken
+            if self._spans is not None:
+                self._spans.add(_STRETCHES.get(what, what), begin, taken)
 
     def evaluating(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
         """Time the function; the value returns the seconds once the block is left."""
@@ -144,6 +153,8 @@ class Meter:
 
     def stored(self, fragment_id: int, ref: CheckpointRef, size: int) -> None:
         """Tell the executor that rows are safe in a checkpoint of so many bytes."""
+        if self._spans is not None:
+            self._spans.cut()
         self._sink.in_flight(InFlightRows(fragment_id, stored=ref, stored_bytes=size))
 
     @property

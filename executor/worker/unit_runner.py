@@ -41,6 +41,7 @@ from executor.worker.meter import Meter
 from executor.worker.remote_errors import WAITED_FOR
 from executor.worker.slice_sizes import Slices, SliceSizer
 from executor.worker.source_inputs import SourcedReader
+from executor.worker.span_recorder import SpanRecorder
 from executor.worker.unit_runtime import Evaluates, UnitRuntime
 from executor.worker.watchdog import Watchdog
 
@@ -78,7 +79,8 @@ class UnitRunner:
         self._store = store
         self._reservations = reservations
         self._errors = errors
-        self._meter = Meter(unit.unit_id, sink)
+        self._spans = SpanRecorder() if unit.traceparent else None
+        self._meter = Meter(unit.unit_id, sink, self._spans)
         self._clock = clock
         self._keeper = _ReservationKeeper(reservations, context.holder, context.reservation_ttl)
         self._asked_to_stop = stopped
@@ -126,7 +128,8 @@ class UnitRunner:
             except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
                 failure = UnitFailure(INTERNAL_BUG, user_errors.told(error))
-        return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings)
+        spans = () if self._spans is None else self._spans.spans
+        return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings, spans)
 
     def _reader(self) -> FragmentReader:
         context = self._context

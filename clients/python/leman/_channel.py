@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import sys
 import threading
 import uuid
 from dataclasses import dataclass
@@ -233,9 +234,20 @@ def _closed_error() -> InvalidArgument:
 
 def metadata(token: str | Token) -> Metadata:
     """What each call carries."""
-    request_id = ("x-request-id", uuid.uuid4().hex)
+    carried = (("x-request-id", uuid.uuid4().hex), *_trace())
     text = token() if isinstance(token, Token) else token
-    return (request_id, ("authorization", f"Bearer {text}")) if text else (request_id,)
+    return (*carried, ("authorization", f"Bearer {text}")) if text else carried
+
+
+def _trace() -> Metadata:
+    """The span at hand, as W3C has it, of a program that is traced by OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return ()
+    from opentelemetry import propagate  # noqa: PLC0415 - the program has it
+
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return tuple((key, value) for key, value in carrier.items() if key in ("traceparent", "tracestate"))
 
 
 def is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""A real job, seen from outside: its measures on the pages of three services, and at a collector."""
+"""A real job, seen from outside: its measures on the pages of three services, and one trace of it at a collector."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 
 import leman
 from tests.conftest import System, start_system, stop_system
-from tests.integration.observability.collector import Collector, collecting
+from tests.integration.observability.collector import Collector, Sent, collecting
 
 SERVICES = ("planner", "executor", "commit_coordinator")
 
@@ -39,6 +40,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[System,
             LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS="0.001",
             OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
             OTEL_METRIC_EXPORT_INTERVAL="200",
+            OTEL_BSP_SCHEDULE_DELAY="200",
         )
         pages = {name: f"http://127.0.0.1:{first + n}/metrics" for n, name in enumerate(SERVICES)}
         yield system, collector, pages
@@ -55,6 +57,14 @@ def total(page: str, name: str, *labels: str) -> float:
     return sum(v for s, v in samples(page).items() if s.split("{")[0] == name and all(one in s for one in labels))
 
 
+def traced_backfill(table: leman.Table, column: str) -> str:
+    """A backfill in a program that is traced by OpenTelemetry; the id of its trace."""
+    tracer = TracerProvider().get_tracer("test")
+    with tracer.start_as_current_span("pipeline") as span:
+        table.backfill(column)
+    return f"{span.get_span_context().trace_id:032x}"
+
+
 @pytest.mark.spark
 def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed, tmp_path: Path):
     system, collector, pages = observed
@@ -66,7 +76,7 @@ def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed,
     with system.connect(tmp_path) as db:
         table = db.create_table("t", pa.table({"x": range(5_000)}))
         table.add_columns({"y": double})
-        table.backfill("y")
+        trace_id = traced_backfill(table, "y")
 
     executor, coordinator = pages["executor"], pages["commit_coordinator"]
     assert total(executor, "leman_job_rows_total", 'leman_rows="computed"') == 5_000
@@ -82,3 +92,40 @@ def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed,
     assert total(coordinator, "leman_commit_duration_seconds_count", 'leman_commit_operation="Replace"') >= 1
     collector.until(lambda: "leman.job.rows" in collector.metrics.get("leman-executor", ()))
     assert set(collector.metrics) >= {f"leman-{name}" for name in SERVICES}
+
+    collector.until(lambda: "backfill" in {span.name for span in collector.trace(trace_id)})
+    is_one_trace(collector.trace(trace_id))
+
+
+def is_one_trace(spans: list[Sent]) -> None:
+    """Check that the spans of a job are one tree below the span of the program that asked for it."""
+    by_id = {span.span_id: span for span in spans}
+    way = {(span.name, by_id[span.parent].name if span.parent in by_id else "") for span in spans}
+    create, plan, commit = (
+        "leman.v1.JobService/CreateJob",
+        "leman.internal.v1.PlanningService/CreatePlan",
+        "leman.internal.v1.CommitSubmissionService/SubmitCommit",
+    )
+    assert way >= {
+        (create, ""),
+        ("backfill", create),
+        ("plan", "backfill"),
+        (plan, "plan"),
+        ("unit", "backfill"),
+        ("load", "unit"),
+        ("read", "unit"),
+        ("call", "unit"),
+        ("checkpoint", "unit"),
+        ("write", "unit"),
+        ("commit", "backfill"),
+        (commit, "commit"),
+        ("check files", commit),
+        ("queue", commit),
+        ("install", commit),
+    }
+    assert {span.service for span in spans} == {f"leman-{name}" for name in SERVICES}
+    job = next(span for span in spans if span.name == "backfill")
+    assert job.attributes["leman.job.state"] == "DONE"
+    inside = [span for span in spans if span.parent in by_id and by_id[span.parent].name in ("unit", "backfill")]
+    assert all(job.begin <= span.begin <= span.end <= job.end for span in inside)
+    assert sum(span.attributes["leman.rows"] for span in spans if span.name == "unit") == 5_000
