@@ -15,6 +15,7 @@ from core.domain.plan_summary import summarise
 from core.domain.udf import FunctionVersion, UdfKind
 from core.domain.work import RowFailure
 from core.errors import Aborted, LemanError
+from core.locations import table_uri
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import patiently
 from executor.jobs.function_env import check_unchanged, check_usable
@@ -209,6 +210,9 @@ class BackfillRun:
             await self._save_blamed(self.status.blamed)
         if self.status.metrics.failed_elsewhere:
             self.status.update(failed_in=self._services.jobs.failed_in(self.status.job))
+        if state in (JobState.FAILED, JobState.CANCELLED):
+            job = self.status.job.backfill
+            await self._services.checkpoints.remove_leftovers(table_uri(job.database, job.table))
         await self.status.end(state, error, self._services.jobs)
 
     async def _save_blamed(self, row: RowFailure) -> None:

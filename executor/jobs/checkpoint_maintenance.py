@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import threading
 
+import structlog
+
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
+from core.checkpoints.leftovers import remove_leftovers
 from core.checkpoints.records import forget_file
 from core.domain.plan import FragmentTask, Plan
+from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
 from executor.jobs.checkpoint_migration import migrate_checkpoints
 from executor.jobs.compaction_records import store_traced
+
+_log = structlog.get_logger(__name__)
 
 
 class LanceCheckpointMaintenance:
@@ -30,6 +36,13 @@ class LanceCheckpointMaintenance:
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
         """See the port."""
         await self._pool.run(forget_file, _store(uri), task.checkpoint_prefix, task.fragment_id, file)
+
+    async def remove_leftovers(self, uri: str) -> None:
+        """See the port."""
+        try:
+            await self._pool.run(remove_leftovers, uri)
+        except (LemanError, OSError) as error:
+            _log.warning("what a job left of a table that is gone is still there", uri=uri, error=str(error))
 
 
 def _store(uri: str) -> LanceCheckpointStore:

@@ -164,6 +164,10 @@ class CheckpointMaintenance(Protocol):
         """Delete the records of a column file of a fragment, so that no plan finds it."""
         ...
 
+    async def remove_leftovers(self, uri: str) -> None:
+        """Remove what is stored for a table that is not there any more; nothing is raised where that fails."""
+        ...
+
 
 class ReservationKeeping(Protocol):
     """Reservations that outlive the workers which made them. Scopes are `fragment id:fingerprint`."""

@@ -214,6 +214,7 @@ def test_a_table_deleted_while_a_job_runs(db, tmp_path: Path):
     with pytest.raises(leman.JobFailed) as caught:
         future.result(timeout=60)
     assert caught.value.reason in {"TABLE_NOT_FOUND", "NO_PROGRESS"}
+    assert not Path(table.uri).exists(), "what its workers have stored since then goes with the job"
 
 
 def test_a_table_replaced_while_a_job_runs(db, tmp_path: Path):

@@ -150,6 +150,9 @@ class Checkpoints:
     async def forget_file(self, *_: object) -> None:
         return
 
+    async def remove_leftovers(self, _uri: str) -> None:
+        return
+
 
 class Reservations:
     """Nobody leaves any."""

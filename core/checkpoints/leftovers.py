@@ -1,0 +1,36 @@
+"""What jobs leave at a place where there is no table any more, as it was dropped under them."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pyarrow.fs as pafs
+
+from core import keys
+from core.checkpoints.lance_store import checkpoint_root
+from core.filesystems import delete_folder, filesystem_of
+
+
+def remove_leftovers(uri: str) -> None:
+    """Remove checkpoints and column files where they lie without a table; where there is one, do nothing.
+
+    Files of others stay: one of a table that is made under the name at this moment among them.
+
+    Raises:
+        OSError: it cannot be told whether there is a table, or something cannot be removed.
+    """
+    system, path = filesystem_of(uri)
+    (versions,) = system.get_file_info([f"{path}/_versions"])
+    if versions.type is not pafs.FileType.NotFound:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        delete_folder(system, filesystem_of(checkpoint_root(uri))[1])
+    for info in system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True)):
+        if keys.parse_column_file_name(info.base_name) is not None:
+            system.delete_file(info.path)
+    if isinstance(system, pafs.LocalFileSystem):
+        with contextlib.suppress(OSError):  # there is something in it
+            for folder in (Path(path, "data"), Path(path)):
+                if folder.exists():
+                    folder.rmdir()
