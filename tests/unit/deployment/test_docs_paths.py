@@ -11,7 +11,18 @@ from core import config
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("core", "embedded", "planner", "executor", "commit_coordinator")
-FOLDERS = (*PACKAGES, "benchmarks", "clients", "docs", "examples", "protos", "requirements", "scripts", "tests")
+FOLDERS = (
+    *PACKAGES,
+    "benchmarks",
+    "clients",
+    "deploy",
+    "docs",
+    "examples",
+    "protos",
+    "requirements",
+    "scripts",
+    "tests",
+)
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
     for pattern in ("*.md", "docs/**/*.md", "examples/*.md", "clients/*/*.md")

@@ -1,0 +1,218 @@
+{{- define "leman.name" -}}
+{{- ternary .Release.Name (printf "%s-%s" .Release.Name .Chart.Name) (contains .Chart.Name .Release.Name) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* What tells the pods of one service: {{ include "leman.selector" (dict "root" $ "component" "planner") }} */ -}}
+{{- define "leman.selector" -}}
+app.kubernetes.io/name: {{ .root.Chart.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "leman.labels" -}}
+{{ include "leman.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "leman.checks" -}}
+{{- if not .Values.auth.existingSecret }}{{ fail "set auth.existingSecret: the name of a secret with the services' token" }}{{ end }}
+{{- if not .Values.redis.existingSecret }}{{ fail "set redis.existingSecret: the name of a secret with the url of a Redis" }}{{ end }}
+{{- if and (not .Values.tls.existingSecret) (not .Values.tls.allowInsecure) }}{{ fail "set tls.existingSecret, or tls.allowInsecure where the network is protected otherwise" }}{{ end }}
+{{- if and .Values.tls.existingSecret .Values.tls.allowInsecure }}{{ fail "set one of tls.existingSecret and tls.allowInsecure" }}{{ end }}
+{{- end }}
+
+{{- define "leman.secretVariable" -}}
+- name: {{ .name }}
+  valueFrom:
+    secretKeyRef: {name: {{ .secret | quote }}, key: {{ .key | quote }}}
+{{- end }}
+
+{{- /* Settings that all services have. */ -}}
+{{- define "leman.env" -}}
+{{- $name := include "leman.name" . }}
+- {name: LEMAN_SERVER__HOST, value: "0.0.0.0"}
+- {name: LEMAN_SERVER__PORT, value: "7443"}
+- {name: LEMAN_SERVER__GRACE_SECONDS, value: {{ .Values.graceSeconds | quote }}}
+- {name: LEMAN_PEERS__PLANNER, value: "{{ $name }}-planner:7443"}
+- {name: LEMAN_PEERS__EXECUTOR, value: "{{ $name }}:7443"}
+- {name: LEMAN_PEERS__COMMIT_COORDINATOR, value: "{{ $name }}-commit-coordinator:7443"}
+- {name: LEMAN_ADVERTISE__PLANNER, value: {{ .Values.advertise.planner | default (printf "%s-planner.%s:7443" $name .Release.Namespace) | quote }}}
+- {name: LEMAN_ADVERTISE__EXECUTOR, value: {{ .Values.advertise.executor | default (printf "%s.%s:7443" $name .Release.Namespace) | quote }}}
+- {name: LEMAN_ADVERTISE__COMMIT_COORDINATOR, value: {{ .Values.advertise.commitCoordinator | default (printf "%s-commit-coordinator.%s:7443" $name .Release.Namespace) | quote }}}
+{{ include "leman.secretVariable" (dict "name" "LEMAN_SERVER__TOKEN" "secret" .Values.auth.existingSecret "key" .Values.auth.tokenKey) }}
+{{ include "leman.secretVariable" (dict "name" "LEMAN_PEERS__TOKEN" "secret" .Values.auth.existingSecret "key" .Values.auth.tokenKey) }}
+{{ include "leman.secretVariable" (dict "name" "LEMAN_REDIS__URL" "secret" .Values.redis.existingSecret "key" .Values.redis.urlKey) }}
+{{- if .Values.auth.tokensFileSecret }}
+- {name: LEMAN_SERVER__TOKENS_FILE, value: {{ printf "/etc/leman/tokens/%s" .Values.auth.tokensFileKey | quote }}}
+{{- end }}
+{{- if .Values.tls.existingSecret }}
+- {name: LEMAN_SERVER__TLS_CERT, value: /etc/leman/tls/tls.crt}
+- {name: LEMAN_SERVER__TLS_KEY, value: /etc/leman/tls/tls.key}
+- {name: LEMAN_PEERS__TLS_CA, value: /etc/leman/tls/ca.crt}
+{{- else }}
+- {name: LEMAN_SERVER__ALLOW_INSECURE_BIND, value: "true"}
+{{- end }}
+{{- if .Values.storage.optionsSecret }}
+- {name: LEMAN_STORAGE__OPTIONS_FILE, value: {{ printf "/etc/leman/stores/%s" .Values.storage.optionsKey | quote }}}
+{{- end }}
+{{- if .Values.storage.databaseRoots }}
+- {name: LEMAN_SERVER__DATABASE_ROOTS, value: {{ .Values.storage.databaseRoots | toJson | quote }}}
+{{- end }}
+{{- if .Values.storage.registry }}
+- {name: LEMAN_SERVER__REGISTRY, value: {{ .Values.storage.registry | quote }}}
+{{- end }}
+{{- if .Values.metrics.port }}
+- {name: LEMAN_METRICS__PORT, value: {{ .Values.metrics.port | quote }}}
+- {name: LEMAN_METRICS__HOST, value: "0.0.0.0"}
+{{- end }}
+- {name: LEMAN_LOG__LEVEL, value: {{ .Values.logLevel | quote }}}
+- {name: LEMAN_LOG__JSON_LINES, value: "true"}
+- {name: XDG_CACHE_HOME, value: /tmp/cache}
+{{- end }}
+
+{{- /* A service's own settings: {{ include "leman.ownEnv" .Values.planner.env }} */ -}}
+{{- define "leman.ownEnv" -}}
+{{- range $name, $value := . }}
+- {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
+{{- end }}
+
+{{- define "leman.envFrom" -}}
+{{- with .Values.storage.envFromSecrets }}
+envFrom:
+{{- range . }}
+  - secretRef: {name: {{ . | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "leman.mounts" -}}
+- {name: tmp, mountPath: /tmp}
+{{- if .Values.tls.existingSecret }}
+- {name: tls, mountPath: /etc/leman/tls, readOnly: true}
+{{- end }}
+{{- if .Values.auth.tokensFileSecret }}
+- {name: tokens, mountPath: /etc/leman/tokens, readOnly: true}
+{{- end }}
+{{- if .Values.storage.optionsSecret }}
+- {name: stores, mountPath: /etc/leman/stores, readOnly: true}
+{{- end }}
+{{- if .Values.storage.existingClaim }}
+- {name: data, mountPath: /data}
+{{- end }}
+{{- end }}
+
+{{- /* {{ include "leman.volumes" (dict "root" $ "tmpSize" "1Gi") }} */ -}}
+{{- define "leman.volumes" -}}
+- name: tmp
+  emptyDir: {sizeLimit: {{ .tmpSize }}}
+{{- with .root.Values }}
+{{- if .tls.existingSecret }}
+- name: tls
+  secret: {secretName: {{ .tls.existingSecret | quote }}, defaultMode: 0440}
+{{- end }}
+{{- if .auth.tokensFileSecret }}
+- name: tokens
+  secret: {secretName: {{ .auth.tokensFileSecret | quote }}, defaultMode: 0440}
+{{- end }}
+{{- if .storage.optionsSecret }}
+- name: stores
+  secret: {secretName: {{ .storage.optionsSecret | quote }}, defaultMode: 0440}
+{{- end }}
+{{- if .storage.existingClaim }}
+- name: data
+  persistentVolumeClaim: {claimName: {{ .storage.existingClaim | quote }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Over TLS Kubernetes cannot ask gRPC's health by itself. */ -}}
+{{- define "leman.health" -}}
+{{- if .Values.tls.existingSecret -}}
+exec:
+  command: [python, -m, core.rpc.healthcheck, "localhost:7443"]
+{{- else -}}
+grpc: {port: 7443}
+{{- end }}
+{{- end }}
+
+{{- define "leman.probes" -}}
+startupProbe:
+  {{- include "leman.health" . | nindent 2 }}
+  periodSeconds: 5
+  timeoutSeconds: 10
+  failureThreshold: 36
+readinessProbe:
+  {{- include "leman.health" . | nindent 2 }}
+  periodSeconds: {{ ternary 20 5 (ne .Values.tls.existingSecret "") }}
+  timeoutSeconds: 10
+  failureThreshold: 3
+# A port that is open: a service that waits for a peer, or for Spark, is not to be started anew.
+livenessProbe:
+  tcpSocket: {port: grpc}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+{{- end }}
+
+{{- define "leman.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "leman.podSecurity" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  fsGroupChangePolicy: OnRootMismatch
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "leman.image" -}}
+image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+
+{{- define "leman.pullSecrets" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* {{ include "leman.placement" (dict "root" $ "component" "planner" "of" .Values.planner) }} */ -}}
+{{- define "leman.placement" -}}
+{{- with .of.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.tolerations }}
+tolerations: {{ toYaml . | nindent 2 }}
+{{- end }}
+affinity:
+{{- if .of.affinity }}
+  {{- toYaml .of.affinity | nindent 2 }}
+{{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels: {{ include "leman.selector" . | nindent 14 }}
+{{- end }}
+{{- end }}
+
+{{- define "leman.ports" -}}
+- {name: grpc, containerPort: 7443}
+{{- if .Values.metrics.port }}
+- {name: metrics, containerPort: {{ .Values.metrics.port }}}
+{{- end }}
+{{- end }}

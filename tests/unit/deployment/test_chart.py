@@ -1,0 +1,310 @@
+"""deploy/helm: what it renders is what Kubernetes takes, and its pods start with the settings that they are given."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from core import config
+from core.release import version
+from core.rpc.exposure import check_bind
+from executor.spark.address import callback_address
+from tests.conftest import ROOT
+
+CHART = ROOT / "deploy" / "helm" / "leman"
+HELM = shutil.which("helm", path=f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}")
+#: The oldest release that the chart says it is for and of which schemas are here, and the newest.
+KUBERNETES = ("1.27", "1.37")
+TOKEN = "BJ7wq1mXf0nUeS3cGk5TzR8v"
+#: What secrets of the cluster hold.
+SECRETS = {("leman-token", "token"): TOKEN, ("leman-redis", "url"): "rediss://:pa55word@redis.data:6379/0"}
+LEAST = {"auth": {"existingSecret": "leman-token"}, "redis": {"existingSecret": "leman-redis"}}
+LABELS = {"app": "prometheus"}
+IN_THE_CLEAR = {**LEAST, "tls": {"allowInsecure": True}}
+ALL = {
+    **LEAST,
+    "auth": {"existingSecret": "leman-token", "tokensFileSecret": "callers"},
+    "tls": {"existingSecret": "leman-tls"},
+    "image": {"repository": "registry.internal/leman", "tag": "0.1.0-3", "pullSecrets": ["pull"]},
+    "storage": {
+        "optionsSecret": "stores",
+        "envFromSecrets": ["aws", "gcs"],
+        "existingClaim": "lake",
+        "databaseRoots": ["s3://lake", "/data"],
+        "registry": "s3://lake/_names",
+    },
+    "advertise": {"planner": "p.example:443", "executor": "e.example:443", "commitCoordinator": "c.example:443"},
+    "planner": {"replicas": 3, "env": {"LEMAN_SERVER__MAX_CALLS": "50"}, "nodeSelector": {"pool": "small"}},
+    "executor": {"env": {"LEMAN_EXECUTOR__SLOTS": "8", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}},
+    "commitCoordinator": {"tolerations": [{"key": "lake", "operator": "Exists"}]},
+    "spark": {
+        "master": "k8s://https://kubernetes.default.svc",
+        "kubernetesRole": True,
+        "conf": {"spark.kubernetes.container.image": "registry.internal/leman:0.1.0-3", "spark.executor.cores": "4"},
+    },
+    "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
+    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "networkPolicy": {
+        "callers": [{"namespaceSelector": {}}],
+        "monitoring": [{"podSelector": {"matchLabels": {"a": "b"}}}],
+    },
+    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/lake"}},
+}
+FEW = {
+    **IN_THE_CLEAR,
+    "planner": {"replicas": 1},
+    "executor": {"replicas": 1, "httpPort": 0},
+    "spark": {"master": "spark://spark-master:7077", "callbackPort": 7200},
+    "metrics": {"port": 0, "serviceMonitor": {"enabled": True}},
+    "networkPolicy": {"enabled": False},
+    "podDisruptionBudget": {"enabled": False},
+}
+VALUES: dict[str, Mapping[str, Any]] = {"in the clear": IN_THE_CLEAR, "all": ALL, "few": FEW}
+WORKLOADS = {"planner": "planner", "executor": "executor", "commit-coordinator": "commit_coordinator"}
+
+pytestmark = pytest.mark.skipif(HELM is None, reason="there is no helm for this machine on PyPI: put one on PATH")
+
+
+def helm(*arguments: str, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+    command = [str(HELM), arguments[0], *arguments[1:], str(CHART), "--values", "-"]
+    return subprocess.run(command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, check=False)
+
+
+@cache
+def rendered(name: str) -> list[dict[str, Any]]:
+    done = helm("template", "etl", "--namespace", "data", values=VALUES[name])
+    assert done.returncode == 0, done.stderr
+    return [found for found in yaml.safe_load_all(done.stdout) if found]
+
+
+def of_kind(name: str, kind: str) -> list[dict[str, Any]]:
+    return [found for found in rendered(name) if found["kind"] == kind]
+
+
+def pods(name: str) -> dict[str, dict[str, Any]]:
+    """What pods are made from, by service."""
+    made = [*of_kind(name, "Deployment"), *of_kind(name, "StatefulSet")]
+    return {found["metadata"]["labels"]["app.kubernetes.io/component"]: found["spec"]["template"] for found in made}
+
+
+def container(name: str, service: str) -> dict[str, Any]:
+    (found,) = pods(name)[service]["spec"]["containers"]
+    return dict(found)
+
+
+def environment(name: str, service: str) -> dict[str, str]:
+    """What a container gets, with secrets as they are in the cluster; of a variable of a pod its name."""
+    given: dict[str, str] = {}
+    for entry in container(name, service)["env"]:
+        source = entry.get("valueFrom", {})
+        if "secretKeyRef" in source:
+            given[entry["name"]] = SECRETS[source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]]
+        elif source:
+            given[entry["name"]] = "leman-executor-0"
+        else:
+            given[entry["name"]] = re.sub(r"\$\((\w+)\)", lambda found: given[found[1]], entry["value"])
+    return given
+
+
+def settings_of(monkeypatch: pytest.MonkeyPatch, name: str, service: str, files: Path) -> config.Settings:
+    """Settings as the service reads them; files that secrets are mounted as lie in `files`."""
+    for variable in [variable for variable in os.environ if variable.startswith(config.PREFIX)]:
+        monkeypatch.delenv(variable)
+    for variable, value in environment(name, service).items():
+        if value.startswith("/etc/leman/"):
+            path = files / value.removeprefix("/etc/leman/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            value = str(path)  # noqa: PLW2901 - where it lies here
+        if variable.startswith(config.PREFIX):
+            monkeypatch.setenv(variable, value)
+    return config.load()
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("release", KUBERNETES)
+def test_kubernetes_takes_all_that_is_rendered(name, release):
+    found = rendered(name)
+    assert len({(one["kind"], one["metadata"]["name"]) for one in found}) == len(found)
+    for manifest in found:
+        if manifest["apiVersion"] != "monitoring.coreos.com/v1":  # the operator brings that schema
+            kubernetes_validate.validate(manifest, release, strict=True)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_helm_finds_nothing_to_say(name):
+    done = helm("lint", "--strict", values=VALUES[name])
+    assert done.returncode == 0, done.stdout
+    assert "0 chart(s) failed" in done.stdout
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("service", WORKLOADS)
+def test_each_service_starts_with_what_it_is_given(monkeypatch, tmp_path, name, service):
+    settings = settings_of(monkeypatch, name, service, tmp_path)
+    given = {variable for variable in environment(name, service) if variable.startswith(config.PREFIX)}
+    assert {info.env for info in config.describe(settings) if info.origin == "env"} == given
+    check_bind(settings)
+    assert settings.server.token.get_secret_value() == settings.peers.token.get_secret_value() == TOKEN
+    one = container(name, service)
+    assert one["command"] == ["python", "-m", WORKLOADS[service]]
+    ports = {port["name"]: port["containerPort"] for port in one["ports"]}
+    assert ports.pop("grpc") == settings.server.port
+    assert ports.pop("metrics", -1) == (settings.metrics.port if settings.metrics.port else -1)
+    assert ports.pop("http", -1) == settings.server.http_port
+    spark = [ports.pop(f"spark-{what}", 0) for what in ("driver", "blocks", "workers")]
+    assert not ports
+    if service == "executor" and settings.spark.master:
+        told = callback_address(settings.spark)
+        assert spark == [told.driver_port, told.block_port, told.dispatcher_port]
+        assert told.host == f"leman-executor-0.{headless(name)['metadata']['name']}.data.svc"
+
+
+def headless(name: str) -> dict[str, Any]:
+    (found,) = [one for one in of_kind(name, "Service") if one["spec"].get("clusterIP") == "None"]
+    (executor,) = of_kind(name, "StatefulSet")
+    assert executor["spec"]["serviceName"] == found["metadata"]["name"]
+    return found
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_services_find_one_another_and_select_the_right_pods(monkeypatch, tmp_path, name):
+    services = {one["metadata"]["name"]: one for one in of_kind(name, "Service")}
+    for service in WORKLOADS:
+        settings = settings_of(monkeypatch, name, service, tmp_path)
+        for peer in WORKLOADS:
+            host, _, port = getattr(settings.peers, peer.replace("-", "_")).partition(":")
+            labels = pods(name)[peer]["metadata"]["labels"]
+            assert services[host]["spec"]["selector"].items() <= labels.items()
+            assert int(port) in {one["port"] for one in services[host]["spec"]["ports"]}
+    everything = [*pods(name).values()]
+    for service in services.values():
+        selected = [
+            pod for pod in everything if service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+        ]
+        assert len(selected) == 1
+        names = {port["name"] for port in selected[0]["spec"]["containers"][0]["ports"]}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= names
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_pods_may_do_nothing_that_they_need_not(name):
+    for pod in pods(name).values():
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert pod["spec"]["securityContext"]["runAsUser"] == 10001, "the user of the image"
+        assert pod["spec"]["enableServiceLinks"] is False, "a service called leman would set LEMAN_… variables"
+        (one,) = pod["spec"]["containers"]
+        assert one["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        writable = {mount["mountPath"] for mount in one["volumeMounts"] if not mount.get("readOnly")}
+        assert writable <= {"/tmp", "/data"}
+        assert {mount["name"] for mount in one["volumeMounts"]} == {v["name"] for v in pod["spec"]["volumes"]}
+    assert "useradd --create-home --uid 10001 leman" in (ROOT / "Dockerfile").read_text()
+    uses_api = {service: pod["spec"]["automountServiceAccountToken"] for service, pod in pods(name).items()}
+    assert uses_api == {"planner": False, "executor": name == "all", "commit-coordinator": False}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_no_secret_stands_in_what_is_rendered(name):
+    text = yaml.safe_dump_all(rendered(name))
+    assert not of_kind(name, "Secret")
+    for variable in ("LEMAN_SERVER__TOKEN", "LEMAN_PEERS__TOKEN", "LEMAN_REDIS__URL"):
+        for service in WORKLOADS:
+            (entry,) = [one for one in container(name, service)["env"] if one["name"] == variable]
+            assert "secretKeyRef" in entry["valueFrom"]
+    assert TOKEN not in text
+
+
+@pytest.mark.parametrize(("name", "probe"), [("in the clear", "grpc"), ("all", "exec")])
+def test_health_is_asked_as_it_can_be_answered(name, probe):
+    for service in WORKLOADS:
+        one = container(name, service)
+        for kind in ("startupProbe", "readinessProbe"):
+            assert probe in one[kind]
+            assert one[kind]["timeoutSeconds"] > 3, "as long as the check itself waits"
+        assert one["livenessProbe"]["tcpSocket"]["port"] == "grpc"
+        if probe == "exec":
+            assert one["readinessProbe"]["exec"]["command"][1:3] == ["-m", "core.rpc.healthcheck"]
+        grace = next(int(e["value"]) for e in one["env"] if e["name"] == "LEMAN_SERVER__GRACE_SECONDS")
+        assert pods(name)[service]["spec"]["terminationGracePeriodSeconds"] > grace
+
+
+def test_there_is_one_commit_coordinator_and_never_two():
+    for name in VALUES:
+        (found,) = [d for d in of_kind(name, "Deployment") if d["metadata"]["name"].endswith("commit-coordinator")]
+        assert (found["spec"]["replicas"], found["spec"]["strategy"]["type"]) == (1, "Recreate")
+
+
+@pytest.mark.parametrize("name", ["in the clear", "all"])
+def test_disruptions_network_and_monitoring_are_about_these_pods(name):
+    labels = {service: pod["metadata"]["labels"] for service, pod in pods(name).items()}
+    for kind, selector in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+        found = of_kind(name, kind)
+        assert len(found) == len(WORKLOADS)
+        for one in found:
+            wanted = one["spec"][selector]["matchLabels"]
+            assert [s for s in labels if wanted.items() <= labels[s].items()] == [wanted["app.kubernetes.io/component"]]
+    for policy in of_kind(name, "NetworkPolicy"):
+        service = policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+        open_ports = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+        known = {port["name"] for port in container(name, service)["ports"]}
+        assert {port for port in open_ports if isinstance(port, str)} <= known
+        assert all(rule["from"] for rule in policy["spec"]["ingress"]), "an empty list would let in everybody"
+    for monitor in of_kind(name, "ServiceMonitor"):
+        wanted = monitor["spec"]["selector"]["matchLabels"]
+        watched = [
+            service["metadata"]["labels"]["app.kubernetes.io/component"]
+            for service in of_kind(name, "Service")
+            if wanted.items() <= service["metadata"]["labels"].items()
+            and any(port["name"] == "metrics" for port in service["spec"]["ports"])
+        ]
+        assert sorted(watched) == sorted(WORKLOADS), "each once"
+    assert len(of_kind(name, "ServiceMonitor")) == (name == "all")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"auth": {}}, "set auth.existingSecret"),
+        ({"redis": {}}, "set redis.existingSecret"),
+        ({"tls": {}}, "set tls.existingSecret, or tls.allowInsecure"),
+        ({"tls": {"existingSecret": "a", "allowInsecure": True}}, "set one of"),
+        ({"executor": {"replicas": 0}}, "replicas"),
+        ({"executer": {}}, "executer"),
+        ({"spark": {"master": "local[4]"}}, "master"),
+        ({"planner": {"env": {"PATH": "/"}}}, "PATH"),
+        ({"planner": {"env": {"LEMAN_LOG__LEVEL": 1}}}, "LEMAN_LOG__LEVEL"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_made(changed, said):
+    done = helm("template", "etl", values={**IN_THE_CLEAR, **changed})
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_what_kubernetes_does_not_take_would_be_found():
+    wrong = yaml.safe_load(yaml.safe_dump(of_kind("few", "StatefulSet")[0]))
+    wrong["spec"]["template"]["spec"]["containers"][0]["readinessProb"] = {}
+    for release in KUBERNETES:
+        with pytest.raises(kubernetes_validate.ValidationError, match="readinessProb"):
+            kubernetes_validate.validate(wrong, release, strict=True)
+
+
+def test_the_chart_is_that_of_this_release():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["appVersion"] == version()
+    assert container("in the clear", "planner")["image"] == f"leman:{version()}"
+    assert container("all", "planner")["image"] == "registry.internal/leman:0.1.0-3"
