@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import leman
+from tests import bytecode
 
 START_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +91,11 @@ def db(system: System, tmp_path: Path) -> Iterator[leman.Database]:
     path.mkdir()
     with system.connect(path) as database:
         yield database
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before processes are started that run files side by side: they import as much as this one."""
+    bytecode.use(renew=bool(config.getoption("numprocesses", None)))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,52 @@
+"""Bytecode of what tests start, for where Python is told to write none (PYTHONDONTWRITEBYTECODE), as in many images.
+
+Else each of the hundreds of processes of the suite, services, workers and programs, would compile all that it imports
+anew, which takes one to three seconds of a processor. It lies beside the environment's packages, and nowhere else: what
+tests write and import is compiled each time, as they change it within a second.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(sys.prefix) / "leman-test-bytecode"
+_ROOT = Path(__file__).resolve().parent.parent
+_FOLDER, _NONE = "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"
+#: With these all is imported that services, workers, the command line and tests need.
+_MODULES = (
+    *("commit_coordinator.app", "embedded.__main__", "executor.app", "planner.app"),
+    *("embedded.warm_process", "executor.previews.pool_process", "executor.spark.daemon", "executor.spark.early_jvm"),
+    *("executor.spark.spark_runner", "executor.worker.processes.function_process", "executor.worker.worker_loop"),
+    *("leman.cli._app", "leman.functions", "leman.local", "conformance.__main__", "conformance.soak"),
+    *("examples.demo.main", "examples.polyglot.main", "pandas", "lance", "pyarrow.flight", "hypothesis.stateful"),
+    *("pytest", "xdist.remote", "pytest_timeout", "IPython"),
+)
+_IMPORT = """
+import contextlib, importlib, sys
+for name in sys.argv[1:]:
+    with contextlib.suppress(Exception):
+        importlib.import_module(name)
+"""
+
+
+def use(*, renew: bool) -> None:
+    """Have all processes that this one starts use it; `renew`: after what is missing there was compiled."""
+    if not os.environ.get(_NONE) or os.environ.get(_FOLDER):
+        return
+    kept = {name: value for name, value in os.environ.items() if name != _NONE and not name.startswith("LEMAN_")}
+    if renew:
+        paths = (str(_ROOT), str(_ROOT / "clients" / "python"))
+        subprocess.run(
+            [sys.executable, "-c", _IMPORT, *_MODULES],
+            cwd=_ROOT,
+            env=kept | {_FOLDER: str(FOLDER), "PYTHONPATH": os.pathsep.join(paths)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+    if FOLDER.is_dir():
+        os.environ[_FOLDER] = str(FOLDER)
