@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import grpc
 import pytest
@@ -23,6 +23,14 @@ from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
 from tests.unit.executor.manager_helpers import FIT, NO_PREVIEWS
 
 JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def only_new_objects() -> Iterator[None]:
+    """Collections look at what a test has made, and not for half a second each at all that pytest holds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Manager:
