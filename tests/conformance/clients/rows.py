@@ -97,7 +97,7 @@ def difference(found: pa.Table, expected: pa.Table) -> str:
         got, wanted = _plain(found[name]), _plain(expected[name])
         if got.type != wanted.type:
             return f"column {name} has type {got.type}, not {wanted.type}"
-        if got.to_pylist() != wanted.to_pylist():
+        if not got.equals(wanted) and got.to_pylist() != wanted.to_pylist():
             pairs = zip(got.to_pylist(), wanted.to_pylist(), strict=False)
             first = next((f"row {i}: {a!r}, not {b!r}" for i, (a, b) in enumerate(pairs) if a != b), "")
             return f"column {name}: {len(got)} rows for {len(wanted)}; {first}"

@@ -22,7 +22,8 @@ for case in json.load(open(sys.argv[1]))["cases"]:
 
 
 def test_a_case_at_which_the_runner_dies_or_hangs_fails_alone(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(languages, "_SILENCE_SECONDS", 5.0)
+    monkeypatch.setattr(languages, "_SILENCE_SECONDS", 3.0)
+    monkeypatch.setattr(languages, "_STACK_SECONDS", 1.0)
     (tmp_path / "runner.py").write_text(RUNNER)
     language = Language("odd", tmp_path, (), (), ("{python}", "runner.py"))
     outcomes = run(language, "http://127.0.0.1:9", ["a", "dies", "b", "hangs", "c"], tmp_path)
@@ -32,12 +33,13 @@ def test_a_case_at_which_the_runner_dies_or_hangs_fails_alone(tmp_path: Path, mo
     assert "nothing of it: it ended with 7\nout of cases" in outcomes["dies"].detail
     assert "somebody else's" in outcomes["dies"].detail
     assert outcomes["hangs"].outcome == "failed"
-    assert "silent for 5 s" in outcomes["hangs"].detail
+    assert "silent for 3 s" in outcomes["hangs"].detail
     assert "in wait" in outcomes["hangs"].detail, "where it hung"
 
 
 def test_what_is_not_done_in_time_fails(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(languages, "_RUN_SECONDS", 2.0)
+    monkeypatch.setattr(languages, "_STACK_SECONDS", 0.1)
     (tmp_path / "runner.py").write_text(RUNNER)
     language = Language("odd", tmp_path, (), (), ("{python}", "runner.py"))
     outcomes = run(language, "http://127.0.0.1:9", ["a", "hangs", "b"], tmp_path)
