@@ -65,7 +65,7 @@ class BundleUploads:
     def _bundles(self, announced: AnnouncedBundle) -> Bundles:
         registry = self._registry(announced.database)
         registry.policy.check_pickled()
-        registry.bundles.check_size(announced.size_bytes)
+        registry.bundles.check_size(announced.size_bytes, field="header.size_bytes")
         return registry.bundles
 
     def _give_up(self, upload: _Upload) -> None:

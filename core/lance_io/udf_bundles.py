@@ -55,8 +55,12 @@ class Bundles:
             digest, size = self._digest(f"{self._folder}/{name}")
         return digest == name.removesuffix(ENDING), size
 
-    def check_size(self, size: int) -> None:
+    def check_size(self, size: int, field: str = "bundle") -> None:
         """Refuse a bundle of so many bytes.
+
+        Args:
+            size: of the bundle.
+            field: of the request, in which the bundle lies or its size is told.
 
         Raises:
             InvalidArgument: BUNDLE_TOO_LARGE.
@@ -66,7 +70,7 @@ class Bundles:
                 "BUNDLE_TOO_LARGE",
                 f"The bundle has {size:,} bytes, at most {self._most_bytes:,} are taken (LEMAN_UDF__MAX_BUNDLE_MB): "
                 "load large data when the function is built, instead of pickling it",
-                field="bundle",
+                field=field,
             )
 
     def put(self, sha256: str, size: int, content: bytes) -> None:
@@ -89,7 +93,7 @@ class Bundles:
         Raises:
             InvalidArgument: BUNDLE_TOO_LARGE.
         """
-        self.check_size(size)
+        self.check_size(size, field="header.size_bytes")
         self._sweep()
         with self._in_use():
             return IncomingBundle(whole_files.UnfinishedFile(self._files, self.path(sha256)), sha256, size, self._what)
