@@ -15,12 +15,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import leman
-from tests import bytecode
+from tests import bytecode, scheduling
 
 START_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,12 +100,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long is skipped without LEMAN_LONG=1.
-
-    The file that takes longest comes first: where files run side by side, none is waited for in the end.
-    """
+    """What takes long is skipped without LEMAN_LONG=1."""
     if not os.environ.get("LEMAN_LONG"):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="takes long; LEMAN_LONG=1 runs it"))
-    items.sort(key=lambda item: not item.nodeid.startswith("tests/integration/views/histories/test_sequences.py"))
+    items.sort(key=lambda item: scheduling.order(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of several processes one waits; see `scheduling`."""
+    return scheduling.WaitingApart(config, log) if config.getvalue("dist") == "loadfile" else None

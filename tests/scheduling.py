@@ -1,0 +1,56 @@
+"""Which process of the whole suite runs which file.
+
+Two of them share the processors; a third one has the files that mostly wait, for services that restart, leases that
+expire and clients that are given nothing: what it waits for costs the others little, and it ends with the last of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+#: So many processes are needed for one to do nothing but wait.
+WITH_A_WAITING_ONE = 3
+#: Files that mostly wait, with services of their own, so that this process needs none of those that others share.
+WAITING = (
+    "tests/conformance/clients/soak/test_soak.py",
+    "tests/conformance/clients/test_cases.py",
+    "tests/conformance/clients/test_languages.py",
+    "tests/faults/test_frozen_executor.py",
+    "tests/faults/test_stalls.py",
+    "tests/integration/remote_functions/test_remote_functions.py",
+)
+#: The files that take longest come first: none is waited for in the end.
+FIRST = ("tests/integration/views/histories/test_sequences.py", *WAITING)
+
+
+def order(nodeid: str) -> int:
+    """Return the place of a test's file."""
+    file = nodeid.partition("::")[0]
+    return FIRST.index(file) if file in FIRST else len(FIRST)
+
+
+class WaitingApart(LoadFileScheduling):
+    """Gives files that wait to one process, and all others to the others."""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        self._waiting: WorkerController | None = None
+
+    def add_node(self, node: WorkerController) -> None:
+        """Take a process in; the last one waits."""
+        super().add_node(node)
+        if len(self.nodes) == self.numnodes >= WITH_A_WAITING_ONE:
+            self._waiting = node
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        waits = node is self._waiting
+        scope = next((file for file in self.workqueue if (file in WAITING) == waits), None)
+        if scope is None and waits:
+            node.shutdown()
+            return
+        if scope is not None:
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
