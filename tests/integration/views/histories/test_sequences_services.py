@@ -23,7 +23,7 @@ from tests.integration.views.histories.world import World
 
 pytestmark = pytest.mark.spark
 
-ROUNDS = 20 if LONG else 2
+ROUNDS = 20 if LONG else 1
 
 
 def sequences() -> list[tuple[str, ...]]:
