@@ -55,7 +55,7 @@ class Environment:
         return self._ended([str(self.folder / "bin" / name), *arguments], cwd, code)
 
     def _ended(self, command: list[str], cwd: Path | None, code: int, *, apart: bool = False) -> str:
-        names = ("PYTHONPATH", "VIRTUAL_ENV")
+        names = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
         clean = {key: value for key, value in os.environ.items() if key not in names and not key.startswith("LEMAN_")}
         clean |= {"LEMAN_SPARK__CLASS_ARCHIVE": "false"}
         done = subprocess.run(
