@@ -21,7 +21,7 @@ from tests.conformance.clients.soak import judgment
 from tests.conformance.clients.soak.programs import Program
 from tests.conftest import ROOT, System, start_system, stop_system
 
-#: Rows that each round appends, and those of the table whose jobs are cancelled.
+#: Rows that each round appends where nobody says otherwise, and those of the table whose jobs are cancelled.
 ROWS, ENDLESS_ROWS = 20, 200_000
 #: Rounds before anything is killed: one over each service.
 WARM_UP_ROUNDS = len(SERVICES)
@@ -78,15 +78,18 @@ class Report:
         return "\n".join(lines)
 
 
-def run(used: Sequence[Language], folder: Path, count: int, every: float) -> Report:
-    """Soak clients while so many times a service is killed, with so many seconds from one kill to the next."""
+def run(used: Sequence[Language], folder: Path, count: int, every: float, rows: int = ROWS) -> Report:
+    """Soak clients while so many times a service is killed, with so many seconds from one kill to the next.
+
+    `rows`: so many each round appends, and has computed one after the other; the more, the fewer rounds.
+    """
     commands = {language.name: languages.prepare(language, folder) for language in used}
     with contextlib.ExitStack() as open_things:
         system = start_system(folder / "system", **_SETTINGS)
         open_things.callback(stop_system, system)
         programs = []
         for language in used:
-            told = _told(system, folder / "databases" / language.name)
+            told = _told(system, folder / "databases" / language.name, rows)
             programs.append(Program(language, commands[language.name], told, folder))
             open_things.callback(programs[-1].kill)
         outcomes = {program.name: Outcome() for program in programs}
@@ -101,11 +104,11 @@ def run(used: Sequence[Language], folder: Path, count: int, every: float) -> Rep
             program.work()
         killed, away = _restart_services(system, programs, count, every)
         for program in programs:
-            _finish(program, outcomes[program.name], system, folder / "databases" / program.name)
+            _finish(program, outcomes[program.name], system, folder / "databases" / program.name, rows)
         return Report(outcomes, killed, away)
 
 
-def _told(system: System, path: Path) -> dict[str, object]:
+def _told(system: System, path: Path, rows: int) -> dict[str, object]:
     """Make the tables of a program, and give what its file says."""
     path.mkdir(parents=True)
     with system.connect(path) as database:
@@ -117,7 +120,7 @@ def _told(system: System, path: Path) -> dict[str, object]:
         endless = database.create_table("endless", {"id": list(range(ENDLESS_ROWS))})
         endless.add_columns({"c": ("slow@1", ["id"])})
     endpoints = [system.service[name] for name in SERVICES]
-    return {"endpoints": endpoints, "token": system.service["token"], "database": str(path), "rows": ROWS}
+    return {"endpoints": endpoints, "token": system.service["token"], "database": str(path), "rows": rows}
 
 
 def _restart_services(
@@ -138,12 +141,12 @@ def _restart_services(
     return killed, away
 
 
-def _finish(program: Program, outcome: Outcome, system: System, path: Path) -> None:
+def _finish(program: Program, outcome: Outcome, system: System, path: Path, rows: int) -> None:
     """Have a program end, and judge all that it saw and left."""
     outcome.last = program.rest(_most(program.name, outcome.warm))
     outcome.memory_mb = (outcome.memory_mb[0], program.memory_mb())
     left = program.end()
-    outcome.faults += _faults(program, outcome, system, path)
+    outcome.faults += _faults(program, outcome, system, path, rows)
     outcome.faults += [f"{count} {what} are left of its closed clients" for what, count in left.items() if count > 0]
     outcome.rounds = len(program.rounds)
     jobs = [job for seen in program.rounds for job in seen["jobs"]]
@@ -155,14 +158,14 @@ def _most(name: str, warm: dict[str, int]) -> dict[str, int]:
     return {what: count + LEEWAY.get(name, {}).get(what, 0) for what, count in warm.items()}
 
 
-def _faults(program: Program, outcome: Outcome, system: System, path: Path) -> Iterator[str]:
+def _faults(program: Program, outcome: Outcome, system: System, path: Path, added: int) -> Iterator[str]:
     for seen in program.rounds:
-        yield from (f"round {seen['number']}: {fault}" for fault in judgment.faults_of_round(seen, ROWS))
+        yield from (f"round {seen['number']}: {fault}" for fault in judgment.faults_of_round(seen, added))
     with system.connect(path) as database:
         jobs = list(database.jobs(limit=None))
     listed = [job.job_id for job in jobs]
     yield from (f"job {job.job_id} failed: {job.error.message}" for job in jobs if job.state == "FAILED" and job.error)
     yield from judgment.faults_of_all(program.rounds, listed)
     rows = lance.dataset(path / "lines.lance").to_table(columns=["id", "a", "b"]).to_pylist()
-    yield from judgment.faults_of_rows(rows, ROWS * len(program.rounds))
+    yield from judgment.faults_of_rows(rows, added * len(program.rounds))
     yield from judgment.leaks(outcome.warm, outcome.last, LEEWAY.get(program.name, {}))

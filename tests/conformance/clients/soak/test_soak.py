@@ -12,13 +12,15 @@ USED = [language for language in languages.find("soak") if not language.missing(
 EVERY_SECONDS = 20.0
 #: Three minutes.
 ROUNDS = 3
+#: A job over them takes five seconds: few are made, as others need the processors, and many are killed under.
+ROWS = 50
 
 
 @pytest.mark.faults
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_clients_see_all_and_leak_nothing_while_services_restart(tmp_path):
-    report = soak.run(USED, tmp_path, len(SERVICES) * ROUNDS, EVERY_SECONDS)
+    report = soak.run(USED, tmp_path, len(SERVICES) * ROUNDS, EVERY_SECONDS, ROWS)
 
     assert {name: told.faults for name, told in report.outcomes.items()} == {one.name: [] for one in USED}
     assert report.killed == dict.fromkeys(SERVICES, ROUNDS)
