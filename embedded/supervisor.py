@@ -27,6 +27,7 @@ from core.process_secrets import without_settings
 from core.release import SERVICES, version
 from core.rpc.addresses import is_loopback
 from core.stores.store_file import variables_in
+from core.unused_memory import give_back
 from embedded import process
 from embedded.announcement import Announcement
 from embedded.control import Control
@@ -246,6 +247,7 @@ class Supervisor:
         if not self._announced:
             self._announced = True
             self._on_ready(content)
+            give_back()  # what starting took
 
     def _content(self) -> dict[str, Any]:
         pids = {name: running.pid for name, running in self._running.items()}

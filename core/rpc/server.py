@@ -44,6 +44,7 @@ from core.rpc.reflection import add_reflection
 from core.rpc.uninterrupted_calls import Outliving
 from core.rpc.unreadable import TRANSPORT_FACTOR
 from core.stores import store_file
+from core.unused_memory import give_back_when_idle
 from leman.v1 import info_pb2, info_pb2_grpc
 
 if TYPE_CHECKING:
@@ -227,9 +228,10 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
     _tell({"service": name, "port": running.port, "pid": os.getpid(), **also})
     pulse = asyncio.ensure_future(_report_idle(running, name))
     fitness = asyncio.ensure_future(running.tell_fitness())
+    memory = asyncio.ensure_future(give_back_when_idle(running.idle_seconds))
     await asked.wait()
-    pulse.cancel()
-    fitness.cancel()
+    for task in (pulse, fitness, memory):
+        task.cancel()
     log.info("draining", grace_seconds=settings.server.grace_seconds)
     await running.stop()
     await asyncio.to_thread(observed.stop)
