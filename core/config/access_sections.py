@@ -137,6 +137,9 @@ class Udf(Section):
     remote_patience_seconds: float = Field(default=60.0, ge=0, le=86_400)
     """Seconds for which a worker waits for a server of a remote function while none can be reached; then the job fails
     (FUNCTION_UNAVAILABLE)."""
+    remote_answer_seconds: float = Field(default=600.0, ge=0, le=86_400)
+    """Seconds for which a server may have a batch at work of a remote function that has no timeout of its own; one that
+    is silent for longer, and then another one, or the same again, end the job (FUNCTION_UNAVAILABLE). 0: no bound."""
     max_bundle_mb: int = Field(default=256, ge=1, le=16384)
     """Largest bundle that is taken, in MiB: the pickled code of a function with what it holds. What does not fit into a
     message of `LEMAN_SERVER__MAX_MESSAGE_MB` comes by `UploadBundle`."""

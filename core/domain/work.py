@@ -38,6 +38,8 @@ class RemoteRef:
     input_schema: bytes
     #: How long no server may be reached.
     patience_seconds: float
+    #: How long a server may have a batch at work; 0: the function has a timeout of its own, or there is no bound.
+    answer_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,4 +112,5 @@ def _remote(udf: UdfDefinition, settings: Settings) -> RemoteRef | None:
         servers=access_to(udf.remote.addresses, settings.udf.remote_credentials),
         input_schema=pa.schema(types).serialize().to_pybytes(),
         patience_seconds=settings.udf.remote_patience_seconds,
+        answer_seconds=0.0 if udf.timeout_seconds else settings.udf.remote_answer_seconds,
     )

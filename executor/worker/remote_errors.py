@@ -57,6 +57,10 @@ class StreamBroken(Exception):
     """A stream ended while a batch was at work."""
 
 
+class NoAnswer(StreamBroken):
+    """A server took a batch and said nothing for as long as it may."""
+
+
 class ServerNotes(Protocol):
     """What counts how servers of a remote function take what they are given. Any thread may call it."""
 

@@ -19,9 +19,12 @@ import pyarrow as pa
 
 from core.domain.work import UdfRef
 from core.errors import LemanError, Unavailable
+from core.remote import servers
+from executor.worker.answer_watch import AnswerWatch
 from executor.worker.remote_errors import (
     WAITED_FOR,
     FunctionLost,
+    NoAnswer,
     NoServer,
     ServerError,
     ServerNotes,
@@ -32,6 +35,8 @@ from executor.worker.suspect_turns import SuspectTurns
 
 #: So often the same batch may break the connection; a part of one that did so only once, where it has rows to halve.
 _MOST_BREAKS, _MOST_BREAKS_OF_PART = 3, 1
+#: So often a batch may be left unanswered for as long as servers may be silent.
+_MOST_SILENCES = 2
 #: Servers of which an error tells why they cannot be reached.
 _MOST_TOLD = 3
 #: Seconds for which TLS may fail with all servers: certificates are renewed.
@@ -75,8 +80,9 @@ class RemoteFunction:
         self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
         self._stopped = stopped
         self._clock, self._sleep = clock, sleep
+        self._watch = AnswerWatch(ref.remote.answer_seconds)
         self._servers = [
-            RemoteServer(access, ref.remote.function, ref.version, self._inputs, output, clock)
+            RemoteServer(access, ref.remote.function, ref.version, self._inputs, output, clock=clock, watch=self._watch)
             for access in ref.remote.servers
         ]
         self._turn = random.randrange(len(self._servers))
@@ -97,6 +103,7 @@ class RemoteFunction:
     ) -> None:
         for server in self._servers:
             server.close()
+        self._watch.close()
 
     def finish(self) -> None:
         """End all streams that nobody uses, once all batches are answered, and see that each was answered once.
@@ -148,9 +155,10 @@ class RemoteFunction:
             turn: Gets the turn, which lasts until the batch is answered or lost.
         """
         broken: StreamBroken | None = None
-        alone = False
-        tries = _MOST_BREAKS_OF_PART if self._suspects.suspected and len(rows) > 1 else _MOST_BREAKS
-        for _ in range(tries):
+        alone, breaks, silences = False, 0, 0
+        is_part = self._suspects.suspected and len(rows) > 1
+        tries = _MOST_BREAKS_OF_PART if is_part else _MOST_BREAKS
+        while breaks < tries:
             with resting():
                 if not alone and (broken is not None or self._suspects.suspected):
                     turn.enter_context(self._suspects.one())
@@ -158,9 +166,14 @@ class RemoteFunction:
                 server, stream = self._stream()
             try:
                 values = stream.call(rows)
+            except NoAnswer as error:
+                server.was_silent(stream, error)
+                broken, silences = error, silences + 1
+                if silences == _MOST_SILENCES:
+                    raise NoServer(self._silent(error)) from None
             except StreamBroken as error:
                 server.broke(stream)
-                broken = error
+                broken, breaks = error, breaks + 1
                 self._note_broken(error, alone=alone)
             except (ServerError, NoServer):
                 stream.close()  # it would go on; but a server that says more than that would shift all values after it
@@ -170,6 +183,14 @@ class RemoteFunction:
                 return values
         times = "once" if tries == 1 else f"{tries} times"
         raise FunctionLost(f"connections to servers of function {self._name} broke {times} over this batch: {broken}")
+
+    def _silent(self, error: NoAnswer) -> Unavailable:
+        return servers.unavailable(
+            f"Servers of function {self._name} take a batch and do not answer it, {_MOST_SILENCES} times in "
+            f"succession: {error} (LEMAN_UDF__REMOTE_ANSWER_SECONDS, as the function has no `timeout`). See what they "
+            "wait for. Where a batch takes that long, give the function a `timeout`, or a smaller `batch_size`, and "
+            "run the job again: what was finished is kept"
+        )
 
     def _note_broken(self, error: StreamBroken, *, alone: bool) -> None:
         with self._taking:

@@ -22,7 +22,8 @@ from core.remote.protocol import (
     parse_error,
     parse_stream,
 )
-from executor.worker.remote_errors import NoServer, ServerError, StreamBroken
+from executor.worker.answer_watch import AnswerWatch
+from executor.worker.remote_errors import NoAnswer, NoServer, ServerError, StreamBroken
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 #: A server that does not answer within so many seconds that it takes a stream cannot be reached.
@@ -45,8 +46,10 @@ class Stream:
         writer: flight.FlightStreamWriter,
         reader: flight.FlightStreamReader,
         access: ServerAccess,
+        watch: AnswerWatch,
     ) -> None:
         self.client = client
+        self._watch = watch
         self._writer = writer
         self._reader = reader
         self._access = access
@@ -58,15 +61,19 @@ class Stream:
         Raises:
             ServerError: The function failed for it.
             StreamBroken: The stream ended.
+            NoAnswer: The server was silent for as long as it may be.
             NoServer: The answer is none of the protocol.
         """
-        try:
-            self._writer.write_batch(batch)
-            answer = self._reader.read_chunk()
-        except StopIteration:
-            raise StreamBroken(f"{self._address} ended the stream") from None
-        except _FLIGHT_ERRORS as error:
-            raise StreamBroken(f"{self._address}: {servers.shortened(error, self._access)}") from None
+        with self._watch.awaiting(self._reader.cancel) as awaited:
+            try:
+                self._writer.write_batch(batch)
+                answer = self._reader.read_chunk()
+            except (StopIteration, *_FLIGHT_ERRORS) as error:
+                if awaited.overdue:
+                    raise NoAnswer(f"{self._address} did not answer for {self._watch.seconds:g} s") from None
+                if isinstance(error, StopIteration):
+                    raise StreamBroken(f"{self._address} ended the stream") from None
+                raise StreamBroken(f"{self._address}: {servers.shortened(error, self._access)}") from None
         if answer.data is not None:
             return self._values(answer.data, batch.num_rows)
         try:
@@ -113,9 +120,12 @@ class RemoteServer:
         version: str,
         inputs: pa.Schema,
         output: pa.DataType,
+        *,
         clock: Callable[[], float],
+        watch: AnswerWatch,
     ) -> None:
         self._access = access
+        self._watch = watch
         self._function, self._version = function, version
         self._inputs, self._output = inputs, output
         self._clock = clock
@@ -163,6 +173,11 @@ class RemoteServer:
         """Take back a stream that broke; others of the same connection are of no use either."""
         if stream.client is self._client:
             self._leave_alone(servers.unavailable(f"The function server {self._access.address} broke the connection"))
+        stream.close()
+
+    def was_silent(self, stream: Stream, error: NoAnswer) -> None:
+        """Take back a stream on which a batch was not answered; the server is left alone for long, as it hangs."""
+        self._leave_alone(servers.unavailable(f"The function server {error}"), self._watch.seconds)
         stream.close()
 
     def finish(self) -> None:
@@ -241,7 +256,7 @@ class RemoteServer:
         with _cancelled_after(_OPEN_SECONDS, reader):
             writer.begin(self._inputs)
             schema = reader.schema
-        return Stream(client, writer, reader, self._access), schema
+        return Stream(client, writer, reader, self._access, self._watch), schema
 
     def _check_answer(self, schema: pa.Schema) -> None:
         """Refuse a stream that is not of this version, or gives no column of the type.

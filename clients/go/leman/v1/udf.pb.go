@@ -239,7 +239,9 @@ type UdfDefinition struct {
 	// The most rows given to one call of a batch kind, 1 or more; unset: the worker chooses.
 	BatchSize *int64 `protobuf:"varint,13,opt,name=batch_size,json=batchSize,proto3,oneof" json:"batch_size,omitempty"`
 	// How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-	// takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+	// takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+	// answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+	// itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
 	CallTimeout *durationpb.Duration `protobuf:"bytes,14,opt,name=call_timeout,json=callTimeout,proto3" json:"call_timeout,omitempty"`
 	// What it takes on a worker while it runs.
 	Resources *Resources `protobuf:"bytes,15,opt,name=resources,proto3" json:"resources,omitempty"`

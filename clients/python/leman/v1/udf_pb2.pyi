@@ -167,7 +167,9 @@ class UdfDefinition(_message.Message):
     @_builtins.property
     def call_timeout(self) -> _duration_pb2.Duration:
         """How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-        takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+        takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+        answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+        itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
         """
 
     @_builtins.property

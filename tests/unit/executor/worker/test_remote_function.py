@@ -120,11 +120,15 @@ def running(*servers: Server) -> Iterator[None]:
         assert not any(ending.is_alive() for ending in endings), "a stream was left open"
 
 
-def ref(*servers: ServerAccess | str, version: str = "1", inputs: pa.Schema | None = None, patience: float = 60.0):
+def ref(*servers: ServerAccess | str, version: str = "1", inputs: pa.Schema | None = None, **seconds: float):
     schema = pa.schema([("x", pa.int64())]) if inputs is None else inputs
     access = tuple(ServerAccess(s) if isinstance(s, str) else s for s in servers)
     remote = RemoteRef(
-        function="twice", servers=access, input_schema=schema.serialize().to_pybytes(), patience_seconds=patience
+        function="twice",
+        servers=access,
+        input_schema=schema.serialize().to_pybytes(),
+        patience_seconds=seconds.get("patience", 60.0),
+        answer_seconds=seconds.get("answer", 0.0),
     )
     return UdfRef(
         name="twice",
@@ -612,6 +616,45 @@ def test_rows_are_isolated_as_those_of_any_function():
         result = evaluated(function, 1, -5, 3, DEADLY, 5, policy=skip)
     assert result.values.to_pylist() == [2, None, 6, None, 10]
     assert [(f.offset, f.error_type) for f in result.failures] == [(1, "my.pack.BadValue"), (3, "FunctionLost")]
+
+
+class Silent(Server):
+    """Takes batches, and answers none until it is let go."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        super().__init__()
+
+    def do_exchange(self, context, descriptor, reader, writer):
+        def chunks():
+            for chunk in reader:
+                self.over.wait(30)
+                yield chunk
+
+        super().do_exchange(context, descriptor, chunks_of(reader, chunks()), writer)
+
+    def shutdown(self) -> None:
+        self.over.set()
+        super().shutdown()
+
+
+def test_servers_that_take_batches_and_answer_none_end_the_job_and_no_row_is_to_blame():
+    """A function without a timeout waited for ever."""
+    server, heard = Silent(), Heard()
+    skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+    with running(server), made(server.address, answer=0.2) as function, pytest.raises(Unavailable) as caught:
+        evaluated(function, 1, 2, policy=skip, notes=Meter("u", heard))
+    assert caught.value.reason == "FUNCTION_UNAVAILABLE"
+    assert f"2 times in succession: {server.address} did not answer for 0.2 s" in caught.value.message
+    assert "LEMAN_UDF__REMOTE_ANSWER_SECONDS" in caught.value.message
+    assert heard.sums == []
+
+
+def test_another_server_computes_what_one_does_not_answer():
+    silent, server = Silent(), Server()
+    with running(silent, server), made(silent.address, server.address, answer=0.2) as function:
+        assert [function(batch(n)).to_pylist() for n in range(4)] == [[0], [2], [4], [6]]
+    assert server.batches == 4
 
 
 class Breaking(Server):

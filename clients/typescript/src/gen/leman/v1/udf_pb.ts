@@ -170,7 +170,9 @@ export type UdfDefinition = Message<"leman.v1.UdfDefinition"> & {
 
   /**
    * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
    *
    * @generated from field: google.protobuf.Duration call_timeout = 14;
    */

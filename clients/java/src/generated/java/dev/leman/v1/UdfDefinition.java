@@ -848,7 +848,9 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -861,7 +863,9 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -874,7 +878,9 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+   * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+   * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+   * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
    * </pre>
    *
    * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3510,7 +3516,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3522,7 +3530,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3538,7 +3548,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3559,7 +3571,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3578,7 +3592,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3604,7 +3620,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3622,7 +3640,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3635,7 +3655,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
@@ -3651,7 +3673,9 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * How long one call may take, above 0: a row of a scalar function, a batch of a batch kind; unset: no bound. A call that
-     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`.
+     * takes longer ends with its worker process, and the error policy is asked about an exception `UdfTimeout`. A server that
+     * answers nothing to a batch of a remote function without one for LEMAN_UDF__REMOTE_ANSWER_SECONDS, ten minutes by
+     * itself, is taken for broken: the job ends with FUNCTION_UNAVAILABLE where servers do so twice in succession.
      * </pre>
      *
      * <code>.google.protobuf.Duration call_timeout = 14;</code>
