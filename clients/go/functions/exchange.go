@@ -112,13 +112,22 @@ type withFirst struct {
 	stream exchange
 }
 
-// Recv gives the next message.
+// Recv gives the next message, unless it is a compressed batch that becomes too large.
 func (w *withFirst) Recv() (*flight.FlightData, error) {
-	if taken := w.first; taken != nil {
-		w.first = nil
-		return taken, nil
+	taken := w.first
+	w.first = nil
+	if taken == nil {
+		var err error
+		if taken, err = w.stream.Recv(); err != nil {
+			return nil, err
+		}
 	}
-	return w.stream.Recv()
+	if size := decompressed(taken.GetDataHeader(), taken.GetDataBody()); size > mostDecompressed {
+		return nil, status.Errorf(codes.InvalidArgument,
+			"a batch says that it has %d bytes decompressed, at most %d are taken: send fewer rows at once",
+			size, mostDecompressed)
+	}
+	return taken, nil
 }
 
 // answers is the server's side of a stream.

@@ -57,12 +57,13 @@ class Exchange:
         *,
         options: flight.FlightCallOptions | None = None,
         protocol: str = PROTOCOL,
+        compression: str | None = None,
     ) -> None:
         command = json.dumps({"protocol": protocol, "function": function, "version": version})
         self.writer, self.reader = client.do_exchange(flight.FlightDescriptor.for_command(command), options)
         self.schema = schema
         self.opened.append(self)
-        self.writer.begin(schema)
+        self.writer.begin(schema, options=pa.ipc.IpcWriteOptions(compression=compression))
 
     def send(self, *batches: pa.RecordBatch) -> Exchange:
         """Write batches, under the names that the stream was opened with."""

@@ -205,6 +205,7 @@ def test_a_call_that_takes_too_long_is_ended(db, start):
 
 
 def test_another_server_takes_over_from_one_that_is_killed(db, start, tmp_path):
+    """A function that is killed in the middle costs at most a checkpoint interval of each worker's work."""
     log = tmp_path / "log"
     servers = [start(*SLOW, "--log", str(log)) for _ in range(2)]
     known = db.register_remote("slowly", addresses=[server.address for server in servers])
@@ -322,6 +323,7 @@ def test_servers_that_end_over_every_row_end_the_job_and_not_the_table(db, start
     states = table.row_states("y")
     assert states.failed < 100
     assert states.not_computed == 1010 - 10 - states.failed
+    assert len(db.get_errors(caught.value.job_id)) == states.failed, "no row is failed in one place only"
 
 
 def test_tokens_and_tls(db, start, authority):
