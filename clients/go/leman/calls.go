@@ -85,6 +85,9 @@ func ending(ctx context.Context, failed *Error) *Error {
 
 // outgoing adds what each call carries, the token and an id, to the metadata that its caller gave.
 func (c *Client) outgoing(ctx context.Context) (_ context.Context, id, token string, _ error) {
+	if chosen, ok := ctx.Value(requestIDKey{}).(string); ok && chosen == "" {
+		return ctx, "", "", invalid("request_id", "the request id is empty: leave WithRequestID out to have one made up")
+	}
 	given, _ := metadata.FromOutgoingContext(ctx)
 	carried := given.Copy()
 	if carried == nil {

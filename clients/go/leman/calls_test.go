@@ -103,6 +103,8 @@ func TestAMutationIsSentAgainUnderItsRequestID(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(t, ids[4] == "mine", "the id was %s", ids[4])
+	_, err = table.Backfill(WithRequestID(t.Context(), ""), "words")
+	check(t, status.Code(err) == codes.InvalidArgument && len(ids) == 5, "%v", err)
 }
 
 func TestACallOutlastsARestart(t *testing.T) {

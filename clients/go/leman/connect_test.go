@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +30,6 @@ import (
 func TestOptionsThatDoNotGoTogetherAreRefused(t *testing.T) {
 	folder := t.TempDir()
 	for name, connect := range map[string]func() (*Client, error){
-		"no port":         func() (*Client, error) { return Connect(t.Context(), "localhost") },
 		"another machine": func() (*Client, error) { return Connect(t.Context(), "leman.example:7443") },
 		"no such CA": func() (*Client, error) {
 			return Connect(t.Context(), "localhost:1", WithTLS(TLSFiles{CA: filepath.Join(folder, "ca.pem")}))
@@ -41,6 +41,37 @@ func TestOptionsThatDoNotGoTogetherAreRefused(t *testing.T) {
 		_, err := connect()
 		check(t, status.Code(err) == codes.InvalidArgument, "%s: %v", name, err)
 	}
+}
+
+func TestWhatIsNoAddressIsToldWithWhatToDo(t *testing.T) {
+	for told, endpoints := range map[string][]string{
+		"there is no endpoint: give host:port":            {"", " "},
+		"is not host:port, such as leman.internal:7443":   {"localhost", "a:", ":1", "::1:7443", "a b:1", "a:http", "a:1,", ","},
+		"has no possible port: one is from 1 to 65535":    {"localhost:0", "localhost:99999", "localhost:1,b:99999999999999999999"},
+		"leave http:// out and give localhost:1 (for TLS": {"http://localhost:1", "http://localhost:1/"},
+	} {
+		for _, endpoint := range endpoints {
+			_, err := Connect(t.Context(), endpoint)
+			check(t, status.Code(err) == codes.InvalidArgument && strings.Contains(err.Error(), told), "%q: %v", endpoint, err)
+		}
+	}
+	hosts, err := hostsOf("a:1, [::1]:7443,a:1 ,a:1")
+	check(t, err == nil && slices.Equal(hosts, []string{"a:1", "[::1]:7443"}), "%q: %v", hosts, err)
+}
+
+func TestAnAddressThatHangsIsNotWaitedFor(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	begun := time.Now()
+
+	client, err := Connect(t.Context(), silent.Addr().String()+","+serve(t, nil).address)
+
+	check(t, err == nil, "%v", err)
+	check(t, time.Since(begun) < 4*time.Second, "it was waited for: %s", time.Since(begun))
+	_ = client.Close()
 }
 
 func TestNobodyAnswers(t *testing.T) {

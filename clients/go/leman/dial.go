@@ -3,6 +3,8 @@ package leman
 import (
 	_ "embed"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,12 +27,9 @@ var serviceConfig string
 // dial opens a connection to one address, or to the first of several (separated by commas) that answers. Nothing is
 // sent yet.
 func dial(addresses string, s *settings) (*grpc.ClientConn, error) {
-	hosts := strings.Split(addresses, ",")
-	for i, address := range hosts {
-		hosts[i] = strings.TrimSpace(address)
-		if host, port, err := net.SplitHostPort(hosts[i]); err != nil || host == "" || port == "" {
-			return nil, invalid("endpoint", "%q is not host:port, such as leman.internal:7443", address)
-		}
+	hosts, err := hostsOf(addresses)
+	if err != nil {
+		return nil, err
 	}
 	secured, err := transportCredentials(hosts, s)
 	if err != nil {
@@ -46,6 +45,34 @@ func dial(addresses string, s *settings) (*grpc.ClientConn, error) {
 		return nil, invalid("endpoint", "%s cannot be called: %s", addresses, err)
 	}
 	return conn, nil
+}
+
+const largestPort = 65535
+
+// hostsOf gives the addresses between the commas, once each.
+func hostsOf(addresses string) ([]string, error) {
+	if strings.TrimSpace(addresses) == "" {
+		return nil, invalid("endpoint", "there is no endpoint: give host:port of a service, such as leman.internal:7443")
+	}
+	var hosts []string
+	for address := range strings.SplitSeq(addresses, ",") {
+		address = strings.TrimSpace(address)
+		if scheme, place, is := strings.Cut(address, "://"); is {
+			return nil, invalid("endpoint", "%q is a URL: leave %s:// out and give %s (for TLS WithTLS)",
+				address, scheme, strings.TrimRight(place, "/"))
+		}
+		host, port, err := net.SplitHostPort(address)
+		if err != nil || host == "" || strings.Trim(port, "0123456789") != "" || port == "" || strings.ContainsAny(host, " /@") {
+			return nil, invalid("endpoint", "%q is not host:port, such as leman.internal:7443", address)
+		}
+		if number, err := strconv.Atoi(port); err != nil || number < 1 || number > largestPort {
+			return nil, invalid("endpoint", "%q has no possible port: one is from 1 to %d", address, largestPort)
+		}
+		if !slices.Contains(hosts, address) {
+			hosts = append(hosts, address)
+		}
+	}
+	return hosts, nil
 }
 
 func dialOptions(secured credentials.TransportCredentials) []grpc.DialOption {

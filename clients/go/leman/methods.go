@@ -56,21 +56,22 @@ func readFacts(method string) methodFacts {
 type requestIDKey struct{}
 
 // WithRequestID has the mutation that is made with the returned context carry this id, in place of one that the client
-// makes up. Use it to send a mutation again from another process: under one id it is done once. The same id with another
-// mutation, or with other rows, is refused (REQUEST_ID_REUSED). Take a context of its own for each mutation.
+// makes up; calls with an empty one are refused. Use it to send a mutation again from another process: under one id it is
+// done once. The same id with another mutation, or with other rows, is refused (REQUEST_ID_REUSED). Take a context of its
+// own for each mutation.
 func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
 // hasRequestID tells whether the caller gave an id, under which the mutation may be asked for again.
 func hasRequestID(ctx context.Context) bool {
-	id, _ := ctx.Value(requestIDKey{}).(string)
-	return id != ""
+	_, ok := ctx.Value(requestIDKey{}).(string)
+	return ok
 }
 
 // withDerivedID gives a further mutation of one call an id of its own, where its caller gave the first one.
 func withDerivedID(ctx context.Context, what string) context.Context {
-	if id, ok := ctx.Value(requestIDKey{}).(string); ok && id != "" {
+	if id, ok := ctx.Value(requestIDKey{}).(string); ok {
 		return WithRequestID(ctx, id+"-"+what)
 	}
 	return ctx
@@ -78,7 +79,7 @@ func withDerivedID(ctx context.Context, what string) context.Context {
 
 // requestID gives the id for a mutation: the caller's, or a new one.
 func requestID(ctx context.Context) string {
-	if id, ok := ctx.Value(requestIDKey{}).(string); ok && id != "" {
+	if id, ok := ctx.Value(requestIDKey{}).(string); ok {
 		return id
 	}
 	return rand.Text()
