@@ -6,21 +6,20 @@
  *   that is the question: 20
  */
 import { tableFromArrays } from "apache-arrow";
-import { connect } from "leman";
+import { connectLocal } from "leman";
 
-const [endpoint = "localhost:7443", database = "/data/lake"] = process.argv.slice(2);
-await using client = await connect(endpoint, { token: process.env.LEMAN_TOKEN });
-const db = client.database(database);
-
+await using local = await connectLocal("lake"); // the folder that leman up was given
 const texts = ["to be or not to be", "that is the question", "whether"];
-const table = await db.createTable("lines", tableFromArrays({ text: texts }));
+const table = await local.database.createTable("lines", tableFromArrays({ text: texts }));
 await table.addColumns({ size: { sql: "character_length(text)" } });
-const job = await table.backfill("size");
+
+const job = await table.backfill("size"); // computes what is missing or stale
 for await (const { state, job: info } of job.watch()) {
   if (state === "DONE") {
     console.log(`${state}: ${String(info.progress?.rowsCommitted)} rows`);
   }
 }
+
 for await (const batch of table.read({ where: "size > 10" })) {
   for (const row of batch) {
     const { text, size } = row as unknown as { text: string; size: number };

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, System
+from tests.integration.clients.conftest import first_program
 
 CLIENT = ROOT / "clients" / "go"
 pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go here")
@@ -59,19 +60,22 @@ def test_the_code_is_vetted_and_formatted():
     assert unformatted.stdout == ""
 
 
-def test_the_programs_of_the_first_page_compile(tmp_path: Path):
-    programs = re.findall(r"```go\n(package main\n.*?)```", (CLIENT / "README.md").read_text(), re.DOTALL)
-    overlay = {}
+def test_the_programs_of_the_first_page_compile_and_the_first_prints_what_it_says(beside_lake: Path):
+    page = CLIENT / "README.md"
+    programs = re.findall(r"```go\n(package main\n.*?)```", page.read_text(), re.DOTALL)
+    overlay, built = {}, beside_lake / "built"
     for number, program in enumerate(programs):
-        written = tmp_path / f"{number}.go"
+        written = beside_lake / f"{number}.go"
         written.write_text(program)
         overlay[str(CLIENT / "readme" / str(number) / "main.go")] = str(written)
-    (tmp_path / "overlay.json").write_text(json.dumps({"Replace": overlay}))
-    (tmp_path / "built").mkdir()
+    (beside_lake / "overlay.json").write_text(json.dumps({"Replace": overlay}))
+    built.mkdir()
 
-    go("build", "-overlay", str(tmp_path / "overlay.json"), "-o", str(tmp_path / "built"), "./readme/0", "./readme/1")
+    go("build", "-overlay", str(beside_lake / "overlay.json"), "-o", str(built), "./readme/0", "./readme/1")
+    told = subprocess.run([built / "0"], cwd=beside_lake, capture_output=True, text=True, check=False)
 
     assert len(programs) == 2
+    assert (told.stdout, told.stderr) == (first_program(page, "go")[1], "")
 
 
 @pytest.mark.timeout(600)

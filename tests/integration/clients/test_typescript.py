@@ -18,10 +18,12 @@ from pyarrow import flight
 
 from tests.certificates import Authority, Files
 from tests.conftest import ROOT, System
+from tests.integration.clients.conftest import first_program
 
 CLIENT = ROOT / "clients" / "typescript"
 SERVED = "length_function"
-EXAMPLES = sorted(path.stem for path in (CLIENT / "examples").glob("*.ts") if path.stem != SERVED)
+FIRST = "first"
+EXAMPLES = sorted(path.stem for path in (CLIENT / "examples").glob("*.ts") if path.stem not in (FIRST, SERVED))
 MISSING = [program for program in ("node", "npm") if shutil.which(program) is None]
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"there is no {' and no '.join(MISSING)} here"),
@@ -29,12 +31,12 @@ pytestmark = [
 ]
 
 
-def run(*command: str, **environment: str) -> str:
-    """Run a program in the client's folder, and give what it printed."""
+def run(*command: str, folder: Path = CLIENT, **environment: str) -> str:
+    """Run a program, in the client's folder or another one, and give what it printed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("LEMAN_")}
     ended = subprocess.run(
         command,
-        cwd=CLIENT,
+        cwd=folder,
         env=kept | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -80,6 +82,13 @@ def test_an_example_prints_what_it_says(system: System, tmp_path: Path, name: st
     promised = textwrap.dedent(comment.partition("Prints:\n")[2].replace(" *", "")).strip()
     assert promised
     assert fnmatch.fnmatchcase(textwrap.dedent(told).strip(), promised)
+
+
+@pytest.mark.usefixtures("built")
+def test_the_first_program_prints_what_its_page_says(beside_lake: Path):
+    told = run("node", str(CLIENT / "build" / "examples" / f"{FIRST}.js"), folder=beside_lake)
+
+    assert told == first_program(CLIENT / "README.md", "ts")[1]
 
 
 @pytest.mark.usefixtures("built")
@@ -152,7 +161,7 @@ def test_certificates_are_renewed_in_place(tmp_path_factory: pytest.TempPathFact
 def test_the_first_page_shows_examples():
     programs = re.findall(r"```ts\n(import .*?)```", (CLIENT / "README.md").read_text(), re.DOTALL)
 
-    sources = ((CLIENT / "examples" / f"{name}.ts").read_text() for name in ("first", SERVED))
+    sources = ((CLIENT / "examples" / f"{name}.ts").read_text() for name in (FIRST, SERVED))
     assert programs == [source.partition("*/\n")[2] for source in sources]
 
 
