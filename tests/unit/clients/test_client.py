@@ -110,6 +110,24 @@ def test_calls_outlast_a_restart(fake, db):
     assert answer == [["docs"]]
 
 
+def test_a_function_server_that_is_left_out_is_a_warning(fake, db):
+    schema = pa.schema([("x", pa.int64())]).serialize().to_pybytes()
+    known = udf_pb2.UdfDefinition(
+        name="far",
+        version="1",
+        kind=udf_pb2.UdfDefinition.KIND_REMOTE,
+        input_columns=["x"],
+        input_schema=schema,
+        output_schema=schema,
+        remote_function=udf_pb2.RemoteFunction(addresses=["grpc://127.0.0.1:9"], function="far"),
+    )
+    fake.scripts["RegisterUdf"] = catalog_pb2.RegisterUdfResponse(
+        definition=known, warnings=["its certificate has ended"]
+    )
+    with pytest.warns(UserWarning, match="its certificate has ended"):
+        assert db.register_remote("far", addresses=["grpc://127.0.0.1:9"]).version == "1"
+
+
 def test_unavailable_is_given_up_after_patience(fake, db):
     db._services._patience = 0.3
     fake.scripts["ListTables"] = status("UNAVAILABLE", "STORE_UNAVAILABLE", "the store is away")
