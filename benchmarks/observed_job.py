@@ -1,5 +1,5 @@
 """What it costs to be seen from outside: the same jobs by a system that exports nothing, and by one that sends measures
-and traces of everything to a collector every second, and whose pages for Prometheus are read every second.
+and traces of everything to a collector every five seconds, and whose pages for Prometheus are read as often.
 
 The collector, in a process of its own, takes what it is sent and keeps nothing. Wall time is noisy; the processor time
 of all processes of a system, for a job, is less so. `--rows` is for the heavy function; the scalar one gets fifty times
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import multiprocessing
+import socket
 import statistics
 import threading
 import urllib.request
@@ -27,8 +28,7 @@ from benchmarks.practical_limit import HEAVY, SCALAR, Workload, discard, even, m
 from core.release import SERVICES
 
 _MORE_ROWS = 50
-_EVERY_SECONDS = 1.0
-_FIRST_PORT = 19_464
+_EVERY_SECONDS = 5.0
 
 
 def collect(told: Connection) -> None:
@@ -52,13 +52,13 @@ def observers() -> Iterator[dict[str, str]]:
     here, there = context.Pipe()
     collector = context.Process(target=collect, args=(there,), daemon=True)
     collector.start()
-    over = threading.Event()
-    scraper = threading.Thread(target=_scrape, args=(over,), daemon=True)
+    over, first = threading.Event(), _free_ports(len(SERVICES))
+    scraper = threading.Thread(target=_scrape, args=(over, first), daemon=True)
     scraper.start()
     interval = str(int(_EVERY_SECONDS * 1000))
     try:
         yield {
-            "LEMAN_METRICS__PORT": str(_FIRST_PORT),
+            "LEMAN_METRICS__PORT": str(first),
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{here.recv()}",
             "OTEL_METRIC_EXPORT_INTERVAL": interval,
             "OTEL_BSP_SCHEDULE_DELAY": interval,
@@ -69,22 +69,33 @@ def observers() -> Iterator[dict[str, str]]:
         collector.terminate()
 
 
-def _scrape(over: threading.Event) -> None:
+def _free_ports(count: int) -> int:
+    """The first of so many ports in a row that are free now."""
+    for first in range(21_000, 31_000, count):
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            for port in range(first, first + count):
+                held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
+    raise RuntimeError(f"no {count} ports in a row are free")
+
+
+def _scrape(over: threading.Event, first: int) -> None:
     while not over.wait(_EVERY_SECONDS):
         for number in range(len(SERVICES)):
             with (
                 contextlib.suppress(OSError),
-                urllib.request.urlopen(f"http://127.0.0.1:{_FIRST_PORT + number}/metrics") as page,
+                urllib.request.urlopen(f"http://127.0.0.1:{first + number}/metrics") as page,
             ):
                 page.read()
 
 
 def _spent(caller: Caller) -> float:
     """Processor seconds of all processes of a system so far, its workers' among them."""
-    known = [psutil.Process(pid) for pid in caller.processes().values()]
-    family = {process for one in known for process in (one, *one.children(recursive=True))}
+    supervisor = psutil.Process(caller.processes()["planner"]).parent()
+    if supervisor is None:
+        raise RuntimeError("the system has ended")
     total = 0.0
-    for process in family:
+    for process in (supervisor, *supervisor.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
             total += times.user + times.system

@@ -26,6 +26,7 @@ from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
 from executor.job_manager import JobManager
 from executor.job_manager.job_databases import JobDatabases
+from executor.job_manager.job_lineage import JobLineage
 from executor.job_manager.job_store import HistoryJobStore
 from executor.job_manager.running_jobs import RunningJobs
 from executor.job_manager.served_databases import follow_served, open_served
@@ -34,6 +35,7 @@ from executor.job_service import JobServicer
 from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.job_environment import JobEnvironment
+from executor.lineage.sender import LineageSender
 from executor.peers import CommitClient, PlannerClient
 from executor.previews.function_pool import FunctionPool
 from executor.previews.previews import Previews
@@ -75,6 +77,7 @@ class Executor:
         self._functions = FunctionPool(python, worker_variables(settings.spark))
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
+        self._lineage: LineageSender | None = None
         self._channels: list[grpc.aio.Channel] = []
         self._background: list[asyncio.Task[None]] = []
 
@@ -121,6 +124,9 @@ class Executor:
         leases = _leases(settings, redis_url)
         databases, running = JobDatabases(self._pool), RunningJobs()
         store = HistoryJobStore(databases, running, leases, self._pool)
+        if settings.lineage.url or settings.lineage.file:
+            self._lineage = LineageSender(settings.lineage)
+            store.lineage = JobLineage(self._lineage.send, settings.lineage.namespace)
         services = JobEnvironment(
             settings=settings,
             spark=self._spark,
@@ -155,6 +161,8 @@ class Executor:
             await self._manager.stop()
         if self._dispatcher is not None:
             await self._dispatcher.stop()
+        if self._lineage is not None:
+            await asyncio.to_thread(self._lineage.stop)
         await self._functions.stop()
         for channel in self._channels:
             await channel.close()

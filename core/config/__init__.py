@@ -9,7 +9,7 @@ masked.
 from core.config.access_sections import Advertise, Jwt, Peers, Server, Udf
 from core.config.loading import PREFIX, SettingInfo, Settings, describe, is_secret, load
 from core.config.section import Grant, Section, Token
-from core.config.work_sections import Commit, Embedded, Executor, Log, Metrics, Redis, Spark, Storage, Writer
+from core.config.work_sections import Commit, Embedded, Executor, Lineage, Log, Metrics, Redis, Spark, Storage, Writer
 
 __all__ = [
     "PREFIX",
@@ -19,6 +19,7 @@ __all__ = [
     "Executor",
     "Grant",
     "Jwt",
+    "Lineage",
     "Log",
     "Metrics",
     "Peers",

@@ -14,7 +14,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from core.config.access_sections import Advertise, Jwt, Peers, Server, Udf
-from core.config.work_sections import Commit, Embedded, Executor, Log, Metrics, Redis, Spark, Storage, Writer
+from core.config.work_sections import Commit, Embedded, Executor, Lineage, Log, Metrics, Redis, Spark, Storage, Writer
 from core.errors import InvalidArgument
 
 PREFIX = "LEMAN_"
@@ -49,6 +49,7 @@ class Settings(BaseSettings):
     embedded: Embedded = Embedded()
     log: Log = Log()
     metrics: Metrics = Metrics()
+    lineage: Lineage = Lineage()
 
 
 @dataclass(frozen=True, slots=True)

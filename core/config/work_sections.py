@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 
-from core.config.section import Section
+from core.config.section import Section, Token
 
 
 class Redis(Section):
@@ -165,6 +165,25 @@ class Metrics(Section):
     planner's; the executor has the next one, and the commit coordinator the one after."""
     host: str = "127.0.0.1"
     """Address that the page is bound to."""
+
+
+class Lineage(Section):
+    """Events of jobs as OpenLineage has them (docs/observability.md): what was made of what. Executors send them."""
+
+    url: str = Field(default="", pattern=r"^(https?://.+)?$")
+    """Url that events are posted to, such as `https://lineage.example/api/v1/lineage`; empty: none."""
+    api_key: Token = SecretStr("")
+    """Sent there as `authorization: Bearer <key>`; empty: nothing is."""
+    file: str = ""
+    """Path of a file that events are appended to, a line of JSON each, in place of a url; empty: none."""
+    namespace: str = Field(default="leman", min_length=1)
+    """Namespace of the jobs' names."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.url and self.file:
+            raise ValueError("set LEMAN_LINEAGE__URL or LEMAN_LINEAGE__FILE, not both")
+        return self
 
 
 class Log(Section):

@@ -15,8 +15,10 @@ from executor.coordination.leases import JobLeases
 from executor.history.job_filter import JobFilter
 from executor.history.job_record import JobRecord
 from executor.job_manager.job_databases import JobDatabase, JobDatabases
+from executor.job_manager.job_lineage import JobLineage
 from executor.job_manager.job_spans import ended
 from executor.job_manager.running_jobs import RunningJobs
+from executor.lineage.events import Lineage
 from executor.worker.error_store import JobErrors, errors_uri
 
 _log = structlog.get_logger(__name__)
@@ -35,6 +37,8 @@ class HistoryJobStore:
         self._leases = leases
         self._pool = pool
         self.unsaved: dict[str, asyncio.Task[None]] = {}
+        #: None: nobody is told what jobs make of what.
+        self.lineage: JobLineage | None = None
 
     async def save(self, job: Job) -> Job:
         """See the port; an end that cannot be written now is returned all the same, and written later.
@@ -46,6 +50,7 @@ class HistoryJobStore:
         database.jobs.put(job)
         if had_nothing_to_do and database.writes_are_dear:
             database.save_with_others(job)
+            self._tell_end(job)
             return job
         try:
             kept = await database.save(job)
@@ -60,6 +65,8 @@ class HistoryJobStore:
             self._running.lose(job.job_id)
         elif kept.state.terminal:
             self._tell_end(kept)
+        elif kept.state is JobState.RUNNING and self.lineage is not None:
+            self.lineage.runs(kept, self._lineage_of(kept))
         return kept
 
     def _tell_end(self, job: Job) -> None:
@@ -68,6 +75,12 @@ class HistoryJobStore:
         run = self._running.runs.get(job.job_id)
         if run is not None and run.status.span is not None:
             ended(run.status.span, job)
+        if self.lineage is not None:
+            self.lineage.ends(job, self._lineage_of(job))
+
+    def _lineage_of(self, job: Job) -> Lineage | None:
+        run = self._running.runs.get(job.job_id)
+        return None if run is None else run.status.lineage
 
     def _save_later(self, database: JobDatabase, job: Job, error: Exception) -> None:
         _log.error("the end of a job is not in its history yet", job_id=job.job_id, error=str(error))

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 
 from core.domain.job import Job, JobError, JobState
-from core.domain.plan import OnStaleInput, Plan
+from core.domain.plan import OnStaleInput, Plan, PlanHeader
 from core.domain.plan_summary import summarise
 from core.domain.udf import FunctionVersion, UdfKind
 from core.domain.work import RowFailure
@@ -25,12 +25,19 @@ from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
 from executor.jobs.takeover import begin_attempt
+from executor.lineage.events import Lineage
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.reservation_waits import ReservationWaits
 
 _PLANS_WITHOUT_PROGRESS = 5
 #: Plans in a row in which another writer of the column was faster: of so many jobs on one fragment each gets through.
 _PLANS_OVERTAKEN = 500
+
+
+def lineage_of(header: PlanHeader) -> Lineage:
+    """Return what a plan makes of what."""
+    version = header.inputs_version or header.read_version
+    return Lineage(header.uri, version, header.uri, {header.output.name: header.input_columns})
 
 
 class BackfillRun:
@@ -93,6 +100,7 @@ class BackfillRun:
         if not self._planned:
             self._planned = True
             header = plan.header
+            status.lineage = lineage_of(header)
             status.update(
                 udf_name=header.udf.name,
                 udf_version=header.udf.version,

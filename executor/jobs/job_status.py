@@ -22,6 +22,7 @@ from executor.jobs.job_metrics import JobMetrics
 from executor.jobs.job_news import JobNews
 from executor.jobs.ports import JobStore
 from executor.jobs.watcher_pace import WatcherPace
+from executor.lineage.events import Lineage
 
 _log = structlog.get_logger(__name__)
 
@@ -43,6 +44,8 @@ class JobStatus:
         self.metrics = JobMetrics()
         #: None: it is not traced.
         self.span: Span | None = None
+        #: None: there is no plan yet.
+        self.lineage: Lineage | None = None
         #: The row on which the job failed.
         self.blamed: RowFailure | None = None
         #: Says of a job that waits its place in the queue, and when it will have its turn: see `JobQueue.expected`.

@@ -21,6 +21,7 @@ from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.takeover import begin_attempt
+from executor.lineage.events import Lineage
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.incremental_refresh import Delta
 from executor.refresh.refresh_work import RefreshWork
@@ -67,6 +68,7 @@ class RefreshRun:
         self.status.update(request=replace(spec, src_version=plan.target_version, latest=latest))
         if not self._planned:
             self._planned = True
+            self.status.lineage = _lineage_of(plan)
             if self.status.job.refresh_result is None:
                 before = plan.definition.base_version
                 self._work.journal.say(mode=plan.mode, reason=plan.reason, source_version_before=before)
@@ -263,3 +265,13 @@ class RefreshRun:
         self.status.note(
             "commit", f"placeholders were created for version {plan.target_version} of the source: {version}"
         )
+
+
+def _lineage_of(plan: RefreshPlan) -> Lineage:
+    """Return what a plan makes of what; of columns by SQL it is not known which others they read."""
+    query = plan.definition.query
+    columns: dict[str, tuple[str, ...]] = {
+        column.name: (column.source_column,) for column in query.columns if column.source_column
+    }
+    columns |= {function.name: function.inputs for function in query.functions}
+    return Lineage(plan.definition.source_uri, plan.target_version, plan.uri, columns)

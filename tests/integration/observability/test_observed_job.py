@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import urllib.request
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[System,
             OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
             OTEL_METRIC_EXPORT_INTERVAL="200",
             OTEL_BSP_SCHEDULE_DELAY="200",
+            LEMAN_LINEAGE__FILE=str(tmp_path_factory.getbasetemp() / "lineage.jsonl"),
         )
         pages = {name: f"http://127.0.0.1:{first + n}/metrics" for n, name in enumerate(SERVICES)}
         yield system, collector, pages
@@ -66,7 +68,7 @@ def traced_backfill(table: leman.Table, column: str) -> str:
 
 
 @pytest.mark.spark
-def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed, tmp_path: Path):
+def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed, tmp_path: Path, tmp_path_factory):
     system, collector, pages = observed
 
     @leman.udf(data_type=pa.int64())
@@ -77,24 +79,45 @@ def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed,
         table = db.create_table("t", pa.table({"x": range(5_000)}))
         table.add_columns({"y": double})
         trace_id = traced_backfill(table, "y")
+        table.search(None).add_column("z", double).create_materialized_view(conn=db, view_name="v").refresh()
 
     executor, coordinator = pages["executor"], pages["commit_coordinator"]
-    assert total(executor, "leman_job_rows_total", 'leman_rows="computed"') == 5_000
-    assert total(executor, "leman_job_rows_total", 'leman_rows="committed"') == 5_000
-    assert total(executor, "leman_job_duration_seconds_count", 'leman_job_state="DONE"') == 1
+    assert total(executor, "leman_job_rows_total", 'leman_rows="computed"', 'leman_job_kind="backfill"') == 5_000
+    assert total(executor, "leman_job_rows_total", 'leman_rows="committed"', 'leman_job_kind="refresh"') == 5_000
+    for kind in ("backfill", "refresh"):
+        done = total(executor, "leman_job_duration_seconds_count", 'leman_job_state="DONE"', f'leman_job_kind="{kind}"')
+        assert done == 1, kind
     assert total(executor, "leman_job_stored_bytes_total", 'leman_file_kind="column"') > 5_000
     assert total(executor, "leman_job_stored_bytes_total", 'leman_file_kind="checkpoint"') > 5_000
     assert total(executor, "leman_job_events_total", 'leman_event="commit"') >= 1
-    assert total(executor, "rpc_server_call_duration_seconds_count", "JobService/CreateJob") == 1
+    assert total(executor, "rpc_server_call_duration_seconds_count", "JobService/CreateJob") == 2
     assert total(executor, "leman_jobs", 'leman_job_state="RUNNING"') == 0
     assert total(pages["planner"], "rpc_server_call_duration_seconds_count", "PlanningService/") >= 1
-    assert total(coordinator, "leman_commit_fragments_total", 'leman_commit_outcome="committed"') == 1
+    assert total(coordinator, "leman_commit_fragments_total", 'leman_commit_outcome="committed"') >= 1
     assert total(coordinator, "leman_commit_duration_seconds_count", 'leman_commit_operation="Replace"') >= 1
     collector.until(lambda: "leman.job.rows" in collector.metrics.get("leman-executor", ()))
     assert set(collector.metrics) >= {f"leman-{name}" for name in SERVICES}
 
+    lines = (tmp_path_factory.getbasetemp() / "lineage.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [(event["eventType"], event["job"]["name"]) for event in events] == [
+        ("START", "t.y"),
+        ("COMPLETE", "t.y"),
+        ("START", "v"),
+        ("COMPLETE", "v"),
+    ]
+    assert columns_of(events[1]) == {"y": ["x"]}
+    assert columns_of(events[3]) == {"x": ["x"], "y": ["y"], "z": ["x"]}
+    assert events[3]["inputs"][0]["name"] == events[1]["outputs"][0]["name"] == str(tmp_path / "t.lance")
+
     collector.until(lambda: "backfill" in {span.name for span in collector.trace(trace_id)})
     is_one_trace(collector.trace(trace_id))
+
+
+def columns_of(event: dict) -> dict[str, list[str]]:
+    """Each column of the output, with those that it is computed from."""
+    fields = event["outputs"][0]["facets"]["columnLineage"]["fields"]
+    return {column: [one["field"] for one in given["inputFields"]] for column, given in fields.items()}
 
 
 def is_one_trace(spans: list[Sent]) -> None:

@@ -22,9 +22,11 @@ from core.domain.plan import BackfillSpec
 from core.errors import Unavailable
 from core.observability import measures
 from core.observability.metrics_export import MetricsExport
+from executor.job_manager.job_databases import JobDatabase
 from executor.job_manager.measured_jobs import MeasuredJobs
 from leman.v1 import jobs_pb2
 from tests.unit.core.rpc_helpers import client, running
+from tests.unit.executor.manager_helpers import Executor
 
 ROOT = Path(__file__).resolve().parents[4]
 GET_JOB = "leman.v1.JobService/GetJob"
@@ -157,3 +159,17 @@ def test_services_load_no_opentelemetry_where_nobody_asks_for_it():
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+def test_a_job_with_nothing_to_do_is_counted_where_its_end_is_written_later(page, tmp_path, monkeypatch):
+    monkeypatch.setattr(JobDatabase, "writes_are_dear", True)
+
+    async def live() -> None:
+        executor = Executor(tmp_path)
+        executor.planner.tasks = ()
+        await executor.jobs.create(BackfillSpec(str(tmp_path), "t", "y"), "")
+        await executor.stop()
+
+    (tmp_path / "_leman").mkdir()
+    asyncio.run(live())
+    assert page.value("leman_job_duration_seconds_count", leman_job_state="DONE") == 1

@@ -1,0 +1,1 @@
+"""Lineage: what jobs made of what, told as OpenLineage has it."""
