@@ -331,14 +331,24 @@ def test_bad_envelopes_are_refused_in_the_last_one(content, word):
 # --------------------------------------------------------------------- deadlines, hanging up
 
 
+#: On a busy machine the service may hear of a call only after the first of them.
+DEADLINES = ("200", "1000", "5000")
+
+
 def test_a_deadline_holds_for_calls_over_http():
     @scenario()
     async def work(connect, up, service):
         curl = await connect()
-        answer = await curl.ask(GET_JOB, body(jobId="hang"), {**JSON, "connect-timeout-ms": "200"})
-        assert (answer.status, answer.json()["code"]) == (504, "deadline_exceeded")
+        for deadline in DEADLINES:
+            answer = await curl.ask(GET_JOB, body(jobId="hang"), {**JSON, "connect-timeout-ms": deadline})
+            assert (answer.status, answer.json()["code"]) == (504, "deadline_exceeded")
+            if service.entered.is_set():
+                break
         await service.cancelled.wait()
-        lines = await curl.ask(WATCH_JOB, body(jobId="j1"), {**LINES, "connect-timeout-ms": "200"})
+        for deadline in DEADLINES:
+            lines = await curl.ask(WATCH_JOB, body(jobId="j1"), {**LINES, "connect-timeout-ms": deadline})
+            if lines.status == 200:
+                break
         assert json.loads(lines.body.splitlines()[-1])["error"]["code"] == "deadline_exceeded"
 
 

@@ -71,16 +71,15 @@ def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(data
         executor = Executor(database)
         job = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
         await executor.works()
-        full, save = asyncio.Event(), JobHistory.save_all
+        save = JobHistory.save_all
 
         def refuse(self: JobHistory, jobs: list[Job]) -> list[Job]:
-            full.set()
             raise FailedPrecondition("STORAGE_FULL", "no space left")
 
         monkeypatch.setattr(JobHistory, "save_all", refuse)
-        await executor.jobs.cancel(str(database), job.job_id)
-        executor.running.tasks[job.job_id].cancel() if job.job_id in executor.running.tasks else None
-        run = executor.running.runs[job.job_id]
+        run, task = executor.running.runs[job.job_id], executor.running.tasks[job.job_id]
+        task.cancel()  # or the job might come to another end before this one
+        await asyncio.wait([task])
         await run.end(
             JobState.FAILED, JobError(kind="FailedPrecondition", reason="STORAGE_FULL", message="no space left")
         )
