@@ -57,7 +57,7 @@ def load() -> dict[str, Case]:
     """All cases, by id, in the order of files and lines. Raises ValueError for what is none."""
     found: dict[str, Case] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_text(), yaml.CSafeLoader)
         for item in content["cases"]:
             case = _case(path.stem, content.get("data", {}), item)
             if case.id in found:
