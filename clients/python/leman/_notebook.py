@@ -8,7 +8,7 @@ import traceback
 from functools import singledispatch
 from pathlib import Path
 
-from leman import _html
+from leman import _html, _wire
 from leman._database import Database
 from leman._future import JobFuture
 from leman._job_model import Job
@@ -16,6 +16,7 @@ from leman._plan import Plan
 from leman._preview import Preview
 from leman._table import Table
 from leman._table_model import RowErrors, RowStates, TableInfo, UdfInfo
+from leman._udf import UDF
 from leman._view import View
 from leman._view_model import RefreshPlan, ViewInfo
 from leman.errors import LemanError
@@ -73,6 +74,11 @@ _shown.register(UdfInfo, _html.udf)
 _shown.register(RowErrors, _html.row_errors)
 _shown.register(RowStates, _html.row_states)
 _shown.register(LemanError, _html.error)
+
+
+@_shown.register
+def _(one: UDF) -> str:
+    return _html.udf(_wire.udf_info(one.describe()))
 
 
 @_shown.register

@@ -33,7 +33,7 @@ def function_node(function: FunctionType) -> FunctionNode | None:
     if not text:
         raise VersionRequired(f"the source of {function.__qualname__}() cannot be read")
     parsed = _parse(code.co_filename, text)
-    found = _find(parsed, code) if parsed is not None else None
+    found = _find(parsed.functions, code) or _find(parsed.of_cell(), code) if parsed is not None else None
     if found is None:
         raise VersionRequired(
             f"the source of {function.__qualname__}() in {code.co_filename} is not the code that is loaded:"
@@ -61,24 +61,38 @@ def attribute_chains(node: ast.AST) -> dict[str, set[tuple[str, ...]]]:
     return chains
 
 
+_Functions = list[tuple[CodeType, FunctionNode]]
+
+
 class _Parsed:
     """A source file: its functions and lambdas as (code, node) pairs."""
 
     def __init__(self, tree: ast.Module, code: CodeType) -> None:
-        named: dict[tuple[str, int], FunctionNode] = {}
-        lambdas: dict[int, list[ast.Lambda]] = {}
+        self._tree = tree
+        self._named: dict[tuple[str, int], FunctionNode] = {}
+        self._lambdas: dict[int, list[ast.Lambda]] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.decorator_list[0] if node.decorator_list else node
-                named[(node.name, first.lineno)] = node
+                self._named[(node.name, first.lineno)] = node
             elif isinstance(node, ast.Lambda):
-                lambdas.setdefault(node.lineno, []).append(node)
-        self.functions: list[tuple[CodeType, FunctionNode]] = []
+                self._lambdas.setdefault(node.lineno, []).append(node)
+        self.functions = self._in(code)
+
+    def of_cell(self) -> _Functions:
+        """As a notebook compiles a cell, each statement by itself: calls of what it imports are other code then."""
+        alone = (ast.Module([statement], type_ignores=[]) for statement in self._tree.body)
+        codes = (compile(module, "<cell>", "exec", _FLAGS, dont_inherit=True) for module in alone)
+        return [found for code in codes for found in self._in(code)]
+
+    def _in(self, code: CodeType) -> _Functions:
+        pairs = []
         for nested in _nested(code):
             line = nested.co_firstlineno
-            found = named.get((nested.co_name, line)) or _lambda_of(nested, lambdas.get(line, []))
+            found = self._named.get((nested.co_name, line)) or _lambda_of(nested, self._lambdas.get(line, []))
             if found is not None:
-                self.functions.append((nested, found))
+                pairs.append((nested, found))
+        return pairs
 
 
 @functools.lru_cache(maxsize=64)
@@ -90,12 +104,12 @@ def _parse(filename: str, text: str) -> _Parsed | None:
         return None
 
 
-def _find(parsed: _Parsed, code: CodeType) -> FunctionNode | None:
+def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:
     rewritten = any(name.startswith("@") for name in (*code.co_names, *code.co_varnames))
     wanted = _place(code) if rewritten else _essence(code)
     same = [
         (nested, node)
-        for nested, node in parsed.functions
+        for nested, node in functions
         if nested.co_name == code.co_name and wanted == (_place(nested) if rewritten else _essence(nested))
     ]
     # Equal code has equal source; the line only picks the right one for reading imports.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from leman._bundle import make_bundle
+from leman._shown import Shown
 from leman._signature import Signature, blob_type, read_signature
 from leman._source_text import constant, own_text
 from leman._types import BLOB_KEY, accepts, values_type
@@ -29,7 +30,7 @@ _NAME = re.compile(r"(?!.*_(ver|col)-)[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _NAME_RULE = "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'; no '_ver-', no '_col-'"
 
 
-class UDF:
+class UDF(Shown):
     """A function that computes one column. Made by `leman.udf`; immutable.
 
     Called like the function it was made from. A class is called with its constructor's arguments and gives

@@ -50,6 +50,17 @@ def test_what_cannot_be_asked_is_shown_as_the_error_that_it_is(monkeypatch):
     assert _notebook.show(object()) is None
 
 
+@leman.udf
+def shout(text: str) -> str:
+    return text.upper()
+
+
+def test_a_function_shows_what_a_registered_one_does():
+    html = str(shout._repr_html_())
+    for told in (f"shout@{shout.version}", "text", "string", "return text.upper()"):
+        assert told in html
+
+
 def test_a_long_error_is_cut_to_fifteen_lines_and_says_where_the_rest_is():
     def ask():
         raise LemanError("\n".join(f"line {n} {'x' * 200}" for n in range(40)), reason="MANY")

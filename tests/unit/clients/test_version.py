@@ -363,6 +363,23 @@ def test_function_of_a_notebook_cell(monkeypatch):
     assert derive_version(one) != derive_version(other)
 
 
+def test_a_cell_whose_function_calls_what_the_same_cell_imports(monkeypatch):
+    """A notebook compiles each statement by itself: such calls are other code than in a file."""
+
+    def cell(name, text):
+        monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+        namespace = {"__name__": "__main__"}
+        for statement in ast.parse(text).body:
+            exec(compile(ast.Module([statement], []), name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), namespace)
+        return namespace["f"]
+
+    text = "import math\nimport os.path as p\ndef f(x):\n    g = lambda y: math.floor(y)\n    return g(p.basename(x))\n"
+    version = derive_version(cell("<ipython-input-4>", text))
+    assert derive_version(cell("<ipython-input-5>", f"# other\n\n{text}")) == version
+    assert derive_version(cell("<ipython-input-6>", text.replace("floor", "ceil"))) != version
+    assert derive_version(typed_in(text, file=linecache.cache["<ipython-input-4>"][3])) == version, "as in a file"
+
+
 LOCK = threading.Lock()
 
 
