@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
+from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 
 from tests.conftest import ROOT
@@ -80,3 +83,50 @@ def test_an_error_is_a_few_lines_that_say_what_to_do(outputs):
 def test_the_notebook_is_kept_without_what_it_gave():
     cells = json.loads(Path(ROOT / "examples" / "notebook.ipynb").read_text())["cells"]
     assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)
+
+
+_CELL = """
+import leman, pyarrow as pa, time
+
+@leman.udf(checkpoint_size=10)
+def slow(n: int) -> int:
+    time.sleep(0.02)
+    with open({calls!r}, "a") as log:
+        log.write(f"{{n}}\\n")
+    return n * n
+
+db = leman.connect("lake")
+table = db.create_table("restarted", pa.table({{"n": range({rows})}}), exist_ok=True, max_rows_per_file={rows} // 3)
+table.add_columns({{"square": slow}})
+table.backfill("square")
+sum(table.to_arrow(["square"])["square"].to_pylist())
+"""
+
+
+def test_a_kernel_that_restarts_amid_a_job_goes_on_with_the_same_cell(system, tmp_path):
+    """The job goes on without it, and the cell that is run again waits for that one: no row is computed twice."""
+    (tmp_path / "lake" / "_leman").mkdir(parents=True)
+    (tmp_path / "lake" / "_leman" / "service.json").write_text(json.dumps(system.service))
+    calls, rows = tmp_path / "calls", 300
+    calls.touch()
+    cell = _CELL.format(calls=str(calls), rows=rows)
+    manager, client = start_new_kernel(kernel_name="python3", cwd=str(tmp_path))
+    try:
+        client.execute(cell)
+        until = time.monotonic() + 120
+        while len(calls.read_text().splitlines()) < rows // 10:
+            assert time.monotonic() < until, "the job does not begin"
+            time.sleep(0.02)
+        manager.restart_kernel(now=True)
+        client.wait_for_ready(timeout=60)
+        shown: list[dict[str, Any]] = []
+        reply = client.execute_interactive(
+            cell, timeout=120, output_hook=lambda message: shown.append(message["content"])
+        )
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    assert reply["content"]["status"] == "ok", shown
+    texts = [content["data"]["text/plain"] for content in shown if "data" in content]
+    assert texts[-1] == str(sum(n * n for n in range(rows)))
+    assert sorted(map(int, calls.read_text().splitlines())) == list(range(rows))
