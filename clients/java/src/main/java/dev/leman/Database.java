@@ -56,7 +56,8 @@ public final class Database {
   /**
    * The same database, whose next change is made under this id: once, however often it is asked
    * for, also by another process after this one died. Take an id for each change; the same one with
-   * another change, or with other rows, is refused. Its tables, views and jobs have ids of their own.
+   * another change, or with other rows, is refused. Its tables, views and jobs have ids of their
+   * own.
    */
   public Database withRequestId(String id) {
     return new Database(connections, name, RequestId.of(id));
