@@ -19,10 +19,10 @@ def summarise(plan: Plan) -> str:
         settled = f"{current:,} of {fragments:,} fragments are current"
         return "; ".join([settled if header.stale_inputs else f"{settled}: nothing to do", *notes])
     parts = [f"{len(plan.tasks):,} of {fragments:,} fragments to do ({_why(header)})"]
-    parts.append(f"about {header.rows_to_compute:,} rows to compute")
+    parts.append(f"about {_rows(header.rows_to_compute)} to compute")
     if len(plan.tasks) < fragments - current:
         parts.append(f"{fragments - current - len(plan.tasks):,} left for later by num_frags")
-    parts.append(f"{header.rows_reused:,} rows reused")
+    parts.append(f"{_rows(header.rows_reused)} reused")
     return "; ".join([*parts, *notes])
 
 
@@ -64,4 +64,8 @@ def _notes(header: PlanHeader) -> list[str]:
 
 def _values(header: PlanHeader, other: KeptRows) -> str:
     most = "up to " if header.where else ""
-    return f"values of {other.function} in {most}{other.rows:,} row{'' if other.rows == 1 else 's'}"
+    return f"values of {other.function} in {most}{_rows(other.rows)}"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'' if count == 1 else 's'}"

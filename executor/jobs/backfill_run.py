@@ -301,7 +301,7 @@ class BackfillRun:
             self._check_stop()
             if not stored:
                 break
-            self.status.note("migrated", f"{stored} checkpoints of rows that had moved were stored anew")
+            self.status.note("migrated", f"Checkpoints of rows that had moved, stored anew: {stored}")
             plan = await self.plan()
             self.status.metrics.migrated(plan)
         return plan

@@ -353,6 +353,11 @@ def test_an_unrelated_column_and_a_deletion_change_nothing(column_files, deleted
             "2 of 3 fragments to do (1 missing, 1 input changed); about 200 rows to compute; 100 rows reused",
         ),
         (
+            [fragment(0, rows=1), fragment(1, rows=1, current=column_file(1))],
+            {},
+            "1 of 2 fragments to do (1 missing); about 1 row to compute; 1 row reused",
+        ),
+        (
             [fragment(0), fragment(1)],
             {"num_frags": 1},
             "1 of 2 fragments to do (2 missing); about 100 rows to compute; 1 left for later by num_frags; "
