@@ -56,6 +56,7 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
         env_names=job.env_names,
         priority=job.priority,
         initiator=job.initiator,
+        traceparent=job.traceparent,
         start_time=timestamp_to_proto(job.started_at) if job.started_at else None,
         end_time=timestamp_to_proto(job.ended_at) if job.ended_at else None,
     )

@@ -171,6 +171,11 @@ class Stall:
         return self.message
 
 
+def trace_of(traceparent: str) -> str:
+    """The id of the trace that `traceparent` names; empty where that is."""
+    return traceparent.split("-")[1] if traceparent else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Job(Shown):
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
@@ -183,7 +188,7 @@ class Job(Shown):
     `Table.optimize_indices`. `labels` and `priority`: what its caller
     gave it; `initiator`: that caller's name, empty where it is anonymous. `start_time`: when it first had its turn;
     `end_time`: when it ended; None: it has not. `env_names`: the environment variables that it was given, whose values
-    nobody is told."""
+    nobody is told. `trace_id`: of its trace, in hex, where services are traced; else empty."""
 
     job_id: str
     state: JobState
@@ -214,6 +219,7 @@ class Job(Shown):
     end_time: datetime.datetime | None = None
     expected_start_time: datetime.datetime | None = None
     env_names: tuple[str, ...] = ()
+    trace_id: str = ""
 
     @property
     def target(self) -> str:

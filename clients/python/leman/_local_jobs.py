@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leman import local
-from leman._job_model import Job, JobError, JobState, Progress, RefreshResult, Stall
+from leman._job_model import Job, JobError, JobState, Progress, RefreshResult, Stall, trace_of
 from leman._rpc_words import translate
 from leman._table_model import IndexCoverage, ReasonCount
 from leman.errors import LemanError, make
@@ -112,6 +112,7 @@ def _job(said: Mapping[str, Any]) -> Job:
         end_time=_maybe(said.get("ended_at")),
         expected_start_time=_maybe(said.get("expected_start_at")),
         env_names=tuple(said.get("env_names", ())),
+        trace_id=trace_of(said.get("traceparent", "")),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from leman import _status
-from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall
+from leman._job_model import Job, JobError, JobEvent, JobState, Progress, RefreshResult, Stall, trace_of
 from leman._plan import FragmentDecision, Plan
 from leman._table_model import (
     Commit,
@@ -65,6 +65,7 @@ def job(message: jobs_pb2.Job) -> Job:
         priority=message.priority,
         initiator=message.initiator,
         env_names=tuple(message.env_names),
+        trace_id=trace_of(message.traceparent),
         start_time=time(message.start_time) if message.HasField("start_time") else None,
         end_time=time(message.end_time) if message.HasField("end_time") else None,
         expected_start_time=(time(message.expected_start_time) if message.HasField("expected_start_time") else None),

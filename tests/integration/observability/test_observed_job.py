@@ -79,6 +79,7 @@ def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed,
         table = db.create_table("t", pa.table({"x": range(5_000)}))
         table.add_columns({"y": double})
         trace_id = traced_backfill(table, "y")
+        assert [job.trace_id for job in db.jobs()] == [trace_id]
         table.search(None).add_column("z", double).create_materialized_view(conn=db, view_name="v").refresh()
 
     executor, coordinator = pages["executor"], pages["commit_coordinator"]

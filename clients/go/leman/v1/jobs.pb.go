@@ -489,7 +489,10 @@ type Job struct {
 	ExpectedStartTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=expected_start_time,json=expectedStartTime,proto3" json:"expected_start_time,omitempty"`
 	// The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
 	// told to nobody.
-	EnvNames      []string `protobuf:"bytes,26,rep,name=env_names,json=envNames,proto3" json:"env_names,omitempty"`
+	EnvNames []string `protobuf:"bytes,26,rep,name=env_names,json=envNames,proto3" json:"env_names,omitempty"`
+	// What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+	// parts. Empty: it is not traced (docs/observability.md).
+	Traceparent   string `protobuf:"bytes,27,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -715,6 +718,13 @@ func (x *Job) GetEnvNames() []string {
 		return x.EnvNames
 	}
 	return nil
+}
+
+func (x *Job) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type isJob_Request interface {
@@ -3845,7 +3855,7 @@ var File_leman_v1_jobs_proto protoreflect.FileDescriptor
 
 const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\n" +
-	"\x13leman/v1/jobs.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x16leman/v1/planner.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"\xe7\v\n" +
+	"\x13leman/v1/jobs.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x16leman/v1/planner.proto\x1a\x14leman/v1/types.proto\x1a\x12leman/v1/udf.proto\"\x89\f\n" +
 	"\x03Job\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12)\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x13.leman.v1.Job.StateR\x05state\x124\n" +
@@ -3876,7 +3886,8 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\bend_time\x18\x17 \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12\x1c\n" +
 	"\tinitiator\x18\x18 \x01(\tR\tinitiator\x12J\n" +
 	"\x13expected_start_time\x18\x19 \x01(\v2\x1a.google.protobuf.TimestampR\x11expectedStartTime\x12\x1b\n" +
-	"\tenv_names\x18\x1a \x03(\tR\benvNames\x1a9\n" +
+	"\tenv_names\x18\x1a \x03(\tR\benvNames\x12 \n" +
+	"\vtraceparent\x18\x1b \x01(\tR\vtraceparent\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe6\x01\n" +

@@ -293,6 +293,7 @@ def _details(job: Job) -> list[tuple[str, object]]:
         ("plan", job.plan_summary),
         *([("retry of", job.retry_of)] if job.retry_of else []),
         *([("environment", ", ".join(job.env_names))] if job.env_names else []),
+        *([("trace", job.trace_id)] if job.trace_id else []),
         ("rows", rows),
         ("fragments", f"{progress.fragments_committed:,} of {progress.fragments_planned:,} committed"),
         ("seconds", seconds),

@@ -162,6 +162,7 @@ class Job(_message.Message):
     INITIATOR_FIELD_NUMBER: _builtins.int
     EXPECTED_START_TIME_FIELD_NUMBER: _builtins.int
     ENV_NAMES_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Given by the service."""
     state: Global___Job.State.ValueType
@@ -188,6 +189,10 @@ class Job(_message.Message):
     """
     initiator: _builtins.str
     """The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous."""
+    traceparent: _builtins.str
+    """What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+    parts. Empty: it is not traced (docs/observability.md).
+    """
     @_builtins.property
     def backfill(self) -> _planner_pb2.BackfillSpec:
         """Fill a column."""
@@ -318,10 +323,11 @@ class Job(_message.Message):
         initiator: _builtins.str = ...,
         expected_start_time: _timestamp_pb2.Timestamp | None = ...,
         env_names: _abc.Iterable[_builtins.str] | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "error", b"error", "expected_start_time", b"expected_start_time", "progress", b"progress", "queue_position", b"queue_position", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "start_time", b"start_time", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "env_names", b"env_names", "error", b"error", "expected_start_time", b"expected_start_time", "failed_in", b"failed_in", "initiator", b"initiator", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position", "_table_version", b"_table_version", "attempt", b"attempt", "backfill", b"backfill", "create_time", b"create_time", "end_time", b"end_time", "env_names", b"env_names", "error", b"error", "expected_start_time", b"expected_start_time", "failed_in", b"failed_in", "initiator", b"initiator", "job_id", b"job_id", "labels", b"labels", "plan_summary", b"plan_summary", "priority", b"priority", "progress", b"progress", "queue_position", b"queue_position", "reasons", b"reasons", "refresh", b"refresh", "refresh_result", b"refresh_result", "request", b"request", "retry_of", b"retry_of", "stale_indices", b"stale_indices", "stalls", b"stalls", "start_time", b"start_time", "state", b"state", "table_version", b"table_version", "traceparent", b"traceparent", "udf", b"udf", "update_time", b"update_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__queue_position: _TypeAlias = _typing.Literal["queue_position"]  # noqa: Y015
     _WhichOneofArgType__queue_position: _TypeAlias = _typing.Literal["_queue_position", b"_queue_position"]  # noqa: Y015

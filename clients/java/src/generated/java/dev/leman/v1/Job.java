@@ -33,6 +33,7 @@ private static final long serialVersionUID = 0L;
     initiator_ = "";
     envNames_ =
         com.google.protobuf.LazyStringArrayList.emptyList();
+    traceparent_ = "";
   }
 
   @java.lang.Override
@@ -1602,6 +1603,55 @@ java.lang.String defaultValue) {
     return envNames_.getByteString(index);
   }
 
+  public static final int TRACEPARENT_FIELD_NUMBER = 27;
+  @SuppressWarnings("serial")
+  private volatile java.lang.Object traceparent_ = "";
+  /**
+   * <pre>
+   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+   * parts. Empty: it is not traced (docs/observability.md).
+   * </pre>
+   *
+   * <code>string traceparent = 27;</code>
+   * @return The traceparent.
+   */
+  @java.lang.Override
+  public java.lang.String getTraceparent() {
+    java.lang.Object ref = traceparent_;
+    if (ref instanceof java.lang.String) {
+      return (java.lang.String) ref;
+    } else {
+      com.google.protobuf.ByteString bs = 
+          (com.google.protobuf.ByteString) ref;
+      java.lang.String s = bs.toStringUtf8();
+      traceparent_ = s;
+      return s;
+    }
+  }
+  /**
+   * <pre>
+   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+   * parts. Empty: it is not traced (docs/observability.md).
+   * </pre>
+   *
+   * <code>string traceparent = 27;</code>
+   * @return The bytes for traceparent.
+   */
+  @java.lang.Override
+  public com.google.protobuf.ByteString
+      getTraceparentBytes() {
+    java.lang.Object ref = traceparent_;
+    if (ref instanceof java.lang.String) {
+      com.google.protobuf.ByteString b = 
+          com.google.protobuf.ByteString.copyFromUtf8(
+              (java.lang.String) ref);
+      traceparent_ = b;
+      return b;
+    } else {
+      return (com.google.protobuf.ByteString) ref;
+    }
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -1696,6 +1746,9 @@ java.lang.String defaultValue) {
     }
     for (int i = 0; i < envNames_.size(); i++) {
       com.google.protobuf.GeneratedMessageV3.writeString(output, 26, envNames_.getRaw(i));
+    }
+    if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(traceparent_)) {
+      com.google.protobuf.GeneratedMessageV3.writeString(output, 27, traceparent_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -1820,6 +1873,9 @@ java.lang.String defaultValue) {
       size += dataSize;
       size += 2 * getEnvNamesList().size();
     }
+    if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(traceparent_)) {
+      size += com.google.protobuf.GeneratedMessageV3.computeStringSize(27, traceparent_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -1915,6 +1971,8 @@ java.lang.String defaultValue) {
     }
     if (!getEnvNamesList()
         .equals(other.getEnvNamesList())) return false;
+    if (!getTraceparent()
+        .equals(other.getTraceparent())) return false;
     if (!getRequestCase().equals(other.getRequestCase())) return false;
     switch (requestCase_) {
       case 3:
@@ -2022,6 +2080,8 @@ java.lang.String defaultValue) {
       hash = (37 * hash) + ENV_NAMES_FIELD_NUMBER;
       hash = (53 * hash) + getEnvNamesList().hashCode();
     }
+    hash = (37 * hash) + TRACEPARENT_FIELD_NUMBER;
+    hash = (53 * hash) + getTraceparent().hashCode();
     switch (requestCase_) {
       case 3:
         hash = (37 * hash) + BACKFILL_FIELD_NUMBER;
@@ -2294,6 +2354,7 @@ java.lang.String defaultValue) {
       }
       envNames_ =
           com.google.protobuf.LazyStringArrayList.emptyList();
+      traceparent_ = "";
       requestCase_ = 0;
       request_ = null;
       return this;
@@ -2456,6 +2517,9 @@ java.lang.String defaultValue) {
       if (((from_bitField0_ & 0x02000000) != 0)) {
         envNames_.makeImmutable();
         result.envNames_ = envNames_;
+      }
+      if (((from_bitField0_ & 0x04000000) != 0)) {
+        result.traceparent_ = traceparent_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -2680,6 +2744,11 @@ java.lang.String defaultValue) {
         }
         onChanged();
       }
+      if (!other.getTraceparent().isEmpty()) {
+        traceparent_ = other.traceparent_;
+        bitField0_ |= 0x04000000;
+        onChanged();
+      }
       switch (other.getRequestCase()) {
         case BACKFILL: {
           mergeBackfill(other.getBackfill());
@@ -2901,6 +2970,11 @@ java.lang.String defaultValue) {
               envNames_.add(s);
               break;
             } // case 210
+            case 218: {
+              traceparent_ = input.readStringRequireUtf8();
+              bitField0_ |= 0x04000000;
+              break;
+            } // case 218
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -7008,6 +7082,103 @@ java.lang.String defaultValue) {
       ensureEnvNamesIsMutable();
       envNames_.add(value);
       bitField0_ |= 0x02000000;
+      onChanged();
+      return this;
+    }
+
+    private java.lang.Object traceparent_ = "";
+    /**
+     * <pre>
+     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+     * parts. Empty: it is not traced (docs/observability.md).
+     * </pre>
+     *
+     * <code>string traceparent = 27;</code>
+     * @return The traceparent.
+     */
+    public java.lang.String getTraceparent() {
+      java.lang.Object ref = traceparent_;
+      if (!(ref instanceof java.lang.String)) {
+        com.google.protobuf.ByteString bs =
+            (com.google.protobuf.ByteString) ref;
+        java.lang.String s = bs.toStringUtf8();
+        traceparent_ = s;
+        return s;
+      } else {
+        return (java.lang.String) ref;
+      }
+    }
+    /**
+     * <pre>
+     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+     * parts. Empty: it is not traced (docs/observability.md).
+     * </pre>
+     *
+     * <code>string traceparent = 27;</code>
+     * @return The bytes for traceparent.
+     */
+    public com.google.protobuf.ByteString
+        getTraceparentBytes() {
+      java.lang.Object ref = traceparent_;
+      if (ref instanceof String) {
+        com.google.protobuf.ByteString b = 
+            com.google.protobuf.ByteString.copyFromUtf8(
+                (java.lang.String) ref);
+        traceparent_ = b;
+        return b;
+      } else {
+        return (com.google.protobuf.ByteString) ref;
+      }
+    }
+    /**
+     * <pre>
+     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+     * parts. Empty: it is not traced (docs/observability.md).
+     * </pre>
+     *
+     * <code>string traceparent = 27;</code>
+     * @param value The traceparent to set.
+     * @return This builder for chaining.
+     */
+    public Builder setTraceparent(
+        java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      traceparent_ = value;
+      bitField0_ |= 0x04000000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+     * parts. Empty: it is not traced (docs/observability.md).
+     * </pre>
+     *
+     * <code>string traceparent = 27;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearTraceparent() {
+      traceparent_ = getDefaultInstance().getTraceparent();
+      bitField0_ = (bitField0_ & ~0x04000000);
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+     * parts. Empty: it is not traced (docs/observability.md).
+     * </pre>
+     *
+     * <code>string traceparent = 27;</code>
+     * @param value The bytes for traceparent to set.
+     * @return This builder for chaining.
+     */
+    public Builder setTraceparentBytes(
+        com.google.protobuf.ByteString value) {
+      if (value == null) { throw new NullPointerException(); }
+      checkByteStringIsUtf8(value);
+      traceparent_ = value;
+      bitField0_ |= 0x04000000;
       onChanged();
       return this;
     }

@@ -829,5 +829,27 @@ java.lang.String defaultValue);
   com.google.protobuf.ByteString
       getEnvNamesBytes(int index);
 
+  /**
+   * <pre>
+   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+   * parts. Empty: it is not traced (docs/observability.md).
+   * </pre>
+   *
+   * <code>string traceparent = 27;</code>
+   * @return The traceparent.
+   */
+  java.lang.String getTraceparent();
+  /**
+   * <pre>
+   * What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
+   * parts. Empty: it is not traced (docs/observability.md).
+   * </pre>
+   *
+   * <code>string traceparent = 27;</code>
+   * @return The bytes for traceparent.
+   */
+  com.google.protobuf.ByteString
+      getTraceparentBytes();
+
   dev.leman.v1.Job.RequestCase getRequestCase();
 }
