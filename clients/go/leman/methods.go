@@ -3,6 +3,8 @@ package leman
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"sync"
 	"time"
@@ -69,10 +71,13 @@ func hasRequestID(ctx context.Context) bool {
 	return ok
 }
 
-// withDerivedID gives a further mutation of one call an id of its own, where its caller gave the first one.
+// withDerivedID gives a further mutation of one call an id of its own, where its caller gave the first one. No other
+// caller gives that by chance.
 func withDerivedID(ctx context.Context, what string) context.Context {
 	if id, ok := ctx.Value(requestIDKey{}).(string); ok {
-		return WithRequestID(ctx, id+"-"+what)
+		said := id + "-" + what
+		digest := sha256.Sum256([]byte(said))
+		return WithRequestID(ctx, said+"-"+hex.EncodeToString(digest[:6]))
 	}
 	return ctx
 }

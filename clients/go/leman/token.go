@@ -95,6 +95,10 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	switch {
 	case err == nil && found.Value == "":
 		err = errors.New("the source gave an empty token")
+	case err == nil && strings.ContainsFunc(found.Value, func(r rune) bool { return r <= ' ' || r > '~' }):
+		const told = "the token has a blank, a line end or a letter beyond ASCII: no token of services has; " +
+			"give it without, such as by strings.TrimSpace"
+		return "", &Error{Code: codes.InvalidArgument, Message: told}
 	case err == nil:
 		t.current = found
 		return found.Value, nil

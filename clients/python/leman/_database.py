@@ -233,6 +233,7 @@ class Database(DatabaseJobs, Shown):
         TABLE_IN_USE or RENAME_NOT_SUPPORTED (in an object store).
         """
         ref = self._table(check_name(name, "table")).ref()
+        check_name(new_name, "table")
         own = id_of(request_id)
         request = tables_pb2.RenameTableRequest(table=ref, new_name=new_name, force=force, request_id=own)
         self._services.tables.RenameTable(request)

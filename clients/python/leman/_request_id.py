@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from typing import Any
 
@@ -16,8 +17,11 @@ def id_of(given: str | None) -> str:
 
 
 def derived(given: str | None, what: str) -> str | None:
-    """The id of a further change of one call, where its caller gave the first one."""
-    return None if given is None else f"{_checked(given)}-{what}"
+    """The id of a further change of one call, where its caller gave the first: one that nobody else gives by chance."""
+    if given is None:
+        return None
+    said = f"{_checked(given)}-{what}"
+    return f"{said}-{hashlib.sha256(said.encode()).hexdigest()[:12]}"
 
 
 def _checked(given: Any) -> str:

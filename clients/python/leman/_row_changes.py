@@ -30,6 +30,13 @@ class MergeResult:
     version: int
 
 
+def check_sql(given: object, what: str) -> str:
+    """SQL that a caller gave. Raises InvalidArgument where it is no text."""
+    if not isinstance(given, str):
+        raise InvalidArgument(f"{what} is SQL in a str, such as 'n > 5', not a {type(given).__name__}")
+    return given
+
+
 def update(
     services: Services,
     table: catalog_pb2.TableRef,
@@ -45,8 +52,8 @@ def update(
         raise InvalidArgument("update() takes values={'column': value} or values_sql={'column': 'SQL'}")
     request = tables_pb2.UpdateRowsRequest(
         table=table,
-        where="true" if where is None else where,
-        expressions={str(name): text for name, text in (values_sql or {}).items()},
+        where="true" if where is None else check_sql(where, "where"),
+        expressions={str(name): check_sql(text, f"values_sql[{name!r}]") for name, text in (values_sql or {}).items()},
         request_id=id_of(request_id),
     )
     if values:

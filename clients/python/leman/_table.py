@@ -22,7 +22,7 @@ from leman._preview_wire import call as call_preview
 from leman._query import check_no_function, no_function
 from leman._relation import Relation
 from leman._request_id import derived, id_of
-from leman._row_changes import MergeInsert, update
+from leman._row_changes import MergeInsert, check_sql, update
 from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
 from leman._sql import SqlExpression
@@ -93,7 +93,8 @@ class Table(Relation):
 
         Raises TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is FILTER_FAILED.
         """
-        request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=where, request_id=id_of(request_id))
+        sql = check_sql(where, "where")
+        request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=sql, request_id=id_of(request_id))
         return self._services.tables.DeleteRows(request).rows_deleted
 
     @boundary
@@ -232,7 +233,9 @@ class Table(Relation):
 
         Raises ColumnNotFound, ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE.
         """
-        column = tables_pb2.PlainColumnAlteration(name=check_name(name, "column"), new_name=new_name)
+        column = tables_pb2.PlainColumnAlteration(
+            name=check_name(name, "column"), new_name=check_name(new_name, "column")
+        )
         request = tables_pb2.AlterPlainColumnsRequest(
             table=self.ref(), columns=[column], force=force, request_id=id_of(request_id)
         )

@@ -14,9 +14,9 @@ class Token:
     def __init__(self, given: str | Callable[[], str] | None) -> None:
         """Raises InvalidArgument for what is neither."""
         if given is not None and not isinstance(given, str) and not callable(given):
-            raise InvalidArgument(f"token is a text, or a function that gives one, not {given!r}")
+            raise InvalidArgument(f"token is a text, or a function that gives one, not a {type(given).__name__}")
         self._source = given if callable(given) else None
-        self._last = None if callable(given) else given or ""
+        self._last = None if callable(given) else _checked(given or "")
 
     def __call__(self) -> str:
         """The token that calls carry now; empty: none."""
@@ -30,6 +30,16 @@ class Token:
             return False
         found = self._source()
         if not isinstance(found, str):
-            raise InvalidArgument(f"the source of tokens gave {found!r}, which is no text")
-        self._last = found
+            raise InvalidArgument(f"the source of tokens gave a {type(found).__name__}, which is no text")
+        self._last = _checked(found)
         return True
+
+
+def _checked(token: str) -> str:
+    """The token, which no message shows. Raises InvalidArgument for one that no call can carry."""
+    if not all("!" <= letter <= "~" for letter in token):
+        raise InvalidArgument(
+            "the token has a blank, a line end or a letter beyond ASCII: no token of services has; take it without, "
+            "such as open(path).read().strip()"
+        )
+    return token

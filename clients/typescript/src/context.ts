@@ -1,4 +1,4 @@
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 
 import type { Calls } from "./calls.js";
 import { invalid } from "./errors.js";
@@ -21,6 +21,12 @@ export interface MutationOptions extends CallOptions {
    * Undefined: the client makes one up, and sends the call again under it where the services were away.
    */
   requestId?: string | undefined;
+}
+
+/** Give the id of a further change of one call; no other caller gives that by chance. */
+export function derivedId(requestId: string, what: string): string {
+  const said = `${requestId}-${what}`;
+  return `${said}-${createHash("sha256").update(said).digest("hex").slice(0, 12)}`;
 }
 
 /** Give the id of a mutation: its caller's, or a new one. Throws INVALID_ARGUMENT. */

@@ -4,7 +4,7 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Schema } from "apache-arrow";
 
 import { encodeSchema, Rows, type RowSource } from "./arrow.js";
-import { requestIdOf, type Context, type MutationOptions } from "./context.js";
+import { derivedId, requestIdOf, type Context, type MutationOptions } from "./context.js";
 import { LemanError } from "./errors.js";
 import {
   definitionOf,
@@ -96,7 +96,7 @@ export class Database {
     };
     await this.#context.stubs.tables.createTable(request, options);
     if (source !== undefined) {
-      const requestId = `${request.requestId}-rows`;
+      const requestId = derivedId(request.requestId, "rows");
       await table.appendRows(source, schema, { ...options, requestId }).catch(async (error: unknown) => {
         if (options.requestId === undefined) {
           await this.dropTable(name, { force: true });

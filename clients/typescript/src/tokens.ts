@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 
-import { LemanError } from "./errors.js";
+import { invalid, LemanError } from "./errors.js";
 
 /** A token that says when it ends. */
 export interface Token {
@@ -26,6 +26,15 @@ export function tokenFile(path: string): TokenSource {
   });
 }
 
+/** Give the token, which no message shows. Throws INVALID_ARGUMENT for one that no call can carry. */
+function checked(token: string): string {
+  if (!/^[\x21-\x7e]*$/u.test(token)) {
+    const where = "a blank, a line end or a letter beyond ASCII";
+    throw invalid("token", `the token has ${where}: no token of services has; give it without, such as by trim()`);
+  }
+  return token;
+}
+
 /** Keeps the token of a source. */
 export class Tokens {
   readonly #source: TokenSource | undefined;
@@ -34,7 +43,7 @@ export class Tokens {
 
   constructor(given: string | TokenSource | undefined) {
     this.#source = typeof given === "function" ? given : undefined;
-    this.#current = typeof given === "string" && given !== "" ? { value: given } : undefined;
+    this.#current = typeof given === "string" && given !== "" ? { value: checked(given) } : undefined;
   }
 
   /** Give the token to show now; undefined: none. */
@@ -85,6 +94,7 @@ export class Tokens {
     if (token.value === "") {
       throw new LemanError({ code: "UNAUTHENTICATED", message: "the source of tokens gave an empty one" });
     }
+    checked(token.value);
     this.#current = token;
     return token;
   }

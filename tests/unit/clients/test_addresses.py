@@ -9,6 +9,8 @@ import pytest
 import leman
 from leman._addresses import addresses
 from leman._request_id import derived, id_of
+from leman._row_changes import check_sql
+from leman._token import Token
 from leman.errors import InvalidArgument
 
 
@@ -47,3 +49,29 @@ def test_what_is_no_request_id_is_refused(given: Any):
         id_of(given)
     with pytest.raises(InvalidArgument):
         derived(given, "rows")
+
+
+@pytest.mark.parametrize("token", ["secret\n", "sec ret", "secrét", "\tsecret"])
+def test_a_token_that_no_call_can_carry_is_refused_and_not_shown(token: str):
+    source = Token(lambda: token)
+    for asked in (lambda: Token(token), source, source.renew):
+        with pytest.raises(InvalidArgument, match="a blank, a line end or a letter beyond ASCII") as refused:
+            asked()
+        assert "ecr" not in refused.value.message
+    with pytest.raises(InvalidArgument, match="not a bytes") as refused:
+        Token(b"secret")  # type: ignore[arg-type]
+    assert "ecr" not in refused.value.message
+
+
+def test_the_id_of_a_further_change_is_nobody_elses():
+    assert derived(None, "rows") is None
+    assert derived("load", "rows") == derived("load", "rows") != derived("load", "other")
+    assert str(derived("load", "rows")).startswith("load-rows-")
+    assert derived("load", "rows") not in {"load-rows", derived("load-rows", "rows")}
+
+
+@pytest.mark.parametrize("wrong", [b"n > 5", 5, None])
+def test_what_is_no_sql_is_refused_before_anything_is_asked(wrong: Any):
+    with pytest.raises(InvalidArgument, match="where is SQL in a str"):
+        check_sql(wrong, "where")
+    assert check_sql("n > 5", "where") == "n > 5"

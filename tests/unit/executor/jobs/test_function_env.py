@@ -46,10 +46,11 @@ def test_a_refresh_does_not_go_on_with_another_function(monkeypatch):
 
     def plan(version: str) -> SimpleNamespace:
         function = SimpleNamespace(column=SimpleNamespace(name="y"), udf=replace(UDF, version=version))
-        definition = SimpleNamespace(failed=None, base_version=1)
+        query = SimpleNamespace(columns=(), functions=())
+        definition = SimpleNamespace(failed=None, base_version=1, query=query, source_uri="/lake/t.lance")
         mode = RefreshMode.INCREMENTAL
         told = SimpleNamespace(target_version=2, mode=mode, reason=None, rows=1, message="")
-        return SimpleNamespace(functions=[function], definition=definition, **vars(told))
+        return SimpleNamespace(functions=[function], definition=definition, uri="/lake/v.lance", **vars(told))
 
     async def planned(env: dict[str, str]) -> None:
         work = MagicMock(status=JobStatus(job))

@@ -1,5 +1,9 @@
 package dev.leman;
 
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HexFormat;
 import java.util.UUID;
 
 /** The id by which the services know a change that is asked for again. */
@@ -31,8 +35,18 @@ final class RequestId {
     return given == null ? UUID.randomUUID().toString() : given;
   }
 
-  /** That of a further change of one call. */
+  /** That of a further change of one call; no other caller gives that by chance. */
   RequestId derived(String what) {
-    return given == null ? this : new RequestId(given + "-" + what);
+    if (given == null) {
+      return this;
+    }
+    String said = given + "-" + what;
+    try {
+      byte[] digest =
+          MessageDigest.getInstance("SHA-256").digest(said.getBytes(StandardCharsets.UTF_8));
+      return new RequestId(said + "-" + HexFormat.of().formatHex(digest, 0, 6));
+    } catch (NoSuchAlgorithmException impossible) { // every Java has it
+      throw new IllegalStateException(impossible);
+    }
   }
 }

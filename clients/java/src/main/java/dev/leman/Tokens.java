@@ -18,7 +18,7 @@ final class Tokens {
   }
 
   static Tokens fixed(String token) {
-    return new Tokens(() -> token, false, token);
+    return new Tokens(() -> token, false, checked(token));
   }
 
   static Tokens from(TokenSource source) {
@@ -61,7 +61,18 @@ final class Tokens {
       throw new LemanException(
           Status.Code.UNAUTHENTICATED, "", "the source of tokens gave null", null);
     }
-    return found;
+    return checked(found);
+  }
+
+  /** The token, which no message shows; refused where no call can carry it. */
+  private static String checked(String token) {
+    if (token == null || !token.chars().allMatch(letter -> letter > ' ' && letter < 0x7f)) {
+      throw Addresses.refused(
+          "the token is null, or has a blank, a line end or a letter beyond ASCII: no token of"
+              + " services has; give it without, such as by strip()",
+          null);
+    }
+    return token;
   }
 
   private static LemanException failed(Exception failure) {
