@@ -82,7 +82,12 @@ class RemoteFunction:
         self._clock, self._sleep = clock, sleep
         self._watch = AnswerWatch(ref.remote.answer_seconds)
         self._servers = [
-            RemoteServer(access, ref.remote.function, ref.version, self._inputs, output, clock=clock, watch=self._watch)
+            RemoteServer(
+                *(access, ref.remote.function, ref.version, self._inputs, output),
+                clock=clock,
+                watch=self._watch,
+                has_others=len(ref.remote.servers) > 1,
+            )
             for access in ref.remote.servers
         ]
         self._turn = random.randrange(len(self._servers))

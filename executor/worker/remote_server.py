@@ -31,6 +31,7 @@ _OPEN_SECONDS = 30.0
 #: A stream that does not end within so many seconds is cancelled.
 _END_SECONDS = 5.0
 #: A server that took so long to fail is left alone for so many times as long: asking it keeps batches from others.
+#: Where there are no others that would only cost.
 _SLOW_SECONDS, _SLOW_FACTOR, _SLOWEST_PAUSE = 1.0, 6.0, 30.0
 #: Servers that took long to fail, for all units of this process: until when they are left alone, and why.
 _slow: dict[str, tuple[float, LemanError]] = {}
@@ -123,8 +124,10 @@ class RemoteServer:
         *,
         clock: Callable[[], float],
         watch: AnswerWatch,
+        has_others: bool,
     ) -> None:
         self._access = access
+        self._slowest_pause = _SLOWEST_PAUSE if has_others else _LONGEST_PAUSE
         self._watch = watch
         self._function, self._version = function, version
         self._inputs, self._output = inputs, output
@@ -207,7 +210,7 @@ class RemoteServer:
             self._until = self._clock() + self._pause
             self.refusal = error
             if took >= _SLOW_SECONDS:
-                self._until = self._clock() + min(_SLOW_FACTOR * took, _SLOWEST_PAUSE)
+                self._until = self._clock() + min(_SLOW_FACTOR * took, self._slowest_pause)
                 _slow[self._access.address] = self._until, error
             streams, self._free, self._client = self._free, [], None
         for stream in streams:
