@@ -8,7 +8,7 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 
 from commit_coordinator.lance_io import committed_files
-from commit_coordinator.tables.fitting import Fitting, check_not_computed
+from commit_coordinator.tables.fitting import Fitting
 from commit_coordinator.tables.incoming import Incoming, batches
 from commit_coordinator.tables.requests import AppendRowsRequest
 from commit_coordinator.tables.sent_rows import RowsDigest
@@ -65,11 +65,10 @@ class StagedRows:
 
         Raises:
             InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; and as `Fitting`.
-            FailedPrecondition: COLUMN_IS_COMPUTED; as `Fitting`.
+            FailedPrecondition: as `Fitting`.
             LemanError: what `Incoming.end` was told; what `storage_errors.unusable` gives.
         """
         schema, coming = batches(incoming)
-        check_not_computed(schema.names, self._table.fields)
         fitting = Fitting(schema, self._table.fields)
         self._columns, digest = fitting.columns, RowsDigest(schema)
         for batch in coming:

@@ -92,16 +92,13 @@ def check_not_computed(names: Container[str], table: Sequence[TableField]) -> No
 
     Raises:
         FailedPrecondition: COLUMN_IS_COMPUTED.
-        DataLoss: BINDING_DAMAGED.
     """
     for column in table:
-        if column.name in names and (bound := binding.read(column.arrow)) is not None:
+        if column.name in names and binding.read(column.arrow) is not None:
             raise FailedPrecondition(
                 "COLUMN_IS_COMPUTED",
-                f"Column '{column.name}' is computed by function {bound.udf_name}: leave it out. The next backfill "
-                "computes it, from what the row has in other columns",
+                f"Column '{column.name}' has the values of its function: leave it out, and change what it reads",
                 column=column.name,
-                function=bound.udf_name,
             )
 
 

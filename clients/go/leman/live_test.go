@@ -190,7 +190,7 @@ func TestLiveCare(t *testing.T) {
 	client := db.client
 	_, err = Collect(client.Databases(ctx))
 	check(t, HasReason(err, lemanv1.ErrorReason_REGISTRY_NOT_SET), "%v", err)
-	_, err = Connect(ctx, os.Getenv("LEMAN_ENDPOINT"), WithToken("not the token"))
+	_, err = Connect(ctx, os.Getenv("LEMAN_ENDPOINT"), WithToken("not-the-token"))
 	check(t, HasReason(err, lemanv1.ErrorReason_TOKEN_INVALID), "%v", err)
 }
 

@@ -68,7 +68,7 @@ class Table(Relation):
     def add(self, data: Any, *, max_rows_per_file: int | None = None, request_id: str | None = None) -> None:
         """Append rows, all or none; `data` as in `Database.create_table`.
 
-        Columns that are left out become NULL. Computed ones have to be left out; the next backfill computes these.
+        Columns that are left out, such as computed ones, become NULL; the next backfill computes those.
 
         `request_id`: an id that you choose: under it the change is made once, however often it is asked for, also by
         another process after this one died. Without, the client makes one up for as long as the call lasts. All changes
@@ -76,8 +76,7 @@ class Table(Relation):
         said in docs/reference.md; here for as long as the commit is among the last 1,000 versions of the table that are
         kept.
 
-        Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, FailedPrecondition whose `reason` is
-        COLUMN_IS_COMPUTED, and AlreadyExists (REQUEST_ID_REUSED).
+        Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, and AlreadyExists (REQUEST_ID_REUSED).
         """
         if self._services.direct and request_id is None:
             local.append(self.uri, data, max_rows_per_file=max_rows_per_file)

@@ -35,7 +35,6 @@ INCARNATION = "leman.incarnation"
 """Config key of a table: tells it from another one that is created later under the same name."""
 
 _BLOB = "lance.blob.v2"
-_FUNCTION = b"leman::udf_name"
 #: What Lance says where there is a table already, or somebody else makes one at this moment.
 _THERE = ("already exists", "_versions/0.manifest was not found")
 _with_pandas = True
@@ -141,26 +140,13 @@ def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
     """Append rows. Columns that are left out become NULL.
 
     Raises ColumnNotFound for a column that the table does not have, TypeMismatch where a value does not fit,
-    FailedPrecondition (COLUMN_IS_COMPUTED), TableNotFound, Unavailable.
+    TableNotFound, Unavailable.
     """
     table = open_table(uri)
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
     rows = as_arrow(data, table.schema)
-    _check_not_computed(rows.schema.names, table.schema)
     with _told(uri):
         _lance().write_dataset(rows, table, mode="append", **limits)
-
-
-def _check_not_computed(names: Sequence[str], table: pa.Schema) -> None:
-    for name in names:
-        function = (table.field(name).metadata or {}).get(_FUNCTION)
-        if function is not None:
-            raise FailedPrecondition(
-                f"Column '{name}' is computed by function {function.decode()}: leave it out. The next backfill computes"
-                " it, from what the row has in other columns",
-                reason="COLUMN_IS_COMPUTED",
-                facts={"column": name, "function": function.decode()},
-            )
 
 
 def as_arrow(data: Any, table: pa.Schema | None = None) -> pa.Table | pa.RecordBatchReader:

@@ -412,20 +412,16 @@ def test_rows_sent_at_once_under_one_id_are_added_once(table, others):
     assert (ids(table), data_files(table)) == ([*range(1 + done[0].rows_added)], referenced(table))
 
 
-def test_values_for_a_computed_column_are_refused(tmp_path):
+def test_rows_may_bring_values_of_a_computed_column(tmp_path):
+    """Such as embeddings that were made elsewhere: a backfill of the rows without keeps them."""
     world = make_table(str(tmp_path / "t.lance"))
 
     async def scenario():
         async with coordinator(tmp_path) as up:
-            given = pa.table({"id": [100], "x": [7], "c": pa.array([None], pa.int64())})
-            return await refused(up.append(given)), (await up.append(given.drop_columns(["c"]))).rows_added
+            return (await up.append(pa.table({"id": [100], "x": [7], "c": [-5]}))).rows_added
 
-    before = data_files(world.uri)
-    (reason, said), added = run(scenario)
-    assert (reason, added) == ("COLUMN_IS_COMPUTED", 1)
-    assert "'c' is computed by function " in said
-    assert "leave it out" in said
-    assert len(data_files(world.uri)) == len(before) + 1
+    assert run(scenario) == 1
+    assert lance.dataset(world.uri).to_table(["c"], filter="id = 100").column("c").to_pylist() == [-5]
 
 
 def test_a_call_that_is_cancelled_leaves_nothing_and_gives_its_place_back(table):

@@ -40,7 +40,6 @@ def lake(system, tmp_path_factory):
     table.tags.create("before", table.version)
     table.delete("id >= 28")
     with system.connect(folder) as db:
-        db.create_table("computed", {"id": [1]}).add_columns({"c": "id + 1"})
         db.create_materialized_view("v", db.open_table("t").search().where("id > 20").select(["id"])).refresh()
     return folder
 
@@ -101,7 +100,7 @@ def test_each_service_answers_to_a_client_that_knows_a_path_alone(lake, clients,
     assert read(client, fl.FlightDescriptor.for_path(str(lake), "t")) == lance.dataset(lake / "t.lance").to_table()
     assert ids(read(client, fl.FlightDescriptor.for_path(str(lake), "v"))) == [*range(21, 28)]
     listed = {tuple(info.descriptor.path): info for info in client.list_flights(str(lake).encode())}
-    assert set(listed) == {(str(lake).encode(), name) for name in (b"computed", b"t", b"v")}
+    assert set(listed) == {(str(lake).encode(), b"t"), (str(lake).encode(), b"v")}
     info = listed[str(lake).encode(), b"t"]
     assert (info.total_records, info.total_bytes, info.schema.names) == (28, -1, ["id", "s"])
     assert client.do_get(info.endpoints[0].ticket).read_all().num_rows == 28
@@ -309,11 +308,6 @@ def refused(lake):
             "FAILED_PRECONDITION",
             "COLUMN_NOT_FOUND",
             "",
-        ),
-        (
-            "DoPut",
-            flight_data(path(str(lake), "computed"), pa.table({"id": [1], "c": [1]})),
-            *("FAILED_PRECONDITION", "COLUMN_IS_COMPUTED", ""),
         ),
         (
             "DoPut",

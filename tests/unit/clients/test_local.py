@@ -173,14 +173,6 @@ def test_text_in_a_dictionary_is_text(narrow):
     assert narrow.to_arrow(["text"])["text"].to_pylist()[1:] == ["b", None, "a", "b", None, "a", "c"]
 
 
-def test_values_for_a_computed_column_are_refused(narrow):
-    narrow.to_lance().update_field_metadata({"c": {"leman::column_id": "1", "leman::udf_name": "shout"}})
-    with pytest.raises(errors.FailedPrecondition, match="'c' is computed by function shout: leave it out") as refused:
-        narrow.add({"n": [2], "c": [None]})
-    assert refused.value.reason == "COLUMN_IS_COMPUTED"
-    narrow.add({"n": [2]})
-
-
 def test_left_out_columns_are_null(narrow):
     narrow.add([{"n": 2}])
     assert narrow.to_arrow().to_pylist()[1] == {"text": None, "n": 2, "ratio": None, "c": None}
