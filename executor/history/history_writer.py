@@ -30,6 +30,8 @@ class HistoryWriter:
         self._pool = pool
         self._rest_seconds = rest_seconds
         self._resting: list[Job] = []
+        #: What could rest is not written any more.
+        self._gone = False
         self._rest: asyncio.Task[None] | None = None
         self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -52,6 +54,8 @@ class HistoryWriter:
 
         A process that is killed before has not written it.
         """
+        if self._gone:
+            return
         self._resting.append(job)
         if len(self._resting) >= _MOST:
             self._write_resting()
@@ -59,7 +63,8 @@ class HistoryWriter:
             self._begin_rest()
 
     def leave_unwritten(self) -> None:
-        """Forget what waits for others: the history is gone."""
+        """Forget what waits for others, and what comes: the history is gone."""
+        self._gone = True
         self._resting.clear()
         if self._rest is not None:
             self._rest.cancel()
@@ -98,7 +103,7 @@ class HistoryWriter:
             if self._forgetting is None or self._forgetting.done():  # beside what is written next: it takes longest
                 forget = self._carefully(self._history.forget_past, "versions of the job history were not removed")
                 self._forgetting = asyncio.create_task(forget)
-            if self._waiting:
+            if self._waiting or (self._resting and written):  # they came meanwhile
                 await self._write()
 
     async def _write_batch(self, rested: Sequence[Job], batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> bool:
@@ -106,7 +111,7 @@ class HistoryWriter:
         try:
             kept = await self._pool.run(self._history.save_all, [*rested, *(job for job, _ in batch)])
         except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must hear of it
-            if rested:
+            if rested and not self._gone:
                 ids = [job.job_id for job in rested]
                 _log.warning("jobs that had nothing to do are not in the history yet", job_ids=ids, error=str(error))
                 self._resting = [*rested, *self._resting]

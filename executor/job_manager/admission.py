@@ -156,7 +156,11 @@ class Admission:
             )
         run = self._supervisor.run_of(job, asked.attributes.env)
         with until_refused(run.status.span):
-            return await self._accept(asked, run)
+            try:
+                return await self._accept(asked, run)
+            except BaseException:
+                self._running.measured.forget(run.status.job.job_id)
+                raise
 
     async def _accept(self, asked: _Asked, run: JobRun) -> Job:
         self._supervisor.queue.check_capacity(queued(run.status.job))

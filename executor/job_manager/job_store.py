@@ -43,12 +43,13 @@ class HistoryJobStore:
     async def save(self, job: Job) -> Job:
         """See the port; an end that cannot be written now is returned all the same, and written later.
 
-        So is the end of a job that had nothing to do, which nobody wrote down before, where an append is dear.
+        So is the end of a job that had nothing to do, which nobody wrote down before, where an append is dear and no
+        other executor can be asked for the job.
         """
         database = self._databases.of(job)
         had_nothing_to_do = job.state is JobState.DONE and database.jobs.get(job.job_id) is None
         database.jobs.put(job)
-        if had_nothing_to_do and database.writes_are_dear:
+        if had_nothing_to_do and database.writes_are_dear and self._leases.is_alone:
             database.save_with_others(job)
             self._tell_end(job)
             return job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import queue
 import threading
@@ -63,7 +64,7 @@ class LineageSender:
             try:
                 self._write(event) if self._settings.file else self._post(event)
                 return
-            except OSError as error:  # urllib's errors are such, too
+            except (OSError, http.client.HTTPException) as error:  # urllib's errors are of the first kind
                 if not left or self._stopping.wait(_PAUSE_SECONDS):
                     self._drop(str(error))
                     return

@@ -37,10 +37,10 @@ def lake(tmp_path, store_program):
         yield db, restart_store
 
 
-def is_readable(table: leman.Table) -> bool:
-    """Tell whether the store takes what the services know; False where it refuses that."""
+def is_readable(db: leman.Database, table: leman.Table) -> bool:
+    """Tell whether the store takes what each of the services knows; False where it refuses that."""
     try:
-        return bool(table.describe())
+        return bool(table.describe()) and bool(table.to_arrow(columns=["x"])) and bool(db.jobs())
     except leman.errors.FailedPrecondition as refused:
         if refused.reason != "STORAGE_DENIED":
             raise
@@ -69,7 +69,7 @@ def test_what_a_store_is_told_is_given_once_and_renewed(tmp_path, lake):
     # short-lived credentials: the file is rewritten, and nothing is started anew
     (tmp_path / "lake.secret").write_text(RENEWED)
     restart_store(RENEWED)
-    wait_for(lambda: is_readable(table))  # the services look at the file every second
+    wait_for(lambda: is_readable(db, table))  # the services look at the file every second
 
     @leman.udf(data_type=pa.int64())
     def plus(x: int) -> int:

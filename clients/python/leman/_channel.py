@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import os
 import sys
@@ -243,10 +244,11 @@ def _trace() -> Metadata:
     """The span at hand, as W3C has it, of a program that is traced by OpenTelemetry."""
     if "opentelemetry.trace" not in sys.modules:
         return ()
-    from opentelemetry import propagate  # noqa: PLC0415 - the program has it
-
     carrier: dict[str, str] = {}
-    propagate.inject(carrier)
+    with contextlib.suppress(Exception):  # whatever the program's tracing does: no call ends by it
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        TraceContextTextMapPropagator().inject(carrier)
     return tuple((key, value) for key, value in carrier.items() if key in ("traceparent", "tracestate"))
 
 

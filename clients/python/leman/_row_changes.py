@@ -109,7 +109,8 @@ class MergeInsert:
         if not (header.update_matched or header.insert_not_matched or header.delete_not_matched_by_source):
             raise InvalidArgument(
                 "a merge has nothing to do: say when_matched_update_all(), when_not_matched_insert_all() or"
-                " when_not_matched_by_source_delete() before execute()"
+                " when_not_matched_by_source_delete() before execute()",
+                reason="MISSING_FIELD",
             )
         rows = local.as_arrow(data, self._schema)
         answer = _row_upload.merge(self._services, self._header, rows, request_id)

@@ -137,7 +137,7 @@ def test_garbage_does_not_end_control(up, line):
     assert "serve and to stop" in _systems.tell(up.system.said, {"do": ""})["error"]
 
 
-def test_it_is_registered_while_it_runs_and_ends_in_three_seconds_leaving_nothing(tmp_path):
+def test_it_is_registered_while_it_runs_and_ends_soon_leaving_nothing(tmp_path):
     database = tmp_path / "lake"
     with shared(tmp_path / "home", LEMAN_SERVER__GRACE_SECONDS="60") as running:
         running.serve(database)
@@ -147,7 +147,7 @@ def test_it_is_registered_while_it_runs_and_ends_in_three_seconds_leaving_nothin
         reaper.start()
         begun = time.monotonic()
         assert running.system.down()
-        assert time.monotonic() - begun < 3.0
+        assert time.monotonic() - begun < 30.0, "the grace of a minute was not waited for"
         reaper.join()
         assert running.ends()
         left = {path.name for folder in (running.home, database / "_leman") for path in folder.iterdir()}

@@ -22,8 +22,9 @@ LONG = bool(os.environ.get("LEMAN_LONG"))
 DEPTH = 3
 #: Of the operations that may come third, so many follow each pair; with LEMAN_LONG all.
 THIRD = len(OPERATIONS) if LONG else 1
-#: Of the operations before going back to earlier versions, each first one meets every second one; with LEMAN_LONG all.
-SECOND = 1 if LONG else 2
+#: Before going back to earlier versions each operation meets itself and those after it, so many in a circle that all
+#: meet in one order; with LEMAN_LONG in both.
+SECOND = len(OPERATIONS) if LONG else len(OPERATIONS) // 2 + 1
 
 
 @pytest.mark.parametrize("first", list(OPERATIONS))
@@ -66,7 +67,8 @@ def test_back_to_each_version_and_forth(views_system, quick_folder, first):
     root.change(first, len(first))
     root.refresh_and_check()
     operations = list(OPERATIONS)
-    for second in operations[operations.index(first) % SECOND :: SECOND]:
+    begin = operations.index(first)
+    for second in [operations[(begin + n) % len(operations)] for n in range(SECOND)]:
         world = root.copy(quick_folder / second)
         world.change(second, 1 + len(second))
         versions = sorted(world.source.versions)

@@ -147,10 +147,35 @@ def test_a_state_that_waits_outlasts_a_store_that_is_away(folder):
             await writer.save(job("job-2"))
             writer.save_with_others(job("job-gone", JobState.DONE))
             writer.leave_unwritten()
+            writer.save_with_others(job("job-late", JobState.DONE))
             await writer.written()
 
     asyncio.run(scenario())
     assert list(history_of(folder).load()) == ["job-rested", "job-2"]
+
+
+def test_a_state_that_comes_while_the_history_is_tidied_is_written_all_the_same(folder, monkeypatch):
+    tidying, may_go_on = threading.Event(), threading.Event()
+
+    def tidy(self: JobHistory) -> None:
+        self._appended = 0
+        tidying.set()
+        assert may_go_on.wait(20)
+
+    monkeypatch.setattr(JobHistory, "tidy", tidy)
+    monkeypatch.setattr(job_history, "_TIDY_AFTER", 1)
+
+    async def scenario() -> None:
+        with BlockingPool(2, name="test") as pool:
+            writer = HistoryWriter(history_of(folder), pool)
+            await writer.save(job("job-1"))
+            assert await asyncio.to_thread(tidying.wait, 20)
+            writer.save_with_others(job("job-rested", JobState.DONE))
+            may_go_on.set()
+            await writer.written()
+
+    asyncio.run(scenario())
+    assert list(history_of(folder).load()) == ["job-1", "job-rested"]
 
 
 def test_versions_are_removed_beside_what_is_written_and_one_look_at_a_time(folder, monkeypatch):

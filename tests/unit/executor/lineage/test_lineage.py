@@ -135,7 +135,7 @@ def test_jobs_of_an_executor_are_told_of(tmp_path):
 
 
 class Receiver:
-    """An HTTP endpoint that gives these answers, then 201."""
+    """An HTTP endpoint that gives these answers, 0 for none that makes sense, then 201."""
 
     def __init__(self, *answers: int) -> None:
         self.got: list[tuple[str | None, dict]] = []
@@ -150,6 +150,10 @@ class Receiver:
                 code = left.pop(0) if left else 201
                 if code == 201:
                     receiver.got.append((self.headers["Authorization"], body))
+                if not code:
+                    self.wfile.write(b"no answer of HTTP\r\n\r\n")
+                    receiver.asked.release()
+                    return
                 self.send_response(code)
                 if code == 307:
                     self.send_header("Location", "http://127.0.0.1:9/elsewhere")
@@ -174,7 +178,7 @@ def receiver(request) -> Iterator[Receiver]:
     receiver.close()
 
 
-@pytest.mark.parametrize("receiver", [(), (503, 503)], indirect=True)
+@pytest.mark.parametrize("receiver", [(), (503, 503), (0, 0)], indirect=True)
 def test_events_are_posted_with_the_key_and_again_where_the_endpoint_is_busy(receiver, monkeypatch):
     monkeypatch.setattr(sender, "_PAUSE_SECONDS", 0.001)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")

@@ -26,6 +26,8 @@ final class Endpoints {
   /** How long all of them are waited for. */
   private static final Duration SEARCH = Duration.ofSeconds(5);
 
+  private static final Duration LEAST = Duration.ofSeconds(1);
+
   private final List<ManagedChannel> channels;
   private final AtomicReference<CompletableFuture<Boolean>> searching = new AtomicReference<>();
   private volatile int current;
@@ -77,6 +79,11 @@ final class Endpoints {
       own.complete(false); // where the search was interrupted
     }
     return own.join();
+  }
+
+  /** Where a call waits for nothing, one that answers has to be found all the same. */
+  static Duration atLeast(Duration patience) {
+    return patience.compareTo(LEAST) < 0 ? LEAST : patience;
   }
 
   private boolean search(Function<Channel, CompletableFuture<?>> ask, Duration atMost) {

@@ -104,7 +104,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   }
 
   private void settle() {
-    Duration left = waiting.left();
+    Duration left = Endpoints.atLeast(waiting.left());
     if (options.getDeadline() != null) {
       long nanos = options.getDeadline().timeRemaining(TimeUnit.NANOSECONDS);
       left = left.toNanos() < nanos ? left : Duration.ofNanos(Math.max(0, nanos));

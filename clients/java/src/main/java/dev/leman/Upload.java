@@ -34,7 +34,7 @@ final class Upload<Q, A> implements AutoCloseable {
 
   Upload(Connections connections, MethodDescriptor<Q, A> method) {
     this.connections = connections;
-    if (!connections.settle(connections.patience().left())) {
+    if (!connections.settle(Endpoints.atLeast(connections.patience().left()))) {
       throw new LemanException(Status.Code.UNAVAILABLE, "", "none of the endpoints answers", null);
     }
     this.call = connections.newCall(method, CallOptions.DEFAULT);
