@@ -1,7 +1,7 @@
 """Which process of the whole suite runs which file.
 
-Two of them share the processors; a third one has the files that mostly wait, for services that restart, leases that
-expire and clients that are given nothing: what it waits for costs the others little, and it ends with the last of them.
+Two of them share the processors; a third one has the files that wait much, for services that restart, leases that expire
+and programs of clients: in their pauses the others have the processors, and it ends with the last of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from xdist.workermanage import WorkerController
 
 #: So many processes are needed for one to do nothing but wait.
 WITH_A_WAITING_ONE = 3
-#: Files that mostly wait, with services of their own, so that this process needs none of those that others share.
+#: Files that wait much, with services of their own, so that this process needs none of those that others share.
 WAITING = (
     "tests/conformance/clients/soak/test_soak.py",
     "tests/conformance/clients/test_cases.py",
