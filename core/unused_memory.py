@@ -31,12 +31,13 @@ async def give_back_when_idle(
         after: When memory is given back.
         give: What does so, in a thread.
     """
-    given = False
+    given, pause = False, after
     while True:
+        await asyncio.sleep(pause)
         idle = idle_seconds()
         if idle < after:
             given = False
         elif not given:
             await asyncio.to_thread(give)
             given = True
-        await asyncio.sleep(max(after - idle, after / 4))
+        pause = max(after - idle, after / 4)
