@@ -1,7 +1,7 @@
 """Which process of the whole suite runs which file.
 
-Two of them share the processors; a third one has the files that wait much, for services that restart, leases that expire
-and programs of clients: in their pauses the others have the processors, and it ends with the last of them.
+Two of them share the processors; a third one has the files that wait much, for services that restart, leases that
+expire and programs of clients: in their pauses the others have the processors, and it ends with the last of them.
 """
 
 from __future__ import annotations
