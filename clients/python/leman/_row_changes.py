@@ -11,7 +11,7 @@ from leman._channel import Services
 from leman._request_id import id_of
 from leman._signature import check_columns
 from leman._tracebacks import boundary
-from leman.errors import InvalidArgument
+from leman.errors import FieldViolation, InvalidArgument
 from leman.v1 import catalog_pb2, tables_pb2
 
 if TYPE_CHECKING:
@@ -107,11 +107,13 @@ class MergeInsert:
         """
         header = self._header
         if not (header.update_matched or header.insert_not_matched or header.delete_not_matched_by_source):
-            raise InvalidArgument(
+            refused = InvalidArgument(
                 "a merge has nothing to do: say when_matched_update_all(), when_not_matched_insert_all() or"
                 " when_not_matched_by_source_delete() before execute()",
                 reason="MISSING_FIELD",
             )
+            refused.fields = (FieldViolation("header.update_matched", "a merge has nothing to do"),)
+            raise refused
         rows = local.as_arrow(data, self._schema)
         answer = _row_upload.merge(self._services, self._header, rows, request_id)
         return MergeResult(answer.rows_inserted, answer.rows_updated, answer.rows_deleted, answer.version)
