@@ -250,7 +250,8 @@ class JobManager:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         runs = self._running.runs
-        await asyncio.gather(*(self._takeovers.hand_back(runs[job_id].status.job) for job_id in running))
+        kept = [runs[job_id] for job_id in running if job_id in runs]  # others were lost meanwhile
+        await asyncio.gather(*(self._takeovers.hand_back(run.status.job) for run in kept))
         for job_id in list(runs):
             await self._leases.release(job_id)
         await self._leases.close()

@@ -48,6 +48,11 @@ class RunningJobs:
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
 
+    def drop(self, job_id: str) -> None:
+        """Forget a job that was lost: its run and its task at once, as whoever finds a task looks for its run."""
+        self.runs.pop(job_id, None)
+        self.tasks.pop(job_id, None)
+
     def was_lost(self, job_id: str) -> bool:
         """Tell whether this executor has lost the job to another one before."""
         return job_id in self._lost

@@ -174,7 +174,7 @@ class Supervisor:
         if job_id not in self._store.unsaved:
             await self._leases.release(job_id, ended=self._has_ended(run))
         if run.status.lost:
-            self._running.runs.pop(job_id, None)
+            self._running.drop(job_id)
             return
         self.costs.learn(run.status.job, run.status.metrics.seconds_per_row)
         self.forget_old_runs()

@@ -143,6 +143,17 @@ def test_who_wakes_up_without_its_lease_stops_and_leaves_the_job(database):
     with_two(database, scenario)
 
 
+def test_whether_it_is_busy_can_be_asked_at_any_moment_of_a_job_that_it_loses(database):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.taken_over()
+        pair.leases[0].wake()
+        while pair.first.jobs.busy():  # noqa: ASYNC110 - at each turn of the loop: its run and its task go together
+            await asyncio.sleep(0)
+        assert (await pair.first.job(job_id)).attempt == 2
+
+    with_two(database, scenario)
+
+
 def test_a_job_that_ended_elsewhere_stays_ended_though_its_lease_is_free(database):
     async def scenario(pair: Pair) -> None:
         job_id = await pair.taken_over()
