@@ -22,6 +22,10 @@ from __future__ import annotations
 
 #: Reason of the refusal that ends an attempt at a job: another executor has taken the job over.
 ATTEMPT_FENCED = "ATTEMPT_FENCED"
+#: Reason of Unavailable where one service does not reach another one.
+PEER_UNAVAILABLE = "PEER_UNAVAILABLE"
+#: Fact of such an error: it never did since it started, so the address may be wrong.
+NEVER_REACHED = "never_reached"
 #: Reason of Internal where a bug came to light that nobody expected.
 INTERNAL_BUG = "INTERNAL_BUG"
 

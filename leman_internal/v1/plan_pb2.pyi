@@ -244,6 +244,79 @@ class FragmentTaskBatch(_message.Message):
 Global___FragmentTaskBatch: _TypeAlias = FragmentTaskBatch  # noqa: Y015
 
 @_typing.final
+class UntouchedFragments(_message.Message):
+    """A piece of the plan: fragments of which nothing is stored, in columns, as a plan may have a million. It says what
+    FragmentTask says of one, with all rows missing. Each field has one value for each fragment, in the order of their ids;
+    ids of other pieces may lie between them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENT_IDS_FIELD_NUMBER: _builtins.int
+    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
+    DELETED_ROWS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    SOURCES_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    INPUT_FILES_FIELD_NUMBER: _builtins.int
+    INPUT_FILE_COUNTS_FIELD_NUMBER: _builtins.int
+    CURRENT_FILES_FIELD_NUMBER: _builtins.int
+    sources: _builtins.bytes
+    """md5 of the inputs, 16 bytes for each fragment. A fingerprint is the first of PlanHeader.versions and the first 8
+    bytes in lower-case hex; a checkpoint prefix ends in all 16.
+    """
+    prefix: _builtins.str
+    """What checkpoint prefixes begin with."""
+    @_builtins.property
+    def fragment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Fragment ids."""
+
+    @_builtins.property
+    def physical_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Rows in their files, deleted ones included."""
+
+    @_builtins.property
+    def deleted_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Deleted rows; empty: none of any fragment."""
+
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedScalarFieldContainer[_planner_pb2.Reason.ValueType]:
+        """Why."""
+
+    @_builtins.property
+    def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The data files of the input columns, those of one fragment after those of the other."""
+
+    @_builtins.property
+    def input_file_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How many of the input files each fragment has; empty: one."""
+
+    @_builtins.property
+    def current_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The output column's data files in the plan's version; empty: of no fragment."""
+
+    def __init__(
+        self,
+        *,
+        fragment_ids: _abc.Iterable[_builtins.int] | None = ...,
+        physical_rows: _abc.Iterable[_builtins.int] | None = ...,
+        deleted_rows: _abc.Iterable[_builtins.int] | None = ...,
+        reasons: _abc.Iterable[_planner_pb2.Reason.ValueType] | None = ...,
+        sources: _builtins.bytes = ...,
+        prefix: _builtins.str = ...,
+        input_files: _abc.Iterable[_builtins.str] | None = ...,
+        input_file_counts: _abc.Iterable[_builtins.int] | None = ...,
+        current_files: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_files", b"current_files", "deleted_rows", b"deleted_rows", "fragment_ids", b"fragment_ids", "input_file_counts", b"input_file_counts", "input_files", b"input_files", "physical_rows", b"physical_rows", "prefix", b"prefix", "reasons", b"reasons", "sources", b"sources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UntouchedFragments: _TypeAlias = UntouchedFragments  # noqa: Y015
+
+@_typing.final
 class FragmentTask(_message.Message):
     """What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted."""
 

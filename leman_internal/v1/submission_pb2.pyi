@@ -425,8 +425,16 @@ class SubmitCommitResponse(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
+    MANIFEST_SECONDS_FIELD_NUMBER: _builtins.int
+    WITHOUT_INDEXES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the table after the commit; 0 when nothing was committed."""
+    manifest_seconds: _builtins.float
+    """ReplaceColumn: how long the version took to write, whatever the request was about: it goes by the size of the table's
+    manifest. 0 when this call wrote none. Who commits again and again waits for longer where it takes longer.
+    """
+    without_indexes: _builtins.bool
+    """ReplaceColumn: that version has no index. False: it has some, that is not known, or this call wrote none."""
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentOutcome]:
         """One for each fragment of the request, in its order."""
@@ -436,10 +444,12 @@ class SubmitCommitResponse(_message.Message):
         *,
         version: _builtins.int = ...,
         outcomes: _abc.Iterable[Global___FragmentOutcome] | None = ...,
+        manifest_seconds: _builtins.float = ...,
+        without_indexes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest_seconds", b"manifest_seconds", "outcomes", b"outcomes", "version", b"version", "without_indexes", b"without_indexes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

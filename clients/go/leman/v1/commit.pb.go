@@ -1554,7 +1554,7 @@ type VerificationFinding struct {
 	Subject VerificationFinding_Subject `protobuf:"varint,1,opt,name=subject,proto3,enum=leman.v1.VerificationFinding_Subject" json:"subject,omitempty"`
 	// What is wrong.
 	Flaw VerificationFinding_Flaw `protobuf:"varint,2,opt,name=flaw,proto3,enum=leman.v1.VerificationFinding_Flaw" json:"flaw,omitempty"`
-	// Path within the database.
+	// Path within the database; of a checkpoint that is kept elsewhere, its uri.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	// For a person; ends with what to do.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`

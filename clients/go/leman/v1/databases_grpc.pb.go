@@ -42,8 +42,8 @@ const (
 //   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
 //   - `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
 //     LEMAN_SERVER__REGISTRY for all services.
-//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-//     do what the message says, then send the call again.
+//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+//     somebody acts; do what the message says, then send the call again.
 //   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
 //   - `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
 //   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -177,8 +177,8 @@ func (c *databaseServiceClient) UnregisterDatabase(ctx context.Context, in *Unre
 //   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
 //   - `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
 //     LEMAN_SERVER__REGISTRY for all services.
-//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-//     do what the message says, then send the call again.
+//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+//     somebody acts; do what the message says, then send the call again.
 //   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
 //   - `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
 //   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after

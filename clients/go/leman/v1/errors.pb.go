@@ -235,6 +235,9 @@ const (
 	ErrorReason_NULL_VALUE ErrorReason = 78
 	// The service does not know the address of another one; set it where the message says.
 	ErrorReason_PEER_NOT_SET ErrorReason = 79
+	// A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
+	// the setting that the message names.
+	ErrorReason_PEER_REFUSED ErrorReason = 197
 	// The version to be read does not have an input column; read a later one.
 	ErrorReason_READ_VERSION_INPUT_MISSING ErrorReason = 80
 	// Rows of the version to be read cannot be told among those of now; read the latest.
@@ -253,6 +256,8 @@ const (
 	ErrorReason_STABLE_ROW_IDS_REQUIRED ErrorReason = 86
 	// The storage refuses access; grant it to the services, then send the call again.
 	ErrorReason_STORAGE_DENIED ErrorReason = 87
+	// There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again.
+	ErrorReason_STORAGE_MISSING ErrorReason = 196
 	// More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
 	ErrorReason_STORE_NOT_ATOMIC ErrorReason = 194
 	// The storage is full; make room, then send the call again.
@@ -293,7 +298,7 @@ const (
 	ErrorReason_WORKER_LOST ErrorReason = 105
 	// A worker's Python cannot run functions; do what the message says.
 	ErrorReason_WORKER_PYTHON_UNUSABLE ErrorReason = 106
-	// The address that is set is another service's; set it as the message says.
+	// The address that is set is another service's, or one of another release; set it as the message says.
 	ErrorReason_WRONG_PEER ErrorReason = 107
 	// Others committed at the same time, again and again.
 	ErrorReason_CONFLICT ErrorReason = 108
@@ -536,6 +541,7 @@ var (
 		77:  "NOT_A_VIEW",
 		78:  "NULL_VALUE",
 		79:  "PEER_NOT_SET",
+		197: "PEER_REFUSED",
 		80:  "READ_VERSION_INPUT_MISSING",
 		81:  "READ_VERSION_ROWS_MOVED",
 		171: "REGISTRY_NOT_SET",
@@ -545,6 +551,7 @@ var (
 		85:  "SOURCE_COLUMN_MISSING",
 		86:  "STABLE_ROW_IDS_REQUIRED",
 		87:  "STORAGE_DENIED",
+		196: "STORAGE_MISSING",
 		194: "STORE_NOT_ATOMIC",
 		88:  "STORAGE_FULL",
 		89:  "STORAGE_READ_ONLY",
@@ -734,6 +741,7 @@ var (
 		"NOT_A_VIEW":                  77,
 		"NULL_VALUE":                  78,
 		"PEER_NOT_SET":                79,
+		"PEER_REFUSED":                197,
 		"READ_VERSION_INPUT_MISSING":  80,
 		"READ_VERSION_ROWS_MOVED":     81,
 		"REGISTRY_NOT_SET":            171,
@@ -743,6 +751,7 @@ var (
 		"SOURCE_COLUMN_MISSING":       85,
 		"STABLE_ROW_IDS_REQUIRED":     86,
 		"STORAGE_DENIED":              87,
+		"STORAGE_MISSING":             196,
 		"STORE_NOT_ATOMIC":            194,
 		"STORAGE_FULL":                88,
 		"STORAGE_READ_ONLY":           89,
@@ -863,7 +872,7 @@ var File_leman_v1_errors_proto protoreflect.FileDescriptor
 
 const file_leman_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15leman/v1/errors.proto\x12\bleman.v1*\xc3 \n" +
+	"\x15leman/v1/errors.proto\x12\bleman.v1*\xec \n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -975,7 +984,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"NOT_A_VIEW\x10M\x12\x0e\n" +
 	"\n" +
 	"NULL_VALUE\x10N\x12\x10\n" +
-	"\fPEER_NOT_SET\x10O\x12\x1e\n" +
+	"\fPEER_NOT_SET\x10O\x12\x11\n" +
+	"\fPEER_REFUSED\x10\xc5\x01\x12\x1e\n" +
 	"\x1aREAD_VERSION_INPUT_MISSING\x10P\x12\x1b\n" +
 	"\x17READ_VERSION_ROWS_MOVED\x10Q\x12\x15\n" +
 	"\x10REGISTRY_NOT_SET\x10\xab\x01\x12\x18\n" +
@@ -984,7 +994,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x12ROW_COUNT_MISMATCH\x10T\x12\x19\n" +
 	"\x15SOURCE_COLUMN_MISSING\x10U\x12\x1b\n" +
 	"\x17STABLE_ROW_IDS_REQUIRED\x10V\x12\x12\n" +
-	"\x0eSTORAGE_DENIED\x10W\x12\x15\n" +
+	"\x0eSTORAGE_DENIED\x10W\x12\x14\n" +
+	"\x0fSTORAGE_MISSING\x10\xc4\x01\x12\x15\n" +
 	"\x10STORE_NOT_ATOMIC\x10\xc2\x01\x12\x10\n" +
 	"\fSTORAGE_FULL\x10X\x12\x15\n" +
 	"\x11STORAGE_READ_ONLY\x10Y\x12\x10\n" +

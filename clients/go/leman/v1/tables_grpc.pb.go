@@ -50,8 +50,8 @@ const (
 //     table name is not valid, or Leman's own; correct the field that BadRequest names.
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
 //   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-//     do what the message says, then send the call again.
+//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+//     somebody acts; do what the message says, then send the call again.
 //   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
 //   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
 //     RetryInfo's delay.
@@ -489,8 +489,8 @@ func (c *tableServiceClient) AlterPlainColumns(ctx context.Context, in *AlterPla
 //     table name is not valid, or Leman's own; correct the field that BadRequest names.
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
 //   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-//     do what the message says, then send the call again.
+//   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+//     somebody acts; do what the message says, then send the call again.
 //   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
 //   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
 //     RetryInfo's delay.

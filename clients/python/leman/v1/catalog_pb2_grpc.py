@@ -40,8 +40,8 @@ class CatalogServiceStub(object):
     the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-    do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+    somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -135,8 +135,8 @@ class CatalogServiceServicer(object):
     the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-    do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+    somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -268,7 +268,10 @@ class CatalogServiceServicer(object):
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+        refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+        RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
         RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -310,7 +313,10 @@ class CatalogServiceServicer(object):
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+        refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+        RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
         RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -379,7 +385,10 @@ class CatalogServiceServicer(object):
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+        refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+        RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
         RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -448,7 +457,10 @@ class CatalogServiceServicer(object):
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+        refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+        RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
         RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -552,8 +564,8 @@ class CatalogService(object):
     the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-    do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+    somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.

@@ -41,8 +41,8 @@ class CatalogServiceStub:
       the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-      do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+      somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -162,7 +162,10 @@ class CatalogServiceStub:
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-    * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+      refused by it; correct the setting there that the message names.
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+      RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -200,7 +203,10 @@ class CatalogServiceStub:
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-    * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+      refused by it; correct the setting there that the message names.
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+      RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -257,7 +263,10 @@ class CatalogServiceStub:
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-    * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+      refused by it; correct the setting there that the message names.
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+      RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -314,7 +323,10 @@ class CatalogServiceStub:
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-    * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+      refused by it; correct the setting there that the message names.
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+      RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -345,8 +357,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
       the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-      do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+      somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -463,7 +475,10 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-    * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+      refused by it; correct the setting there that the message names.
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+      RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -501,7 +516,10 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-    * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+      refused by it; correct the setting there that the message names.
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+      RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -558,7 +576,10 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-    * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+      refused by it; correct the setting there that the message names.
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+      RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -615,7 +636,10 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-    * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+    * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+      refused by it; correct the setting there that the message names.
+    * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+      RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
       RetryInfo's delay.
     * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -645,8 +669,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
       the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-      do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+      somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -791,7 +815,10 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+          refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+          RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
           RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -835,7 +862,10 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+          refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+          RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
           RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -910,7 +940,10 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+          refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+          RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
           RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -985,7 +1018,10 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+          refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+          RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
           RetryInfo's delay.
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is

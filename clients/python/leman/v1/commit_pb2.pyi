@@ -858,7 +858,7 @@ class VerificationFinding(_message.Message):
     flaw: Global___VerificationFinding.Flaw.ValueType
     """What is wrong."""
     path: _builtins.str
-    """Path within the database."""
+    """Path within the database; of a checkpoint that is kept elsewhere, its uri."""
     message: _builtins.str
     """For a person; ends with what to do."""
     table: _builtins.str

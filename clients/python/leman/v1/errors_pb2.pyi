@@ -247,6 +247,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """A column that may not be NULL would be; correct the rows."""
     PEER_NOT_SET: _ErrorReason.ValueType  # 79
     """The service does not know the address of another one; set it where the message says."""
+    PEER_REFUSED: _ErrorReason.ValueType  # 197
+    """A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
+    the setting that the message names.
+    """
     READ_VERSION_INPUT_MISSING: _ErrorReason.ValueType  # 80
     """The version to be read does not have an input column; read a later one."""
     READ_VERSION_ROWS_MOVED: _ErrorReason.ValueType  # 81
@@ -265,6 +269,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Rows of the source have no stable ids; make the view again for another version."""
     STORAGE_DENIED: _ErrorReason.ValueType  # 87
     """The storage refuses access; grant it to the services, then send the call again."""
+    STORAGE_MISSING: _ErrorReason.ValueType  # 196
+    """There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again."""
     STORE_NOT_ATOMIC: _ErrorReason.ValueType  # 194
     """More than one of several writers of an object may succeed there; use a store with atomic conditional puts."""
     STORAGE_FULL: _ErrorReason.ValueType  # 88
@@ -306,7 +312,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     WORKER_PYTHON_UNUSABLE: _ErrorReason.ValueType  # 106
     """A worker's Python cannot run functions; do what the message says."""
     WRONG_PEER: _ErrorReason.ValueType  # 107
-    """The address that is set is another service's; set it as the message says."""
+    """The address that is set is another service's, or one of another release; set it as the message says."""
     CONFLICT: _ErrorReason.ValueType  # 108
     """Somebody else was faster. ABORTED: send the call again.
 
@@ -700,6 +706,10 @@ NULL_VALUE: ErrorReason.ValueType  # 78
 """A column that may not be NULL would be; correct the rows."""
 PEER_NOT_SET: ErrorReason.ValueType  # 79
 """The service does not know the address of another one; set it where the message says."""
+PEER_REFUSED: ErrorReason.ValueType  # 197
+"""A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
+the setting that the message names.
+"""
 READ_VERSION_INPUT_MISSING: ErrorReason.ValueType  # 80
 """The version to be read does not have an input column; read a later one."""
 READ_VERSION_ROWS_MOVED: ErrorReason.ValueType  # 81
@@ -718,6 +728,8 @@ STABLE_ROW_IDS_REQUIRED: ErrorReason.ValueType  # 86
 """Rows of the source have no stable ids; make the view again for another version."""
 STORAGE_DENIED: ErrorReason.ValueType  # 87
 """The storage refuses access; grant it to the services, then send the call again."""
+STORAGE_MISSING: ErrorReason.ValueType  # 196
+"""There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again."""
 STORE_NOT_ATOMIC: ErrorReason.ValueType  # 194
 """More than one of several writers of an object may succeed there; use a store with atomic conditional puts."""
 STORAGE_FULL: ErrorReason.ValueType  # 88
@@ -759,7 +771,7 @@ WORKER_LOST: ErrorReason.ValueType  # 105
 WORKER_PYTHON_UNUSABLE: ErrorReason.ValueType  # 106
 """A worker's Python cannot run functions; do what the message says."""
 WRONG_PEER: ErrorReason.ValueType  # 107
-"""The address that is set is another service's; set it as the message says."""
+"""The address that is set is another service's, or one of another release; set it as the message says."""
 CONFLICT: ErrorReason.ValueType  # 108
 """Somebody else was faster. ABORTED: send the call again.
 

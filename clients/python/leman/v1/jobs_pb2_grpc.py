@@ -41,8 +41,8 @@ class JobServiceStub(object):
     the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-    do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+    somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -147,8 +147,8 @@ class JobServiceServicer(object):
     the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-    do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+    somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -170,8 +170,10 @@ class JobServiceServicer(object):
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
         add workers.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-        there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+        coordinator, or is refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+        again after RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
         the database wait as may; send the call again after RetryInfo's delay.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -356,8 +358,10 @@ class JobServiceServicer(object):
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
         add workers.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-        there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+        coordinator, or is refused by it; correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+        again after RetryInfo's delay.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
         the database wait as may; send the call again after RetryInfo's delay.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -412,7 +416,10 @@ class JobServiceServicer(object):
         CreateJob.
         * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
         add workers.
-        * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+        * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner, or is refused by it;
+        correct the setting there that the message names.
+        * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
+        RetryInfo's delay.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
         """
@@ -517,8 +524,8 @@ class JobService(object):
     the table name is not valid; correct the field that BadRequest names.
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-    do what the message says, then send the call again.
+    * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+    somebody acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.

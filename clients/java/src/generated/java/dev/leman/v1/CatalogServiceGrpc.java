@@ -16,8 +16,8 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  *   the table name is not valid; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
  * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
- *   do what the message says, then send the call again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+ *   somebody acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
  *   RetryInfo's delay.
@@ -489,8 +489,8 @@ public final class CatalogServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -630,7 +630,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -674,7 +677,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -749,7 +755,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -823,7 +832,10 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -859,8 +871,8 @@ public final class CatalogServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -894,8 +906,8 @@ public final class CatalogServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1050,7 +1062,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1095,7 +1110,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1173,7 +1191,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1250,7 +1271,10 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1287,8 +1311,8 @@ public final class CatalogServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1441,7 +1465,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1485,7 +1512,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1560,7 +1590,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1634,7 +1667,10 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1670,8 +1706,8 @@ public final class CatalogServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1799,7 +1835,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1843,7 +1882,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1918,7 +1960,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -1992,7 +2037,10 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -2028,8 +2076,8 @@ public final class CatalogServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -2160,7 +2208,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -2205,7 +2256,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -2283,7 +2337,10 @@ public final class CatalogServiceGrpc {
      * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
@@ -2360,7 +2417,10 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (VIEW_CHANGED, CONFLICT, TABLE_REPLACED): the view was changed meanwhile; send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the planner knows no commit coordinator; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
+     *   refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the planner cannot reach the commit coordinator; send the same call again after
+     *   RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the view; send the call again after
      *   RetryInfo's delay.
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is

@@ -14,8 +14,8 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
  * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
  *   LEMAN_SERVER__REGISTRY for all services.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
- *   do what the message says, then send the call again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+ *   somebody acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -263,8 +263,8 @@ public final class DatabaseServiceGrpc {
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -374,8 +374,8 @@ public final class DatabaseServiceGrpc {
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -407,8 +407,8 @@ public final class DatabaseServiceGrpc {
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -534,8 +534,8 @@ public final class DatabaseServiceGrpc {
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -656,8 +656,8 @@ public final class DatabaseServiceGrpc {
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -778,8 +778,8 @@ public final class DatabaseServiceGrpc {
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after

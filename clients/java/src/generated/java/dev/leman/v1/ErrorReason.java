@@ -831,6 +831,15 @@ public enum ErrorReason
   PEER_NOT_SET(79),
   /**
    * <pre>
+   * A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
+   * the setting that the message names.
+   * </pre>
+   *
+   * <code>PEER_REFUSED = 197;</code>
+   */
+  PEER_REFUSED(197),
+  /**
+   * <pre>
    * The version to be read does not have an input column; read a later one.
    * </pre>
    *
@@ -901,6 +910,14 @@ public enum ErrorReason
    * <code>STORAGE_DENIED = 87;</code>
    */
   STORAGE_DENIED(87),
+  /**
+   * <pre>
+   * There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again.
+   * </pre>
+   *
+   * <code>STORAGE_MISSING = 196;</code>
+   */
+  STORAGE_MISSING(196),
   /**
    * <pre>
    * More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
@@ -1063,7 +1080,7 @@ public enum ErrorReason
   WORKER_PYTHON_UNUSABLE(106),
   /**
    * <pre>
-   * The address that is set is another service's; set it as the message says.
+   * The address that is set is another service's, or one of another release; set it as the message says.
    * </pre>
    *
    * <code>WRONG_PEER = 107;</code>
@@ -2413,6 +2430,15 @@ public enum ErrorReason
   public static final int PEER_NOT_SET_VALUE = 79;
   /**
    * <pre>
+   * A service and another one that it asks do not believe each other: a token, a role or a certificate is wrong; correct
+   * the setting that the message names.
+   * </pre>
+   *
+   * <code>PEER_REFUSED = 197;</code>
+   */
+  public static final int PEER_REFUSED_VALUE = 197;
+  /**
+   * <pre>
    * The version to be read does not have an input column; read a later one.
    * </pre>
    *
@@ -2483,6 +2509,14 @@ public enum ErrorReason
    * <code>STORAGE_DENIED = 87;</code>
    */
   public static final int STORAGE_DENIED_VALUE = 87;
+  /**
+   * <pre>
+   * There is no such bucket or container; correct the name or the endpoint, or make it, then send the call again.
+   * </pre>
+   *
+   * <code>STORAGE_MISSING = 196;</code>
+   */
+  public static final int STORAGE_MISSING_VALUE = 196;
   /**
    * <pre>
    * More than one of several writers of an object may succeed there; use a store with atomic conditional puts.
@@ -2645,7 +2679,7 @@ public enum ErrorReason
   public static final int WORKER_PYTHON_UNUSABLE_VALUE = 106;
   /**
    * <pre>
-   * The address that is set is another service's; set it as the message says.
+   * The address that is set is another service's, or one of another release; set it as the message says.
    * </pre>
    *
    * <code>WRONG_PEER = 107;</code>
@@ -3303,6 +3337,7 @@ public enum ErrorReason
       case 77: return NOT_A_VIEW;
       case 78: return NULL_VALUE;
       case 79: return PEER_NOT_SET;
+      case 197: return PEER_REFUSED;
       case 80: return READ_VERSION_INPUT_MISSING;
       case 81: return READ_VERSION_ROWS_MOVED;
       case 171: return REGISTRY_NOT_SET;
@@ -3312,6 +3347,7 @@ public enum ErrorReason
       case 85: return SOURCE_COLUMN_MISSING;
       case 86: return STABLE_ROW_IDS_REQUIRED;
       case 87: return STORAGE_DENIED;
+      case 196: return STORAGE_MISSING;
       case 194: return STORE_NOT_ATOMIC;
       case 88: return STORAGE_FULL;
       case 89: return STORAGE_READ_ONLY;

@@ -612,7 +612,8 @@ private static final long serialVersionUID = 0L;
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+   *   run it again.
    * * INTERNAL_BUG: a bug; report it.
    * </pre>
    *
@@ -642,7 +643,8 @@ private static final long serialVersionUID = 0L;
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+   *   run it again.
    * * INTERNAL_BUG: a bug; report it.
    * </pre>
    *
@@ -672,7 +674,8 @@ private static final long serialVersionUID = 0L;
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+   *   run it again.
    * * INTERNAL_BUG: a bug; report it.
    * </pre>
    *
@@ -3707,7 +3710,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *
@@ -3736,7 +3740,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *
@@ -3769,7 +3774,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *
@@ -3807,7 +3813,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *
@@ -3843,7 +3850,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *
@@ -3886,7 +3894,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *
@@ -3921,7 +3930,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *
@@ -3951,7 +3961,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *
@@ -3984,7 +3995,8 @@ java.lang.String defaultValue) {
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+     * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+     *   run it again.
      * * INTERNAL_BUG: a bug; report it.
      * </pre>
      *

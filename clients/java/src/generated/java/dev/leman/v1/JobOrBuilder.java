@@ -147,7 +147,8 @@ public interface JobOrBuilder extends
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+   *   run it again.
    * * INTERNAL_BUG: a bug; report it.
    * </pre>
    *
@@ -174,7 +175,8 @@ public interface JobOrBuilder extends
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+   *   run it again.
    * * INTERNAL_BUG: a bug; report it.
    * </pre>
    *
@@ -201,7 +203,8 @@ public interface JobOrBuilder extends
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
-   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: the storage refuses; do what the message says, then run it again.
+   * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
+   *   run it again.
    * * INTERNAL_BUG: a bug; report it.
    * </pre>
    *

@@ -17,8 +17,8 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  *   the table name is not valid; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
  * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
- * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
- *   do what the message says, then send the call again.
+ * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+ *   somebody acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
  *   RetryInfo's delay.
@@ -557,8 +557,8 @@ public final class JobServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -582,8 +582,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -787,8 +789,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -846,7 +850,10 @@ public final class JobServiceGrpc {
      *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner, or is refused by it;
+     *   correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
+     *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
      * </pre>
@@ -873,8 +880,8 @@ public final class JobServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -909,8 +916,8 @@ public final class JobServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -945,8 +952,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -1161,8 +1170,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -1222,7 +1233,10 @@ public final class JobServiceGrpc {
      *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner, or is refused by it;
+     *   correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
+     *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
      * </pre>
@@ -1250,8 +1264,8 @@ public final class JobServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1286,8 +1300,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -1493,8 +1509,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -1552,7 +1570,10 @@ public final class JobServiceGrpc {
      *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner, or is refused by it;
+     *   correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
+     *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
      * </pre>
@@ -1579,8 +1600,8 @@ public final class JobServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1615,8 +1636,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -1821,8 +1844,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -1880,7 +1905,10 @@ public final class JobServiceGrpc {
      *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner, or is refused by it;
+     *   correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
+     *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
      * </pre>
@@ -1907,8 +1935,8 @@ public final class JobServiceGrpc {
    *   the table name is not valid; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
-   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED): the storage refuses until somebody acts;
-   *   do what the message says, then send the call again.
+   * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
+   *   somebody acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1943,8 +1971,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -2139,8 +2169,10 @@ public final class JobServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner or no commit coordinator; set its address
-     *   there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner or no commit
+     *   coordinator, or is refused by it; correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner or commit coordinator; send the same call
+     *   again after RetryInfo's delay.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_JOBS, TOO_MANY_WAITING_JOBS): the queue is full, or as many jobs of the caller or of
      *   the database wait as may; send the call again after RetryInfo's delay.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; send the same call again.
@@ -2200,7 +2232,10 @@ public final class JobServiceGrpc {
      *   CreateJob.
      * * `FAILED_PRECONDITION` (RESOURCES_NOT_AVAILABLE): workers cannot have what the function asks for; ask for less, or
      *   add workers.
-     * * `FAILED_PRECONDITION` (PEER_NOT_SET): the executor knows no planner; set its address there.
+     * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the executor knows no planner, or is refused by it;
+     *   correct the setting there that the message names.
+     * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
+     *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
      * </pre>

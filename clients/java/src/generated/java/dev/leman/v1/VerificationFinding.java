@@ -602,7 +602,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object path_ = "";
   /**
    * <pre>
-   * Path within the database.
+   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
    * </pre>
    *
    * <code>string path = 3;</code>
@@ -623,7 +623,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Path within the database.
+   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
    * </pre>
    *
    * <code>string path = 3;</code>
@@ -1517,7 +1517,7 @@ private static final long serialVersionUID = 0L;
     private java.lang.Object path_ = "";
     /**
      * <pre>
-     * Path within the database.
+     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1537,7 +1537,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path within the database.
+     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1558,7 +1558,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path within the database.
+     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1575,7 +1575,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path within the database.
+     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>
@@ -1589,7 +1589,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Path within the database.
+     * Path within the database; of a checkpoint that is kept elsewhere, its uri.
      * </pre>
      *
      * <code>string path = 3;</code>

@@ -48,7 +48,7 @@ public interface VerificationFindingOrBuilder extends
 
   /**
    * <pre>
-   * Path within the database.
+   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
    * </pre>
    *
    * <code>string path = 3;</code>
@@ -57,7 +57,7 @@ public interface VerificationFindingOrBuilder extends
   java.lang.String getPath();
   /**
    * <pre>
-   * Path within the database.
+   * Path within the database; of a checkpoint that is kept elsewhere, its uri.
    * </pre>
    *
    * <code>string path = 3;</code>
