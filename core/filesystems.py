@@ -6,6 +6,7 @@ import contextlib
 
 import pyarrow.fs as pafs
 
+from core.locations import in_object_store
 from core.stores.known import options_of
 
 
@@ -16,7 +17,7 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
         OSError: the storage of the uri cannot be used.
         ValueError: pyarrow knows no such storage.
     """
-    if "://" not in uri:
+    if not in_object_store(uri):
         return pafs.LocalFileSystem(), uri
     options = options_of(uri)
     if options is not None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ from core.domain.ranges import RowRange
 
 _RANGE = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL)
 _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
-_FILE = re.compile(r"([0-9a-f]{32})-(partial-)?[0-9a-z]+\.lance")
+_ATTEMPT = "[0-9a-z]+"
+_FILE = re.compile(rf"([0-9a-f]{{32}})-(partial-)?{_ATTEMPT}\.lance")
 _VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
 #: Names of files of rows that a caller adds begin so.
 ROWS_FILE_PREFIX = "rows-"
@@ -122,6 +123,20 @@ def sources(inputs: Iterable[tuple[int, str]]) -> str:
     compact JSON, put together here: the encoder would take most of the time of a plan.
     """
     return md5(f"[{','.join([f'[{field_id},{_quoted(file)}]' for field_id, file in inputs])}]")
+
+
+def sources_of_many(field_ids: Sequence[int], files: Sequence[Sequence[str]]) -> list[bytes]:
+    """Return what `sources` does for many fragments, as 16 bytes each.
+
+    Args:
+        field_ids: one at least.
+        files: of each field id the files of all fragments.
+    """
+    parts = [
+        [f"[{field_id},{_quoted(file)}]" for file in column] for field_id, column in zip(field_ids, files, strict=True)
+    ]
+    texts = parts[0] if len(parts) == 1 else map(",".join, zip(*parts, strict=True))
+    return [hashlib.md5(f"[{text}]".encode(), usedforsecurity=False).digest() for text in texts]
 
 
 def moved_sources(field_ids: Iterable[int], version: int) -> list[tuple[int, str]]:
@@ -277,6 +292,11 @@ class ColumnFileName(NamedTuple):
     @property
     def sources_part(self) -> str:
         return self.fingerprint[_HALF:]
+
+
+def whole_file_pattern(function: str) -> str:
+    """Return what names of files with all values of a function match, whatever the inputs; `function_part` gives it."""
+    return f"^{function}[0-9a-f]{{{_HALF}}}-{_ATTEMPT}\\.lance$"
 
 
 def parse_column_file_name(path: str) -> ColumnFileName | None:

@@ -40,6 +40,11 @@ def is_database_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def in_object_store(uri: str) -> bool:
+    """Tell whether a canonical place is in an object store; one on a disk is a plain path."""
+    return "://" in uri
+
+
 def canonical_database(text: str, field: str = "database") -> str:
     """Return the one form of a database's path or uri: a local path absolute, without links or a trailing `/`.
 

@@ -6,7 +6,8 @@ an error of `core.errors` once: in the packages that touch storage (`core.lance_
 function's bundle (`executor.worker.function_loading`). Above them a failure of storage is a LemanError, and nothing
 catches OSError, ValueError or RuntimeError and means Lance: such an error is a bug there, and stays one.
 
-    FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED: somebody has to do something (`refusal`)
+    FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: somebody has to do something
+                       (`refusal`)
     Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`failed`, `unusable`)
     NotFound, DataLoss what is asked for is not there, or damaged
 
@@ -22,12 +23,18 @@ import re
 from collections.abc import Iterator
 
 from core.errors import FailedPrecondition, LemanError, Unavailable
+from core.locations import in_object_store
+from core.stores import answers
+from core.stores.endpoints import endpoint_of
+from core.stores.known import options_of
 
 #: Reason of Unavailable for what cannot be read or written now.
 STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
 FULL, READ_ONLY, DENIED = "STORAGE_FULL", "STORAGE_READ_ONLY", "STORAGE_DENIED"
+#: There is no such bucket or container.
+MISSING = "STORAGE_MISSING"
 #: Reasons that waiting does not help with: somebody has to do something about the storage.
-REASONS = frozenset({FULL, READ_ONLY, DENIED})
+REASONS = frozenset({FULL, READ_ONLY, DENIED, MISSING})
 
 _BY_NUMBER = {
     errno.ENOSPC: FULL,
@@ -38,21 +45,22 @@ _BY_NUMBER = {
     errno.EPERM: DENIED,
 }
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
-#: What object stores answer: the codes of S3, Google Cloud Storage and Azure.
-_BY_CODE = {
-    FULL: re.compile(r"InsufficientStorage|StorageFull|QuotaExceeded|storageQuotaExceeded|507 Insufficient"),
-    DENIED: re.compile(r"AccessDenied|\b403 Forbidden|AuthorizationPermissionMismatch|InsufficientAccountPermissions"),
-}
+_BY_ANSWER = {FULL: answers.is_full, DENIED: answers.is_denied, MISSING: answers.is_missing}
 #: As Lance begins what it says of a store; it raises ValueError for it where a table is opened.
 _LANCE_IO = "LanceError(IO)"
 _PATH = re.compile(r"""at path "([^"]+)"|(?:file|directory|for|system:) '([^']+)'""")
 _DO = {
+    MISSING: "is not there. Make it, and send the request again",
     FULL: "has no space left. Make room, or raise its quota, and send the request again",
     READ_ONLY: "is read-only. Make it writable, and send the request again",
     DENIED: "may not be used in this way by the user that the service runs as. Grant the rights, and send the request "
     "again",
 }
 _LONGEST = 300
+_AGAIN = "and send the request again; what is finished is kept"
+_SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
+#: Whose a store is that no endpoint is known of.
+_PROVIDERS = {"s3": "AWS", "gs": "Google Cloud Storage", "abfss": "Azure"}
 
 
 def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
@@ -62,8 +70,8 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
         path: what was to be read or written, unless the error itself names a place.
 
     Returns:
-        FailedPrecondition with STORAGE_FULL, STORAGE_READ_ONLY or STORAGE_DENIED; None where the error says something
-            else.
+        FailedPrecondition with STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED or STORAGE_MISSING; None where the error
+            says something else.
     """
     reason = _reason(error)
     if reason is None:
@@ -72,10 +80,36 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
     found = _PATH.search(text)
     place = next((part for part in found.groups() if part), "") if found else getattr(error, "filename", None)
     place = str(place or path)
-    said = text.partition(", /")[0].partition("\n")[0][:_LONGEST]
+    if in_object_store(place) and reason == MISSING:
+        return missing(place)
+    said = (answers.said_in(text) or answers.on_one_line(text))[:_LONGEST]
+    if reason == DENIED and answers.is_denied(text):
+        message = f"The store of {place} refuses the credentials of {_credentials(place)}, or does not allow them this "
+        message += f"({said}). Correct or renew them, or grant them the rights, {_AGAIN}"
+    else:
+        message = f"The storage of {place or 'the database'} {_DO[reason]}; what is finished is kept ({said})"
+    return FailedPrecondition(reason, message, path=place)
+
+
+def missing(place: str) -> FailedPrecondition:
+    """Return the error of a place in a bucket or container that is not there."""
+    scheme, _, rest = place.partition("://")
+    kind = "container" if scheme == "abfss" else "bucket"
+    where = endpoint_of(place) or _PROVIDERS.get(scheme, "its endpoint")
     return FailedPrecondition(
-        reason, f"The storage of {place or 'the database'} {_DO[reason]}; what is finished is kept ({said})", path=place
+        MISSING,
+        f"There is no {kind} {rest.partition('/')[0]} at {where}: correct the name, or the endpoint in {_SETTING}, "
+        f"or make the {kind}, {_AGAIN}",
+        path=place,
     )
+
+
+def _credentials(place: str) -> str:
+    """Return whose the credentials are with which a place in a store is reached."""
+    options = options_of(place)
+    if options is None:
+        return f"its root in {_SETTING}, or of the services' environment"
+    return f"root {options.root} in {_SETTING}"
 
 
 def failed(error: BaseException, message: str, path: str) -> LemanError:
@@ -88,8 +122,7 @@ def failed(error: BaseException, message: str, path: str) -> LemanError:
 
 def unusable(error: BaseException, path: str) -> LemanError:
     """Return what `failed` does, where there is no more to say than the class and the words of the error."""
-    words = str(error).partition(", /")[0]  # then comes a place in Lance's own source
-    return failed(error, f"{type(error).__name__}: {words}", path)
+    return failed(error, f"{type(error).__name__}: {answers.on_one_line(str(error))}", path)
 
 
 def said(error: BaseException) -> str:
@@ -109,7 +142,7 @@ def in_use(what: str, path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise failed(error, f"{what} cannot be used now: {error}", path) from error
+        raise failed(error, f"{what} cannot be used now: {answers.on_one_line(str(error))}", path) from error
 
 
 def _reason(error: BaseException) -> str | None:
@@ -120,7 +153,8 @@ def _reason(error: BaseException) -> str | None:
         return _BY_NUMBER.get(number)
     if not isinstance(error, OSError) and _LANCE_IO not in str(error):
         return None
-    return next((reason for reason, codes in _BY_CODE.items() if codes.search(str(error))), None)
+    text = str(error)
+    return next((reason for reason, is_so in _BY_ANSWER.items() if is_so(text)), None)
 
 
 def error_number(error: BaseException) -> int | None:

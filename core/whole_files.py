@@ -31,20 +31,13 @@ def put(filesystem: pafs.FileSystem, path: str, content: bytes) -> None:
         filesystem.move(unfinished, path)
 
 
-def create(filesystem: pafs.FileSystem, path: str, content: bytes) -> bool:
-    """Write a file that is not there yet; False: someone else was faster.
-
-    Exact on local disks. Object stores have no such call here: there two writers at the same instant are told apart by
-    what is stored afterwards.
+def create(path: str, content: bytes) -> bool:
+    """Write a file of a local disk that is not there yet; False: someone else was faster.
 
     Raises:
         OSError: it cannot be written.
     """
-    if not isinstance(filesystem, pafs.LocalFileSystem):
-        _write(filesystem, path, content)
-        with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read()) == content
-    with _unfinished(filesystem, path, content) as unfinished:
+    with _unfinished(pafs.LocalFileSystem(), path, content) as unfinished:
         try:
             os.link(unfinished, path)
         except FileExistsError:

@@ -1,4 +1,4 @@
-"""The store of record: one Lance file a key, under `<table>/_checkpoints/`."""
+"""The store of record: one Lance file a key, in the folder `_checkpoints` of a table, or in one of another place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from core.errors import DataLoss
 from core.filesystems import filesystem_of
 from core.lance_io import footer
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
+from core.lance_io.files_in_memory import as_file, made_in_memory
 from core.lance_io.panics import panics_as_errors
+from core.locations import in_object_store
 from core.storage_errors import error_number, failed
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
@@ -35,9 +37,26 @@ _HASHED = "key-"
 _ENDING = ".lance"
 
 
+#: Name of the folder of a table's checkpoints.
+CHECKPOINT_FOLDER = "_checkpoints"
+
+
 def checkpoint_root(uri: str) -> str:
-    """Return the folder of a table's checkpoints."""
-    return f"{uri.rstrip('/')}/_checkpoints"
+    """Return the folder of a table's checkpoints: in that of the table, or where its store's options say."""
+    return f"{checkpoint_place(uri)}/{CHECKPOINT_FOLDER}"
+
+
+def checkpoint_place(uri: str) -> str:
+    """Return what stands for a table's folder, or a database's, where checkpoints lie: itself, or one elsewhere.
+
+    With the root `s3://lake/teams` and the checkpoint_uri `s3://scratch`, `s3://scratch/db/t.lance` stands for
+    `s3://lake/teams/db/t.lance`.
+    """
+    place = uri.rstrip("/")
+    options = options_of(place)
+    if options is None or not options.checkpoint_uri:
+        return place
+    return f"{options.checkpoint_uri}{place.removeprefix(options.root)}"
 
 
 class LanceCheckpointStore:
@@ -64,7 +83,7 @@ class LanceCheckpointStore:
             self._store(key, value)
 
     def _store(self, key: str, value: pa.RecordBatch) -> None:
-        if "://" in self._root:
+        if in_object_store(self._root):
             self._upload(_file_name(key), key, value)
             return
         with whole_files.unfinished_beside(self._path(key)) as unfinished:
@@ -80,12 +99,10 @@ class LanceCheckpointStore:
 
         An object cannot be changed once it is there.
         """
-        memory = LanceFileSession("memory://")
-        writer = memory.open_writer(name, schema=value.schema.remove_metadata())
-        batch_files.write(writer, key, value)
-        content = memory.read_range(name, 0, writer.size_bytes or 0)
+        schema = value.schema.remove_metadata()
+        content = made_in_memory(name, schema, lambda writer: batch_files.write(writer, key, value))
         at, digest = sealed_files.seal(content)
-        with sealed_files.as_file(b"".join((content[:at], digest, content[at + len(digest) :]))) as path:
+        with as_file(b"".join((content[:at], digest, content[at + len(digest) :]))) as path:
             self._files().upload_file(path, name)
 
     def __getitem__(self, key: str) -> pa.RecordBatch:
@@ -141,9 +158,9 @@ class LanceCheckpointStore:
         """
         try:
             with panics_as_errors():
-                if "://" not in self._root:
+                if not in_object_store(self._root):
                     return batch_files.read(self._path(key), key)
-                with sealed_files.as_file(content) as path:
+                with as_file(content) as path:
                     return batch_files.read(path, key)
         except LANCE_ERRORS as error:
             if error_number(error) is not None:

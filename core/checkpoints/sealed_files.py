@@ -7,12 +7,6 @@ written. So the file stays one that Lance reads, in one piece, and no second fil
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import xxhash
 from lance.file import LanceFileWriter
 
@@ -21,9 +15,6 @@ from core.lance_io import footer
 _BLANK = bytes(16)
 #: The first buffer is Lance's description of the file.
 _BUFFER = 1
-#: Files in memory have no name, so that nothing is left of them whenever the process ends. Elsewhere than on Linux they
-#: are temporary ones.
-_IN_MEMORY = hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
 
 
 def make_room(writer: LanceFileWriter) -> None:
@@ -51,26 +42,6 @@ def problem_of(content: bytes) -> str:
     if content[at : at + len(_BLANK)] != _digest(content, at):
         return "its bytes do not have the digest that they carry"
     return ""
-
-
-@contextlib.contextmanager
-def as_file(content: bytes) -> Iterator[str]:
-    """Yield the path of a file with these bytes, for as long as the context is open.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    if not _IN_MEMORY:
-        with tempfile.NamedTemporaryFile(prefix="leman-", suffix=".lance") as file:
-            file.write(content)
-            file.flush()
-            yield file.name
-        return
-    with open(os.memfd_create("leman"), "wb", buffering=0) as file:  # noqa: PTH123 -- there is no path
-        left = memoryview(content)
-        while left:
-            left = left[file.write(left) :]
-        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _place(content: bytes) -> int:

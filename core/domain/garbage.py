@@ -61,7 +61,7 @@ class Fate(enum.Enum):
 class StoredFile:
     """A file of Leman's that no version of the table refers to.
 
-    `folder` and `name` are its place under the table.
+    `folder` and `name` are its place under the table; checkpoints may lie elsewhere, see `checkpoint_root`.
     """
 
     folder: str

@@ -36,6 +36,8 @@ class StoreOptions:
     tenant_id: str = ""
     client_id: str = ""
     client_secret: str = field(repr=False, default="")
+    #: Where checkpoints of the tables below the root lie, in its canonical form; empty: beside each table.
+    checkpoint_uri: str = ""
 
     @property
     def scheme(self) -> str:

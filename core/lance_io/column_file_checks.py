@@ -10,11 +10,11 @@ import pyarrow as pa
 from lance.file import LanceFileReader
 from xxhash import xxh3_128_hexdigest
 
-from core.checkpoints.sealed_files import as_file
 from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io.column_files import DELETIONS_KEY, buffer_in, data_path, digest_of, small_data_file
 from core.lance_io.deletions import Deletions
+from core.lance_io.files_in_memory import as_file
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.store_failures import store_failed
 from core.storage_errors import unusable

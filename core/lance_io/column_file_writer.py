@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import xxhash
-from lance.file import LanceFileSession, LanceFileWriter
+from lance.file import LanceFileWriter
 from lance.lance import BlobDescriptorArrayBuilder
 
 from core import row_states
@@ -20,7 +20,9 @@ from core.filesystems import filesystem_of
 from core.lance_io.column_files import DELETIONS_KEY, STATES_KEY, data_path, digest_of
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import using_storage
+from core.lance_io.files_in_memory import made_in_memory
 from core.lance_io.small_files import put_file
+from core.locations import in_object_store
 from core.row_states import States
 from core.stores.lance_options import lance_options
 from core.udf import blobs
@@ -61,14 +63,14 @@ class ColumnFileWriter:
     def open(self, file: str) -> None:
         """Begin the file under its final name."""
         self._file = file
-        if "://" in self._uri:
+        if in_object_store(self._uri):
             self._held = []
         else:
-            self._begin()
+            self._writer = self._begun()
 
-    def _begin(self) -> None:
+    def _begun(self) -> LanceFileWriter:
         with using_storage(data_path(self._uri, self._file)):
-            self._writer = LanceFileWriter(
+            return LanceFileWriter(
                 data_path(self._uri, self._file),
                 pa.schema([self._field]),
                 version=self._version,
@@ -77,29 +79,30 @@ class ColumnFileWriter:
 
     def write(self, values: pa.Array) -> None:
         """Append values in physical order."""
-        if self._writer is None and self._held is None:
-            raise RuntimeError("write before open")
         if values.offset and self._copies_slices:
             values = pa.concat_arrays([values])
         stored = blob_descriptors(self._field.name, values)[1] if self._describes_blobs else values
         batch = pa.record_batch([stored], schema=pa.schema([self._field]))
         self._rows += len(values)
-        if self._held is None:
-            self._write([batch])
-            return
-        self._held.append(batch)
+        if self._writer is not None:
+            self._write(self._writer, [batch])
+        elif self._held is None:
+            raise RuntimeError("write before open")
+        else:
+            self._hold(self._held, batch)
+
+    def _hold(self, held: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:
+        """Keep a batch, or write all that are kept where that is too much."""
+        held.append(batch)
         self._held_bytes += batch.nbytes
         if self._held_bytes > _HELD_BYTES:
-            held, self._held = self._held, None
-            self._begin()
-            self._write(held)
+            self._writer, self._held = self._begun(), None
+            self._write(self._writer, held)
 
-    def _write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        if self._writer is None:
-            raise RuntimeError("write before open")
+    def _write(self, writer: LanceFileWriter, batches: Sequence[pa.RecordBatch]) -> None:
         with using_storage(data_path(self._uri, self._file)):
             for batch in batches:
-                self._writer.write_batch(batch)
+                writer.write_batch(batch)
 
     def close(
         self,
@@ -125,10 +128,10 @@ class ColumnFileWriter:
             summary = row_states.summarize(states, older=older)
             failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
         lacks = None if deletions is None else deletions.encode()
-        if self._held is not None:
-            size, digest = self._put(self._held, lacks, file)
+        if self._writer is not None:
+            size, digest = self._publish(self._writer, lacks, file)
         else:
-            size, digest = self._publish(lacks, file)
+            size, digest = self._put(self._held or (), lacks, file)
         self._writer = self._held = None
         return StagedFile(
             file=self._file,
@@ -139,27 +142,25 @@ class ColumnFileWriter:
             rows_failed=failed,
         )
 
-    def _publish(self, deletions: bytes | None, file: str) -> tuple[int, str]:
+    def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[int, str]:
         """End the file that was written so far; return its size and its digest."""
-        if self._writer is None:
-            raise RuntimeError("close before open")
         with using_storage(data_path(self._uri, self._file)):
-            self._end(self._writer, deletions)
+            self._end(writer, deletions)
             if file != self._file:
                 _rename(self._uri, self._file, file)
                 self._file = file
-        return digest_of(self._uri, self._file, self._writer.size_bytes)
+        return digest_of(self._uri, self._file, writer.size_bytes)
 
     def _put(self, batches: Sequence[pa.RecordBatch], deletions: bytes | None, file: str) -> tuple[int, str]:
         """Write the file of these batches in one request; return its size and its digest."""
         self._file = file
-        with using_storage(data_path(self._uri, file)):
-            memory = LanceFileSession("memory://")
-            writer = memory.open_writer(file, schema=pa.schema([self._field]), version=self._version)
-            for batch in batches:
-                writer.write_batch(batch)
+
+        def write(writer: LanceFileWriter) -> None:
+            self._write(writer, batches)
             self._end(writer, deletions)
-            content = memory.read_range(file, 0, writer.size_bytes or 0)
+
+        with using_storage(data_path(self._uri, file)):
+            content = made_in_memory(file, pa.schema([self._field]), write, self._version)
             put_file(f"{self._uri.rstrip('/')}/data", file, content)
         return len(content), xxhash.xxh3_128_hexdigest(content)
 

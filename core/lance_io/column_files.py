@@ -83,8 +83,9 @@ def read_state_summary(uri: str, file: str) -> StateSummary | None:
     Raises:
         LemanError: as `read_states_buffer`.
     """
-    buffer = read_states_buffer(uri, file)
-    return None if buffer is None else row_states.decode_summary(buffer)
+    with reading_file(uri, f"Row states of {file}"):
+        buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), STATES_KEY)
+        return None if buffer is None else row_states.decode_summary(buffer)
 
 
 def read_states(uri: str, file: str) -> States | None:

@@ -140,8 +140,9 @@ def read_record(transactions: Transactions, version: int) -> CommitRecord | None
 
     Raises:
         LookupError: the version was cleaned away.
+        LemanError: what `storage_errors.unusable` gives.
     """
-    transaction = transactions.read(version)
+    transaction = transactions.read_or_tell(version)
     stored = transaction.properties
     request_ids, job_ids = _strings(stored.get(REQUEST_IDS)), _strings(stored.get(JOB_IDS))
     if not request_ids:

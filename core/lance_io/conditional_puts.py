@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import threading
 import time
 import uuid
@@ -19,25 +18,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 
 from core import whole_files
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from core.filesystems import filesystem_of
+from core.lance_io.buckets import check_bucket
 from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.store_failures import store_failed
 from core.lance_io.table_creation import create_empty
-from core.locations import OWN_FOLDER
+from core.locations import OWN_FOLDER, in_object_store
 from core.storage_errors import STORE_UNAVAILABLE, failed, in_use, refusal
-from core.stores.known import options_of
+from core.stores.endpoints import endpoint_of
 
 #: So many try at once, and so often: Lance looks before it puts, and those who look late do not try.
 WRITERS, _TRIES = 32, 3
 _SCHEMA = pa.schema([("x", pa.int8())])
 _NOTE = "conditional_puts.json"
-
-#: Where pyarrow and Lance look for an endpoint that no options name.
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 #: All writers of a trial are there by then.
 _START_SECONDS = 30.0
 #: For so long what could not be tried is not tried again, as a store that does not answer may take a minute to say so.
@@ -67,15 +65,13 @@ def check_store(place: str) -> None:
         place: a database, or a folder of Leman's own; what is tried lies in its folder `_leman`, and is removed.
 
     Raises:
-        FailedPrecondition: STORE_NOT_ATOMIC; STORAGE_DENIED and its like.
+        FailedPrecondition: STORE_NOT_ATOMIC; STORAGE_DENIED, STORAGE_MISSING and their like.
         Unavailable: STORE_UNAVAILABLE, where it cannot be told.
     """
-    if "://" not in place:
+    if not in_object_store(place):
         return
     scheme, _, rest = place.partition("://")
-    options = options_of(place)
-    endpoint = options.endpoint if options is not None else ""
-    endpoint = endpoint or next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), "")
+    endpoint = endpoint_of(place)
     bucket = f"{scheme}://{rest.partition('/')[0]}"
     known = _stores[bucket, endpoint]
     with known.lock:  # who comes meanwhile has the answer of the first one
@@ -99,8 +95,13 @@ def _look_or_try(place: str, told: dict[str, Any]) -> None:
             with filesystem.open_input_stream(note) as stream:
                 if json.loads(stream.readall()) == told:
                     return
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
+            check_bucket(place)
+        except ValueError:
             pass
+        except OSError:
+            filesystem.get_file_info(pafs.FileSelector(root))  # which may say why: an answer to HEAD has no words
+            raise
         _judge(place)
         whole_files.put(filesystem, note, json.dumps(told).encode())
 

@@ -33,6 +33,7 @@ from core.lance_io.opening import has_versions, open_checked
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_creation import create_empty
 from core.lance_io.table_errors import table_error
+from core.locations import in_object_store
 from core.storage_errors import failed, refusal
 
 TABLE = "databases.lance"
@@ -196,7 +197,7 @@ class DatabaseRegistry:
     def _create(self) -> None:
         """Make the registry, unless somebody else is faster."""
         try:
-            if "://" not in self._uri:
+            if not in_object_store(self._uri):
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
             check_store(self._uri.rpartition("/")[0])
             with panics_as_errors():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,9 +16,12 @@ from lance.fragment import RowIdMeta, RowIdSequence
 from core.errors import LemanError
 from core.lance_io import manifest
 from core.lance_io.error_translation import LANCE_ERRORS
+from core.lance_io.opening import move_to_latest
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.store_failures import store_failed
+from core.locations import in_object_store
 from core.storage_errors import failed
+from core.stores.known import options_of
 
 #: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
 SAVED_FROM = "position"
@@ -92,6 +96,7 @@ class Snapshot:
         self._called = called
         self.version = int(dataset.version)
         self._manifest = manifest.identity(dataset)
+        self._options = options_of(dataset.uri)
 
     @property
     def columns(self) -> list[str]:
@@ -120,6 +125,21 @@ class Snapshot:
     def append(self, table: pa.Table) -> lance.LanceDataset:
         """Add rows to the latest version, which is taken to be this one. Raises what Lance raises."""
         return lance.write_dataset(table, self._dataset, mode="append")
+
+    def append_in_store(self, table: pa.Table) -> lance.LanceDataset | None:
+        """Add rows to the latest version of a table in an object store. Raises what Lance raises.
+
+        One listing tells which that is, and whether this one is still there: by its ETag, so that of a table that was
+        made anew the manifest is read. A commit would take this version for one of that table.
+
+        Returns:
+            None, and nothing is added, where it is on a local disk, or was opened with credentials that are renewed.
+        """
+        if not in_object_store(self._dataset.uri) or options_of(self._dataset.uri) != self._options:
+            return None
+        latest = copy.copy(self._dataset)
+        move_to_latest(latest)
+        return lance.write_dataset(table, latest, mode="append")
 
     @property
     def fragments(self) -> dict[str, int]:

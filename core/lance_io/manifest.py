@@ -1,7 +1,7 @@
 """A table's fragments, straight from its manifest.
 
-`get_fragments()` builds several Python objects a fragment: at 100,000 fragments it takes three times as long
-and twice the memory. The manifest's bytes come from its file, or from a private call where that is not on this
+`get_fragments()` builds several Python objects a fragment: at 100,000 fragments it takes several times as long
+and as much memory. The manifest's bytes come from its file, or from a private call where that is not on this
 machine's disk, so the public calls are kept as a fallback.
 """
 
@@ -9,22 +9,30 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
+import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from core.domain.table import DataFile, Fragment
-from core.lance_io.protobuf import FRAGMENTS, Kind, Layout, message_class
+from core.fragment_columns import FragmentColumns, starts
+from core.lance_io.protobuf import FRAGMENTS, Kind, Layout, message_class, parts_of
+from core.locations import in_object_store
+from core.object_columns import Numbers
 
 #: The part of a manifest that planning reads.
 _LAYOUT: Layout = {**FRAGMENTS, "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")]}
 _REPEATED = {"files", "fragments"}
+#: Fragments that are parsed at once: their messages take several times as much memory as the manifest.
+_AT_ONCE = 8192
 #: The end of a manifest's file: where the message begins, version of the format, magic.
 _FOOTER = struct.Struct("<QHH4s")
 _MAGIC = b"LANC"
@@ -34,7 +42,7 @@ LAST_VERSION = (1 << 64) - 1
 NAME_DIGITS = 20
 
 
-def read_fragments(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
+def read_fragments(dataset: lance.LanceDataset) -> FragmentColumns:
     """Return all fragments in the order of the manifest."""
     with collector_paused():
         parsed = parse(manifest_bytes(dataset))
@@ -46,7 +54,7 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
 
     Once it is read, the dataset may go: it takes as much memory as the rest.
     """
-    if "://" not in dataset.uri:
+    if not in_object_store(dataset.uri):
         name = file_name(dataset.version)
         with contextlib.suppress(OSError, struct.error), Path(dataset.uri, "_versions", name).open("rb") as file:
             file.seek(-_FOOTER.size, os.SEEK_END)
@@ -64,7 +72,7 @@ def identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
     Returns:
         None where it is not on this machine's disk, or not there.
     """
-    if "://" in dataset.uri:
+    if in_object_store(dataset.uri):
         return None
     try:
         found = Path(dataset.uri, "_versions", file_name(dataset.version)).stat()
@@ -125,7 +133,7 @@ def block_at(content: bytes, position: int) -> bytes:
     return content[begin:end]
 
 
-def walk(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
+def walk(dataset: lance.LanceDataset) -> FragmentColumns:
     """Return the fragments, by Lance's public calls."""
     fragments = []
     for fragment in dataset.get_fragments():
@@ -138,30 +146,75 @@ def walk(dataset: lance.LanceDataset) -> tuple[Fragment, ...]:
             deleted = metadata.physical_rows - fragment.count_rows() if known is None else known
         files = tuple(DataFile(str(f.path), tuple(f.fields)) for f in metadata.files)
         fragments.append(Fragment(metadata.id, metadata.physical_rows, deleted, files, deletion_file))
-    return tuple(fragments)
+    return FragmentColumns.of(fragments)
 
 
-def parse(serialized: bytes | None) -> tuple[Fragment, ...] | None:
+def parse(serialized: bytes | None) -> FragmentColumns | None:
     """Return the fragments from the manifest's bytes; None where there are none or an old manifest says too little."""
     if not serialized:
         return None
+    parsed = _Parsed()
     try:
-        manifest = _manifest_class().FromString(serialized)
-    except DecodeError:
+        for part in parts_of(serialized, _AT_ONCE):
+            if not parsed.add(_manifest_class().FromString(part).fragments):
+                return None
+    except (DecodeError, OverflowError):
         return None
-    columns = FieldIds()
-    fragments = []
-    for raw in manifest.fragments:
-        rows, deleted, deletion_file = raw.physical_rows, 0, ""
-        if raw.HasField("deletion_file"):
-            deleted = raw.deletion_file.num_deleted_rows
-            deletion_file = f"{raw.deletion_file.id}-{raw.deletion_file.read_version}"
-            rows = rows if deleted else 0
-        if not rows:
-            return None
-        files = tuple([DataFile(file.path, columns[file.fields]) for file in raw.files])
-        fragments.append(Fragment(raw.id, rows, deleted, files, deletion_file))
-    return None if b"" in columns else tuple(fragments)
+    return parsed.columns()
+
+
+class _Parsed:
+    """The fragments of a manifest, as far as it is parsed."""
+
+    def __init__(self) -> None:
+        #: Ids, rows, deleted rows, numbers of files and places of their field ids, part after part.
+        self._numbers: list[list[Numbers]] = [[np.zeros(0, np.int64)] for _ in range(5)]
+        self._paths: list[pa.Array] = [pa.array([], pa.large_string())]
+        self._field_ids = _Places()
+        self._deletions: dict[int, str] = {}
+        self._count = 0
+
+    def add(self, fragments: Sequence[Any]) -> bool:
+        """Take in further fragments; tell whether all is said of them."""
+        rows = [raw.physical_rows for raw in fragments]
+        deleted = [0] * len(rows)
+        complete = all(rows)
+        for at, raw in enumerate(fragments):
+            if raw.HasField("deletion_file"):
+                deleted[at] = raw.deletion_file.num_deleted_rows
+                complete = complete and bool(deleted[at])
+                self._deletions[self._count + at] = f"{raw.deletion_file.id}-{raw.deletion_file.read_version}"
+        files = [raw.files for raw in fragments]
+        each = list(itertools.chain.from_iterable(files))
+        held = [self._field_ids[file.fields] for file in each]
+        found = [raw.id for raw in fragments], rows, deleted, list(map(len, files)), held
+        for known, values in zip(self._numbers, found, strict=True):
+            known.append(np.array(values, np.int64))
+        self._paths.append(pa.array([file.path for file in each], pa.large_string()))
+        self._count += len(rows)
+        return complete and b"" not in self._field_ids
+
+    def columns(self) -> FragmentColumns:
+        """Return all of them."""
+        ids, rows, deleted, files, held = map(np.concatenate, self._numbers)
+        return FragmentColumns(
+            ids,
+            rows,
+            deleted,
+            first_file=starts(files),
+            paths=pa.concat_arrays(self._paths),
+            held=held,
+            field_sets=tuple(tuple(_varints(packed)) for packed in self._field_ids),
+            deletion_files=self._deletions,
+        )
+
+
+class _Places(dict[bytes, int]):
+    """Places of packed field ids, in the order in which they were seen first."""
+
+    def __missing__(self, packed: bytes) -> int:
+        found = self[packed] = len(self)
+        return found
 
 
 class FieldIds(dict[bytes, tuple[int, ...]]):

@@ -9,6 +9,7 @@ import pyarrow.fs as pafs
 
 from core.filesystems import filesystem_of
 from core.lance_io.panics import panics_as_errors
+from core.locations import in_object_store
 from core.stores.lance_options import lance_options
 
 _TRIES = 5
@@ -59,7 +60,7 @@ def _seems_to_have_versions(uri: str) -> bool:
 def open_checked(uri: str) -> lance.LanceDataset:
     """Open as `open_latest` does, and notice a manifest of another version on an object store too."""
     found = open_latest(uri)
-    if "://" in uri:
+    if in_object_store(uri):
         _check_version(found)
     return found
 
@@ -114,7 +115,7 @@ def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
     """
     if not dataset.version:
         raise ValueError(NO_VERSION)
-    if "://" not in dataset.uri:
+    if not in_object_store(dataset.uri):
         with panics_as_errors():
             _check_version(dataset)
     return dataset

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 Kind = descriptor_pb2.FieldDescriptorProto
 #: (name, number, type, name of the message where it is one) of each field, by message.
 Layout = Mapping[str, Sequence[tuple[str, int, int, str]]]
+
+#: Kinds of fields: a number in as many bytes as it needs, a length and so many bytes, numbers of fixed size.
+_VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
 
 #: Fragments with their files, as Lance's table.proto has them, as far as they are read here.
 FRAGMENTS: Layout = {
@@ -50,3 +54,46 @@ def message_class(package: str, layout: Layout, *, root: str, repeated: Collecti
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root}"))
+
+
+def parts_of(message: bytes, most_fields: int) -> Iterator[bytes]:
+    """Yield a message in parts of so many fields; each part is a message of the same kind, and merged they are it.
+
+    Raises:
+        DecodeError: it ends within a field, or holds one of a kind that there is not.
+    """
+    begin = at = count = 0
+    while at < len(message):
+        at = _after_field(message, at)
+        count += 1
+        if count == most_fields:
+            yield message[begin:at]
+            begin, count = at, 0
+    if at > len(message):
+        raise DecodeError("the message ends within a field")
+    yield message[begin:]
+
+
+def _after_field(message: bytes, at: int) -> int:
+    """Return where the field that begins there ends."""
+    try:
+        wire = message[at] & 7
+        while message[at] >= 0x80:
+            at += 1
+        at += 1
+        if wire == _LENGTH:
+            length, shift = message[at] & 0x7F, 7
+            while message[at] >= 0x80:
+                at += 1
+                length |= (message[at] & 0x7F) << shift
+                shift += 7
+            return at + 1 + length
+        if wire == _VARINT:
+            while message[at] >= 0x80:
+                at += 1
+            return at + 1
+    except IndexError:
+        raise DecodeError("the message ends within a field") from None
+    if wire not in _FIXED:
+        raise DecodeError(f"there are no fields of kind {wire}")
+    return at + _FIXED[wire]

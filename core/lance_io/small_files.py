@@ -7,10 +7,12 @@ import os
 
 from lance.file import LanceFileSession
 
-from core.checkpoints.sealed_files import as_file
 from core.domain.store import StoreOptions
+from core.filesystems import filesystem_of
 from core.lance_io.error_translation import LANCE_ERRORS
+from core.lance_io.files_in_memory import as_file
 from core.lance_io.panics import panics_as_errors
+from core.locations import in_object_store
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
 
@@ -34,7 +36,7 @@ def small_file(folder: str, name: str, size: int) -> bytes | None:
         FileNotFoundError: it is not there.
         OSError: what Lance raises.
     """
-    if "://" not in folder or folder.startswith("file:") or size > _MOST_BYTES:
+    if not in_object_store(folder) or folder.startswith("file:") or size > _MOST_BYTES:
         return None
     try:
         return bytes(_session(folder, options_of(folder), os.getpid()).read_range(name, 0, size + 1))
@@ -62,6 +64,23 @@ def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
     except LANCE_ERRORS:
         return None
     return None if found is None or len(found) > most else found
+
+
+def read_expected(folder: str, name: str, most: int) -> bytes:
+    """Return all bytes of a file that most likely is there.
+
+    Of an object store that takes one request where it has at most `most` bytes; where it is not there, several.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        OSError: the storage cannot be used.
+    """
+    whole = whole_if_small(folder, name, most)
+    if whole is not None:
+        return whole
+    filesystem, path = filesystem_of(f"{folder}/{name}")
+    with filesystem.open_input_stream(path) as stream:
+        return bytes(stream.read())
 
 
 def put_file(folder: str, name: str, content: bytes) -> None:

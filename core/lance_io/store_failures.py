@@ -10,8 +10,8 @@ from core.storage_errors import error_number
 #: What Lance says once an object store has refused, or not answered, often enough. A file that is too short is told in
 #: the same words, with the range that was asked for.
 _NO_ANSWER = re.compile(
-    r"Generic \w+ error: (?!.*\brange\b)|AWS Error (?!RESOURCE_NOT_FOUND|NO_SUCH)|google::cloud::Status|Azure Error:"
-    r"|error sending request|[Tt]imed out|[Cc]onnection (?:refused|reset|closed)"
+    r"Generic \w+ error: (?!.*\brange\b)|AWS Error (?!RESOURCE_NOT_FOUND|NO_SUCH_KEY)"
+    r"|google::cloud::Status|Azure Error:|error sending request|[Tt]imed out|[Cc]onnection (?:refused|reset|closed)"
 )
 
 

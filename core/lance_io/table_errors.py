@@ -16,7 +16,9 @@ from core.filesystems import filesystem_of
 from core.lance_io import manifest
 from core.lance_io.opening import NO_VERSION, OTHER_VERSION
 from core.lance_io.panics import is_panic
+from core.locations import in_object_store
 from core.storage_errors import failed, refusal
+from core.stores.answers import on_one_line
 
 _MISSING = ("was not found", "not found:", "Not found:", "No such file", "Not a directory")
 #: Lance on a manifest of which it has all bytes.
@@ -29,7 +31,6 @@ _SUFFIX = ".lance"
 #: Of so many entries of a folder a name may be meant: an error is not to take long.
 _LOOKED_AT = 10_000
 _NEAR = 6
-_RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
 
 
 def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
@@ -38,10 +39,10 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
     Returns:
         NotFound: TABLE_NOT_FOUND, where the version is not there.
         DataLoss: TABLE_DAMAGED.
-        FailedPrecondition: STORAGE_DENIED, TABLE_NOT_SUPPORTED.
+        FailedPrecondition: STORAGE_DENIED, STORAGE_MISSING, TABLE_NOT_SUPPORTED.
         Unavailable: STORE_UNAVAILABLE, where it may be readable another time.
     """
-    text = _RUST_PATH.sub("", str(error)).partition("\n")[0].strip()
+    text = on_one_line(str(error))
     refused = refusal(error, uri)
     if refused is not None:
         return refused
@@ -71,7 +72,7 @@ def _advice(uri: str) -> str:
     """Return what to do about a table that is not there; in a local folder it names the tables that may be meant."""
     folder, _, name = uri.rpartition("/")
     names: list[str] = []
-    if "://" not in uri:
+    if not in_object_store(uri):
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             looked_at = itertools.islice(entries, _LOOKED_AT)
             names = [entry.name.removesuffix(_SUFFIX) for entry in looked_at if entry.name.endswith(_SUFFIX)]
@@ -84,8 +85,8 @@ def _advice(uri: str) -> str:
 
 def _look(uri: str, version: int) -> tuple[str, bool]:
     """Return the path of a version's manifest, and whether it makes no sense; empty where it cannot be read."""
-    filesystem, root = filesystem_of(uri)
     try:
+        filesystem, root = filesystem_of(uri)
         found = filesystem.get_file_info(pafs.FileSelector(f"{root}/_versions"))
         paths = {_version_of(entry.base_name): entry.path for entry in found if entry.base_name.endswith(".manifest")}
         path = paths.get(version) if version else paths[max(paths)]

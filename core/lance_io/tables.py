@@ -15,6 +15,7 @@ from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import InvalidArgument, LemanError, NotFound
 from core.filesystems import filesystem_of
 from core.lance_io import dialect
+from core.lance_io.buckets import check_bucket
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
@@ -25,6 +26,7 @@ from core.lance_io.table_errors import table_error
 from core.locations import TABLE_ENDING, canonical_database
 from core.sql import case_expressions, expressions, filters, json_columns
 from core.storage_errors import failed, in_use
+from core.stores.answers import on_one_line
 from core.udf import blobs
 
 INCARNATION_KEY = "leman.incarnation"
@@ -35,7 +37,7 @@ _TAGS_LISTED = 40
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
-def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: tuple[Fragment, ...]) -> TableSnapshot:
+def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> TableSnapshot:
     """Return what an opened version says of itself, with fragments that were read from it."""
     return TableSnapshot(
         uri=uri,
@@ -180,14 +182,18 @@ class LanceTables:
         """Return the names of the tables in a database, sorted; none where there is no such folder yet.
 
         Raises:
-            FailedPrecondition: STORAGE_DENIED.
+            FailedPrecondition: STORAGE_DENIED, STORAGE_MISSING.
             Unavailable: STORE_UNAVAILABLE.
         """
         place = canonical_database(database)
         try:
-            return _listed_in(place)
+            names = _listed_in(place)
         except (OSError, ValueError) as error:
-            raise failed(error, f"The tables of {place} cannot be listed: {error}", place) from None
+            said = on_one_line(str(error))
+            raise failed(error, f"The tables of {place} cannot be listed: {said}", place) from None
+        if not names:
+            check_bucket(place)
+        return names
 
     def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
         """Return those of the named files that lie in the table's data folder.
@@ -238,7 +244,10 @@ def database_exists(database: str) -> bool:
     """
     with in_use(f"The database {database}", database):
         filesystem, root = filesystem_of(database)
-        return bool(filesystem.get_file_info(root).type == pafs.FileType.Directory)
+        is_there = bool(filesystem.get_file_info(root).type == pafs.FileType.Directory)
+    if not is_there:
+        check_bucket(database)
+    return is_there
 
 
 def _listed_in(place: str) -> list[str]:

@@ -20,8 +20,10 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from core.domain.table import DataFile, Fragment
 from core.filesystems import filesystem_of
 from core.lance_io import manifest
+from core.lance_io.error_translation import using_storage
 from core.lance_io.protobuf import FRAGMENTS, Layout, message_class
 from core.lance_io.protobuf import Kind as _Kind
+from core.locations import in_object_store
 
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 #: What is read of a manifest's file at once: all of it, but in tables of many fragments.
@@ -148,6 +150,16 @@ class Transactions:
             except (ValueError, DecodeError):
                 return Transaction(version, Kind.UNKNOWN)
 
+    def read_or_tell(self, version: int) -> Transaction:
+        """Return the transaction that made a version, as `read` does.
+
+        Raises:
+            VersionGone: the version's manifest was cleaned away.
+            LemanError: what `storage_errors.unusable` gives, where the storage refuses.
+        """
+        with using_storage(self._uri):
+            return self.read(version)
+
     def _beside(self, version: int, file: BinaryIO) -> Transaction | None:
         """Return the transaction in the manifest's own file, right before the manifest.
 
@@ -192,7 +204,7 @@ class Transactions:
             return b""
 
     def _open(self, path: str) -> BinaryIO:
-        if "://" not in self._uri:
+        if not in_object_store(self._uri):
             return Path(self._uri, path).open("rb")
         filesystem, root = self._remote
         opened: BinaryIO = filesystem.open_input_file(f"{root}/{path}")

@@ -17,8 +17,9 @@ from core import whole_files
 from core.domain.udf import FunctionVersion, RemoteFunction, UdfDefinition
 from core.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
 from core.filesystems import filesystem_of
-from core.lance_io import udf_bundles
-from core.lance_io.small_files import whole_if_small
+from core.lance_io import udf_bundles, udf_claims
+from core.lance_io.buckets import check_bucket
+from core.lance_io.small_files import read_expected
 from core.lance_io.udf_bundles import Bundles
 from core.storage_errors import in_use
 from core.udf import codec
@@ -171,10 +172,11 @@ class UdfRegistry:
         """
         path = self._path(name, version)
         try:
-            whole = whole_if_small(f"{self._database}/{FOLDER}", path.rpartition("/")[2], _SMALL_BYTES)
-            return _decoded(path, self._load(path) if whole is None else whole).udf
+            with self._in_use():
+                content = read_expected(f"{self._database}/{FOLDER}", path.rpartition("/")[2], _SMALL_BYTES)
         except FileNotFoundError:
             return None
+        return _decoded(path, content).udf
 
     def list(self) -> list[Registered]:
         """Return all functions, by name, then newest first.
@@ -182,7 +184,10 @@ class UdfRegistry:
         Raises:
             DataLoss: UDF_DAMAGED, for the first damaged one.
         """
-        return sorted(self._entries(), key=lambda entry: entry.order)
+        found = sorted(self._entries(), key=lambda entry: entry.order)
+        if not found:
+            check_bucket(self._database)
+        return found
 
     def names(self) -> tuple[str, ...]:
         """Return the names of all files of definitions and bundles, sorted."""
@@ -280,12 +285,18 @@ class UdfRegistry:
             whole_files.put(self._files, path, data)
 
     def _create(self, path: str, data: bytes) -> bool:
+        """Write a definition that is not there yet; False: someone else was faster, and theirs is there now."""
         self._sweep()
-        with self._in_use():
-            return whole_files.create(self._files, path, data)
+        if isinstance(self._files, pafs.LocalFileSystem):
+            with self._in_use():
+                return whole_files.create(path, data)
+        first = udf_claims.claim(self._database, path.rpartition("/")[2], data)
+        if first == data or self._size(path) is None:
+            self._write(path, first)
+        return first == data
 
     def _in_use(self) -> contextlib.AbstractContextManager[None]:
-        return in_use(f"Functions of {self._database}", self._root)
+        return in_use(f"Functions of {self._database}", f"{self._database}/{FOLDER}")
 
     def _sweep(self) -> None:
         """Delete what killed writers left. Garbage collection does not come here, and registering is rare."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from core.domain.store import StoreOptions
+from core.locations import in_object_store
 
 
 class StoreSource(Protocol):
@@ -38,7 +39,7 @@ def use(source: StoreSource) -> None:
 
 def options_of(uri: str) -> StoreOptions | None:
     """Return the options of what lies at a uri: those with the longest root; None where no options cover it."""
-    if "://" not in uri:
+    if not in_object_store(uri):
         return None
     found = [options for options in _source.stores() if options.covers(uri)]
     return max(found, key=lambda options: len(options.root), default=None)

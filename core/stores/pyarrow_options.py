@@ -16,6 +16,9 @@ from core.stores.lance_options import account_of
 _KEPT = 64
 #: pyarrow wants to know when a token ends. Who gave it gives another one in time.
 _YEARS = datetime.timedelta(days=3650)
+#: How often a request to S3 is sent again, after 25 ms and then twice as long each time, 3 s in all. pyarrow's own
+#: strategy tries three times: with 7 failures in 100 requests a history was not read every few thousand.
+_S3_RETRIES = 7
 
 
 def filesystem_with(options: StoreOptions, uri: str) -> tuple[pafs.FileSystem, str]:
@@ -47,6 +50,7 @@ def _s3(options: StoreOptions, _bucket: str) -> pafs.FileSystem:
         region=options.region,
         anonymous=options.anonymous,
         force_virtual_addressing=options.virtual_hosted,
+        retry_strategy=pafs.AwsDefaultS3RetryStrategy(max_attempts=_S3_RETRIES),
         allow_delayed_open=True,  # a small file is one request, and not three
         **place,
     )

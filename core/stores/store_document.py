@@ -8,17 +8,17 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from core.errors import InvalidArgument
-from core.locations import canonical_database
+from core.locations import canonical_database, in_object_store
 
 _ENDPOINT = re.compile(r"https?://[^/\s@]+")
-#: What an entry may say, by the store that its root lies in; beside `root`, `endpoint` and `allow_http`.
+#: What an entry may say, by the store that its root lies in; beside those of all.
 _S3_KEYS = frozenset({"access_key_id", "secret_access_key", "session_token"})
 _OWN = {
     "s3": _S3_KEYS | {"region", "virtual_hosted", "anonymous", "profile", "profile_file"},
     "gs": frozenset({"token", "anonymous"}),
     "abfss": frozenset({"account_key", "sas_token", "tenant_id", "client_id", "client_secret"}),
 }
-_COMMON = frozenset({"root", "endpoint", "allow_http"})
+_COMMON = frozenset({"root", "endpoint", "allow_http", "checkpoint_uri"})
 
 
 class Reference(BaseModel):
@@ -65,6 +65,7 @@ class Store(BaseModel):
     tenant_id: str = ""
     client_id: str = ""
     client_secret: Reference | None = None
+    checkpoint_uri: str = ""
 
     @property
     def references(self) -> dict[str, Reference]:
@@ -73,19 +74,28 @@ class Store(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        try:
-            self.root = canonical_database(self.root)
-        except InvalidArgument as error:
-            raise ValueError(error.message) from None
+        self.root = _in_a_store(self.root, "only these have options")
         scheme = self.root.partition("://")[0]
-        if scheme not in _OWN:
-            raise ValueError(f"'{self.root}' lies in no object store: only these have options")
         alien = self.model_fields_set - _COMMON - _OWN[scheme]
         if alien:
             raise ValueError(f"{', '.join(sorted(alien))}: no options of {scheme}://")
+        self._check_checkpoints()
         self._check_endpoint()
         getattr(self, f"_check_{scheme}")()
         return self
+
+    def _check_checkpoints(self) -> None:
+        if not self.checkpoint_uri:
+            return
+        try:
+            self.checkpoint_uri = _in_a_store(self.checkpoint_uri, "checkpoints are kept apart only in these")
+        except ValueError as error:
+            raise ValueError(f"checkpoint_uri: {error}") from None
+        if overlap(self.root, self.checkpoint_uri):
+            raise ValueError(
+                f"checkpoint_uri: '{self.checkpoint_uri}' and the root '{self.root}' lie within each other: name a "
+                "place beside the root, or leave it out, and checkpoints lie in their tables' folders"
+            )
 
     def _check_endpoint(self) -> None:
         if self.endpoint and not _ENDPOINT.fullmatch(self.endpoint):
@@ -116,6 +126,23 @@ class Store(BaseModel):
     def _check_one(self, *ways: bool) -> None:
         if sum(ways) > 1:
             raise ValueError("there is more than one kind of credentials: give one")
+
+
+def overlap(place: str, other: str) -> bool:
+    """Tell whether two places are one, or one lies below the other."""
+    first, second = f"{place}/", f"{other}/"
+    return first.startswith(second) or second.startswith(first)
+
+
+def _in_a_store(place: str, why: str) -> str:
+    """Return the canonical form of a place in an object store. Raises ValueError where it is none."""
+    try:
+        found = canonical_database(place)
+    except InvalidArgument as error:
+        raise ValueError(error.message) from None
+    if not in_object_store(found):
+        raise ValueError(f"'{found}' lies in no object store: {why}")
+    return found
 
 
 class Content(BaseModel):

@@ -11,6 +11,7 @@
     root = "s3://models"
     region = "us-east-1"
     profile = "models"                              # of ~/.aws/credentials, or of `profile_file`
+    checkpoint_uri = "s3://scratch/models"          # not beside each table
 
 It and the files that it names are read anew when they change: so credentials that are short-lived are renewed.
 """
@@ -18,6 +19,7 @@ It and the files that it names are read anew when they change: so credentials th
 from __future__ import annotations
 
 import configparser
+import itertools
 import os
 import threading
 import time
@@ -32,7 +34,7 @@ from pydantic import ValidationError
 from core.domain.store import StoreOptions
 from core.errors import InvalidArgument
 from core.stores import known, taken_variables
-from core.stores.store_document import Content, Reference, Store
+from core.stores.store_document import Content, Reference, Store, overlap
 
 _LOOK_SECONDS = 1.0
 #: So often files are read that change meanwhile.
@@ -40,6 +42,11 @@ _TRIES = 5
 _Signature = tuple[tuple[int, ...] | None, ...]
 _SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
 _PROFILES = "~/.aws/credentials"
+#: What options have as it stands in the file.
+_PLAIN = (
+    *("root", "endpoint", "allow_http", "region", "virtual_hosted", "anonymous", "tenant_id", "client_id"),
+    "checkpoint_uri",
+)
 #: The names that a profile has them under.
 _IN_PROFILE = {
     "access_key_id": "aws_access_key_id",
@@ -146,7 +153,19 @@ def _read(path: str) -> tuple[tuple[StoreOptions, ...], tuple[str, ...]]:
     twice = sorted({root for root in roots if roots.count(root) > 1})
     if twice:
         raise _bad(path, f"{', '.join(twice)}: a root has one entry")
+    _check_apart(path, stores)
     return tuple(_options(path, store) for store in stores), tuple(files)
+
+
+def _check_apart(path: str, stores: list[Store]) -> None:
+    """Refuse places of checkpoints where those of two tables could come to lie in one folder."""
+    for one, other in itertools.combinations((store for store in stores if store.checkpoint_uri), 2):
+        if overlap(one.checkpoint_uri, other.checkpoint_uri):
+            raise _bad(
+                path,
+                f"checkpoint_uri of {one.root} and of {other.root}: '{one.checkpoint_uri}' and "
+                f"'{other.checkpoint_uri}' lie within each other. Give each a place of its own",
+            )
 
 
 def _parsed(path: str) -> list[Store]:
@@ -172,8 +191,7 @@ def _options(path: str, store: Store) -> StoreOptions:
         raise _bad(path, f"credentials of {store.root} cannot be read: {error}") from None
     if secrets.get("access_key_id") and not secrets.get("session_token") and os.environ.get("AWS_SESSION_TOKEN"):
         raise _bad(path, f"AWS_SESSION_TOKEN is set, and Lance would send it with the keys of {store.root}: unset it")
-    plain = ("root", "endpoint", "allow_http", "region", "virtual_hosted", "anonymous", "tenant_id", "client_id")
-    given: dict[str, Any] = {name: getattr(store, name) for name in plain}
+    given: dict[str, Any] = {name: getattr(store, name) for name in _PLAIN}
     given |= secrets
     return StoreOptions(**given)
 

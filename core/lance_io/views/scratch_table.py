@@ -21,6 +21,8 @@ import pyarrow.fs as pafs
 from lance.fragment import write_fragments
 
 from core import keys, row_states
+from core.checkpoints.lance_store import checkpoint_place
+from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.crash_points import crash_point
 from core.domain.view import SOURCE_ROW_ID
 from core.errors import Aborted, DataLoss, LemanError, NotFound
@@ -33,7 +35,7 @@ from core.lance_io.opening import move_to_latest, open_latest
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.lance_io.views.files import storage_version
-from core.locations import TABLE_ENDING
+from core.locations import TABLE_ENDING, in_object_store
 from core.storage_errors import failed, refusal
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
@@ -285,25 +287,31 @@ def _created(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema)
 def scratch_tables(database: str, named: re.Pattern[str]) -> list[str]:
     """Return the uris of the scratch tables in a database whose names match, half-created ones too.
 
+    Also those of which there is no more than checkpoints, in another place.
+
     Raises:
         Unavailable: STORE_UNAVAILABLE.
     """
-    system, root = filesystem_of(database)
+    database = database.rstrip("/")
+    found = {name for place in {database, checkpoint_place(database)} for name in _folders_in(place)}
+    return [f"{database}/{name}" for name in sorted(found) if named.fullmatch(name.removesuffix(TABLE_ENDING))]
+
+
+def _folders_in(place: str) -> set[str]:
     try:
-        entries = system.get_file_info(pafs.FileSelector(root))
+        system, root = filesystem_of(place)
+        entries = system.get_file_info(pafs.FileSelector(root, allow_not_found=in_object_store(place)))
     except OSError as error:
-        raise failed(error, f"The database {database} cannot be listed: {error}", database) from None
-    found = (entry.base_name for entry in entries if entry.base_name.endswith(TABLE_ENDING))
-    return [
-        f"{database.rstrip('/')}/{name}" for name in sorted(found) if named.fullmatch(name.removesuffix(TABLE_ENDING))
-    ]
+        raise failed(error, f"The folder {place} cannot be listed: {error}", place) from None
+    return {entry.base_name for entry in entries if entry.base_name.endswith(TABLE_ENDING)}
 
 
 def drop(uri: str) -> None:
-    """Remove a scratch table, or what is left of one."""
+    """Remove a scratch table, or what is left of one, with its checkpoints."""
     system, path = filesystem_of(uri)
     for tries_left in reversed(range(_DROP_TRIES)):
         try:
+            remove_checkpoints_elsewhere(uri)
             delete_folder(system, path)
         except FileNotFoundError:
             return

@@ -10,6 +10,7 @@ import pytest
 
 from core.checkpoints import LanceCheckpointStore, batch_files, sealed_files
 from core.errors import DataLoss, FailedPrecondition, Unavailable
+from core.lance_io import files_in_memory
 from tests.disks import without_descriptors, without_rights
 
 #: A local path and a uri go different ways: objects are written and read in one piece.
@@ -98,7 +99,7 @@ def test_a_file_of_an_earlier_release_is_none(store, tmp_path, given, monkeypatc
 def test_where_no_file_can_be_in_memory_a_temporary_one_is_used(tmp_path, monkeypatch, given):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(sealed_files, "_IN_MEMORY", False)
+    monkeypatch.setattr(files_in_memory, "_IN_MEMORY", False)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     store = LanceCheckpointStore(f"file://{tmp_path}/_checkpoints")
     store["k"] = values()

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from core.errors import FailedPrecondition, Unavailable
-from core.storage_errors import DENIED, FULL, READ_ONLY, failed, refusal
+from core.storage_errors import DENIED, FULL, MISSING, READ_ONLY, failed, refusal
 from leman.local import storage_refusal
 
 COPY = "LanceError(IO): Generic LocalFileSystem error: Unable to copy data to file: No space left on device"
@@ -60,9 +60,65 @@ def test_refusals_have_a_reason_a_place_and_say_what_to_do(error, reason, path):
     assert "/home/runner" not in found.message
 
 
+LANCE = (
+    "LanceError(IO): Generic S3 error: Error performing list request: Error performing GET http://s/lake in 1ms - "
+    'Server returned non-2xx status code: {}: <?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{}</Code>'
+    "<Message>What the store says.</Message><Resource>/lake</Resource></Error>" + PLACE
+)
+PYARROW = "When listing objects under key 'a/' in bucket 'lake': AWS Error {}"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "shown"),
+    [
+        (LANCE.format("403 Forbidden", "SignatureDoesNotMatch"), DENIED, "SignatureDoesNotMatch: What the store says."),
+        (LANCE.format("400 Bad Request", "ExpiredToken"), DENIED, "ExpiredToken: What the store says."),
+        (LANCE.format("403 Forbidden", "AuthenticationFailed"), DENIED, "AuthenticationFailed: What the store says."),
+        (
+            PYARROW.format("INVALID_ACCESS_KEY_ID during ListObjectsV2 operation: The key is unknown."),
+            DENIED,
+            "INVALID_ACCESS_KEY_ID: The key is unknown.",
+        ),
+        (
+            PYARROW.format(
+                "UNKNOWN (HTTP status 400) during ListObjectsV2 operation: Unable to parse ExceptionName: "
+                "ExpiredToken Message: It has expired."
+            ),
+            DENIED,
+            "ExpiredToken: It has expired.",
+        ),
+        (PYARROW.format("ACCESS_DENIED during HeadObject operation: No response body."), DENIED, "(ACCESS_DENIED)"),
+        ("HeadObject Azure Error: [AuthorizationFailure] 403 It is not allowed.", DENIED, "(AuthorizationFailure)"),
+        ("google::cloud::Status(UNAUTHENTICATED: Permanent error)", DENIED, "(UNAUTHENTICATED)"),
+        (
+            "LanceError(IO): The operation lacked valid authentication credentials for path a: 401 Unauthorized",
+            DENIED,
+            "401 Unauthorized",
+        ),
+        (LANCE.format("404 Not Found", "NoSuchBucket"), MISSING, "no bucket lake at AWS"),
+        (LANCE.format("404 Not Found", "ContainerNotFound"), MISSING, "no bucket lake at AWS"),
+        (PYARROW.format("NO_SUCH_BUCKET during ListObjectsV2 operation: It is not there"), MISSING, "no bucket lake"),
+        ("google::cloud::Status(NOT_FOUND: The specified bucket does not exist.)", MISSING, "no bucket lake"),
+    ],
+)
+def test_what_a_store_refuses_is_told_in_its_words_and_where_to_mend_it(said, reason, shown):
+    for error in (OSError(said), ValueError(f"LanceError(IO): {said}")):
+        found = refusal(error, "s3://lake/a")
+        assert isinstance(found, FailedPrecondition)
+        assert found.reason == reason
+        assert shown in found.message
+        for part in ("LEMAN_STORAGE__OPTIONS_FILE", "send the request again"):
+            assert part in found.message
+        for part in ("<?xml", "/home/runner", "user that the service runs as"):
+            assert part not in found.message
+
+
 @pytest.mark.parametrize(
     "error",
     [
+        OSError(LANCE.format("503 Slow Down", "SlowDown")),
+        OSError(PYARROW.format("NO_SUCH_KEY during GetObject operation: none")),
+        OSError("google::cloud::Status(UNAVAILABLE: Retry policy exhausted)"),
         OSError("LanceError(IO): Generic S3 error: connection reset by peer"),
         OSError("LanceError(IO): Input/output error (os error 5)"),
         OSError("Too many open files (os error 24)"),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pytest
 
 from commit_coordinator.lance_io import committed_files
@@ -101,8 +100,8 @@ def test_what_a_killed_writer_left_of_a_definition_goes_after_a_day(tmp_path):
 
 def test_of_two_that_create_a_file_one_is_told_that_it_was_late(tmp_path):
     path = str(tmp_path / "folder" / "file")
-    assert whole_files.create(pafs.LocalFileSystem(), path, b"first")
-    assert not whole_files.create(pafs.LocalFileSystem(), path, b"second")
+    assert whole_files.create(path, b"first")
+    assert not whole_files.create(path, b"second")
     assert Path(path).read_bytes() == b"first"
     assert [found.name for found in (tmp_path / "folder").iterdir()] == ["file"]
 

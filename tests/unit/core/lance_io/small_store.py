@@ -22,7 +22,14 @@ _KEY = re.compile(rb"<Key>(.*?)</Key>")
 
 
 class SmallStore(http.server.ThreadingHTTPServer):
-    """One bucket, `lake`. `atomic`: whether a put with If-None-Match fails where there is an object."""
+    """One bucket, `lake`.
+
+    Args:
+        atomic: whether a put with If-None-Match fails where there is an object.
+
+    Attributes:
+        refusal: the status, code and sentence with which every request is refused; None: those to other buckets.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -31,6 +38,7 @@ class SmallStore(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.atomic = atomic
         self.objects: dict[str, bytes] = {}
+        self.refusal: tuple[int, str, str] | None = None
         self.requests = 0
         self.lock = threading.Lock()
 
@@ -67,8 +75,24 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
+    def _refused(self) -> bool:
+        """Refuse a request, as S3 does, where it is to be refused."""
+        refusal = self.server.refusal
+        if urlsplit(self.path).path.split("/")[1] != "lake":
+            refusal = refusal or (404, "NoSuchBucket", "The specified bucket does not exist")
+        if refusal is None:
+            return False
+        with self.server.lock:
+            self.server.requests += 1
+        status, code, sentence = refusal
+        text = f"<Error><Code>{code}</Code><Message>{sentence}</Message><Resource>{self.path}</Resource></Error>"
+        self._answer(status, f'<?xml version="1.0" encoding="UTF-8"?>\n{text}'.encode())
+        return True
+
     def do_PUT(self) -> None:
         body = self._body()
+        if self._refused():
+            return
         time.sleep(_LATENCY_SECONDS)
         with self.server.lock:
             self.server.requests += 1
@@ -84,12 +108,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(200, copied.encode(), ETag=_etag(body))
 
     def do_GET(self) -> None:
+        if self._refused():
+            return
         with self.server.lock:
             self.server.requests += 1
             query = parse_qs(urlsplit(self.path).query)
             body = self.server.objects.get(self._key())
             if "list-type" in query:
                 self._answer(200, self._listed(query))
+            elif not self._key():
+                self._answer(200)  # the bucket is there
             elif body is None:
                 self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
             else:
@@ -109,12 +137,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         keys = _KEY.findall(self._body())
+        if self._refused():
+            return
         with self.server.lock:
             for key in keys:
                 self.server.objects.pop(key.decode(), None)
         self._answer(200, b"<DeleteResult></DeleteResult>")
 
     def do_DELETE(self) -> None:
+        if self._refused():
+            return
         with self.server.lock:
             self.server.objects.pop(self._key(), None)
         self._answer(204)
@@ -161,16 +193,19 @@ def _etag(body: bytes) -> str:
 
 @contextlib.contextmanager
 def known_store(*, atomic: bool = True) -> Iterator[SmallStore]:
-    """One that runs, and that this process knows as `s3://lake`."""
+    """One that runs, and that this process knows as `s3://lake`, and as `s3://nobucket`, which is not there."""
     with SmallStore(atomic=atomic).running() as running:
-        options = StoreOptions(
-            root="s3://lake",
-            endpoint=running.endpoint,
-            allow_http=True,
-            region="us-east-1",
-            access_key_id="a",
-            secret_access_key="b",
-        )
-        known.use(known.GivenStores([options]))
+        options = [
+            StoreOptions(
+                root=root,
+                endpoint=running.endpoint,
+                allow_http=True,
+                region="us-east-1",
+                access_key_id="a",
+                secret_access_key="b",
+            )
+            for root in ("s3://lake", "s3://nobucket")
+        ]
+        known.use(known.GivenStores(options))
         yield running
         known.use(known.GivenStores())

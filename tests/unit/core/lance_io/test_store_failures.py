@@ -29,6 +29,7 @@ SCHEMA = pa.schema([("x", pa.int64())])
         ("LanceError(IO): failed to decode Protobuf message: buffer underflow", False),
         ("Lance panicked: index out of bounds", False),
         ("AWS Error NO_SUCH_KEY during GetObject operation: none", False),
+        ("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation: none", True),
     ],
 )
 def test_what_says_something_about_the_bytes_is_told_from_what_does_not(said, is_failure):

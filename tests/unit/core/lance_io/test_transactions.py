@@ -5,13 +5,18 @@ import shutil
 import tarfile
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import lance
 import pyarrow as pa
 import pytest
 
-from core.lance_io import compactions, manifest, transactions
+from commit_coordinator.lance_io import twin_commits
+from commit_coordinator.lance_io.table_handle import TableHandle
+from core.errors import Unavailable
+from core.lance_io import commit_history, compactions, manifest, transactions
 from core.lance_io.transactions import Kind, Transaction, Transactions, VersionGone
+from planner.views.external_writes import external_write
 from tests.unit.core.lance_io.lance_histories import make_history
 
 OLDER = sorted(Path(make_history.__file__).parent.glob("lance-*.tar.xz"))
@@ -192,3 +197,29 @@ def test_a_rewrite_that_says_more_than_is_understood_is_unknown():
 
 def test_a_damaged_operation_is_unknown():
     assert decoded(stored(append=b"\xff\xff")).kind is Kind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda uri: list(TableHandle(uri).records(0, 10)),
+        lambda uri: commit_history.find_commit(uri, "a request"),
+        lambda uri: commit_history.list_commits(uri, 0, 10),
+        lambda uri: twin_commits._take_back(TableHandle(uri), SimpleNamespace(version=2)),
+        lambda uri: external_write(uri, 2),
+    ],
+    ids=["records", "find_commit", "list_commits", "take_back", "external_write"],
+)
+def test_a_store_that_is_busy_is_told_from_a_bug(tmp_path, monkeypatch, read):
+    """Callers come again for the one: a history that could not be read ended their changes as INTERNAL_BUG."""
+
+    def busy(self, path):
+        raise OSError("When reading information for key 't.lance': AWS Error SLOW_DOWN during HeadObject operation")
+
+    uri = str(tmp_path / "t.lance")
+    for n in range(2):
+        lance.write_dataset(pa.table({"x": [n]}), uri, mode="append" if n else "create")
+    monkeypatch.setattr(Transactions, "_open", busy)
+    with pytest.raises(Unavailable) as raised:
+        read(uri)
+    assert raised.value.reason == "STORE_UNAVAILABLE"

@@ -5,6 +5,7 @@ import hashlib
 import json
 import math
 import threading
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -243,15 +244,18 @@ def test_what_is_not_there_is_not_found(registry):
     assert registry.list() == []
 
 
-def test_of_many_writers_of_one_name_one_wins_and_the_others_hear_it(tmp_path):
+def installed(number):
+    return dataclasses.replace(INSTALLED, entrypoint=f"pkg.mod:f{number}")
+
+
+def check_one_wins(database):
     barrier = threading.Barrier(8)
     answers = []
 
     def write(number):
-        udf = dataclasses.replace(INSTALLED, entrypoint=f"pkg.mod:f{number}")
         barrier.wait()
         try:
-            answers.append((number, UdfRegistry(str(tmp_path)).put(udf)))
+            answers.append((number, UdfRegistry(database).put(installed(number))))
         except AlreadyExists as error:
             answers.append((number, error.reason))
 
@@ -263,8 +267,42 @@ def test_of_many_writers_of_one_name_one_wins_and_the_others_hear_it(tmp_path):
     winners = [number for number, answer in answers if answer is True]
     assert len(winners) == 1
     assert sorted(str(answer) for _, answer in answers) == ["True"] + ["UDF_EXISTS"] * 7
-    assert UdfRegistry(str(tmp_path)).get("f").entrypoint == f"pkg.mod:f{winners[0]}"
+    assert UdfRegistry(database).get("f") == installed(winners[0])
+
+
+def test_of_many_writers_of_one_name_one_wins_and_the_others_hear_it(tmp_path):
+    check_one_wins(str(tmp_path))
     assert [p.name for p in (tmp_path / "_leman" / "udfs").iterdir()] == ["f@1.json"]
+
+
+def test_in_an_object_store_too():
+    with known_store():
+        check_one_wins("s3://lake/texts")
+
+
+@pytest.fixture
+def claimed(monkeypatch):
+    """One in an object store, whose writer ended when it had claimed a function, before it wrote it."""
+    with known_store():
+        registry = UdfRegistry("s3://lake/texts")
+        with monkeypatch.context() as patched:
+            patched.setattr(UdfRegistry, "_write", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                registry.put(installed(1))
+        yield registry
+
+
+def test_what_a_writer_claimed_in_an_object_store_and_did_not_write_is_written_by_the_next_one(claimed):
+    assert claimed.find("f", "1") is None
+    with pytest.raises(AlreadyExists):
+        claimed.put(installed(2))
+    assert claimed.get("f", "1") == installed(1)
+    assert not claimed.put(installed(1))
+
+
+def test_who_claimed_it_may_register_it_again(claimed):
+    claimed.put(installed(1))
+    assert claimed.get("f", "1") == installed(1)
 
 
 def test_a_database_named_by_uri_works_like_one_named_by_path(tmp_path):

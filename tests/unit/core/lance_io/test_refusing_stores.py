@@ -1,0 +1,78 @@
+"""A bucket that is not there and credentials that a store refuses are said at once, and are no empty database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from core.errors import FailedPrecondition, Unavailable
+from core.lance_io import conditional_puts, table_errors
+from core.lance_io.conditional_puts import check_store
+from core.lance_io.database_registry import DatabaseRegistry
+from core.lance_io.tables import LanceTables, database_exists
+from core.lance_io.udf_registry import UdfRegistry
+from tests.unit.core.lance_io.small_store import known_store
+
+ASKED = {
+    "tables": lambda db: LanceTables().list_tables(db),
+    "table": lambda db: LanceTables().snapshot(f"{db}/t.lance"),
+    "database": database_exists,
+    "before the first write": check_store,
+    "functions": lambda db: UdfRegistry(db).list(),
+    "names": lambda db: DatabaseRegistry(db).read(),
+}
+#: Lance asks some more times, for two seconds: these go to it, and the others are answered at the first request.
+THROUGH_LANCE = {"table", "names"}
+SENTENCE = "The signature that we calculated is another one."
+
+
+@pytest.fixture(scope="module")
+def running():
+    """A store that knows one bucket."""
+    with known_store() as running:
+        yield running
+
+
+@pytest.fixture
+def store(running, monkeypatch):
+    """The same, of which nothing is known yet."""
+    monkeypatch.setattr(conditional_puts, "_stores", defaultdict(conditional_puts._Known))
+    yield running
+    running.refusal = None
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_bucket_that_is_not_there_is_said(store, name):
+    before = store.requests
+    with pytest.raises(FailedPrecondition, match=f"no bucket nobucket at {store.endpoint}:") as refused:
+        ASKED[name]("s3://nobucket/a")
+    assert refused.value.reason == "STORAGE_MISSING"
+    assert store.requests - before <= (20 if name in THROUGH_LANCE else 4)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_credentials_that_a_store_refuses_are_said_with_what_it_says(store, name):
+    store.refusal = (403, "SignatureDoesNotMatch", SENTENCE)
+    with pytest.raises(
+        FailedPrecondition, match="credentials of root s3://lake in LEMAN_STORAGE__OPTIONS_FILE"
+    ) as refused:
+        ASKED[name]("s3://lake/a")
+    assert refused.value.reason == "STORAGE_DENIED"
+    if name != "database":  # of an answer to HEAD there is only the status
+        assert SENTENCE in refused.value.message
+
+
+@pytest.mark.parametrize("name", ["tables", "database", "functions"])
+def test_an_empty_bucket_is_no_error(store, name):
+    assert not ASKED[name]("s3://lake/a")
+
+
+def test_a_store_of_which_pyarrow_cannot_find_the_region_is_no_bug(monkeypatch):
+    def unresolved(_uri: str) -> None:
+        raise OSError("When resolving region for bucket 'b': AWS Error NETWORK_CONNECTION: Could not resolve hostname")
+
+    monkeypatch.setattr(table_errors, "filesystem_of", unresolved)
+    said = ValueError("LanceError(IO): Generic S3 error: error sending request for url (https://b.s3.amazonaws.com)")
+    found = table_errors.table_error("s3://b/t.lance", said)
+    assert (type(found), found.reason) == (Unavailable, "STORE_UNAVAILABLE")
