@@ -9,7 +9,7 @@ from dataclasses import replace
 import grpc
 import pyarrow as pa
 
-from core.domain.job import Attempt, FragmentOutcome
+from core.domain.job import Attempt, ColumnCommit, FragmentOutcome
 from core.domain.plan import (
     BackfillSpec,
     FragmentReplacement,
@@ -30,6 +30,7 @@ from core.observability import tracing
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.rpc.convert_values import ref_to_proto
 from core.rpc.status import error_from_rpc
+from core.task_columns import PlannedTasks, UntouchedFragments
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc, jobs_pb2
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 
@@ -53,10 +54,11 @@ class PlannerClient:
     async def _create_plan(self, spec: BackfillSpec) -> Plan:
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
+        untouched: list[UntouchedFragments] = []
         traced: list[TracedFile] = []
         migrated: list[MigratedRows] = []
         try:
-            request = planning_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec))
+            request = planning_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec), reads_untouched=True)
             async for message in self._plans.CreatePlan(request):
                 if message.HasField("header"):
                     header = convert.header_from_proto(message.header)
@@ -64,13 +66,15 @@ class PlannerClient:
                     traced.extend(convert.traced_from_proto(f) for f in message.traced.files)
                 elif message.HasField("migrated"):
                     migrated.extend(convert.migrated_from_proto(c) for c in message.migrated.rows)
+                elif message.HasField("untouched") and header is not None:
+                    untouched.append(convert.untouched_from_proto(message.untouched, header.versions[0]))
                 else:
                     tasks.extend(convert.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
-        return Plan(header, tuple(tasks), tuple(traced), tuple(migrated))
+        return Plan(header, PlannedTasks(untouched, tasks), tuple(traced), tuple(migrated))
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
         try:
@@ -136,7 +140,7 @@ class CommitClient:
         *,
         attempt: Attempt,
         request_id: str,
-    ) -> tuple[int, list[FragmentOutcome]]:
+    ) -> ColumnCommit:
         request = submission_pb2.SubmitCommitRequest(
             uri=header.uri,
             incarnation=header.incarnation,
@@ -160,7 +164,9 @@ class CommitClient:
             ),
         )
         answer = await self._submit(request)
-        return answer.version, _outcomes(answer)
+        return ColumnCommit(
+            answer.version, _outcomes(answer), answer.manifest_seconds, without_indexes=answer.without_indexes
+        )
 
     async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
         request = submission_pb2.SubmitCommitRequest(

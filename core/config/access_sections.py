@@ -49,7 +49,8 @@ class Server(Section):
     mtls_port: int = Field(default=0, ge=0, le=65535)
     """TCP port on which clients show certificates; on `port` none is asked for then. 0: there is only `port`."""
     allow_insecure_bind: bool = False
-    """Bind a non-loopback address without TLS all the same: for networks that are protected otherwise."""
+    """Bind a non-loopback address without TLS all the same, and send tokens to peers at one: for networks that are
+    protected otherwise."""
     reuse_port: bool = False
     """Share the port with a process that holds it for this one, as the embedded supervisor does over
     restarts."""
@@ -136,7 +137,7 @@ class Udf(Section):
     executor read; workers are given what they need of it."""
     remote_patience_seconds: float = Field(default=60.0, ge=0, le=86_400)
     """Seconds for which a worker waits for a server of a remote function while none can be reached; then the job fails
-    (FUNCTION_UNAVAILABLE)."""
+    (FUNCTION_UNAVAILABLE), unless servers answered other workers meanwhile."""
     remote_answer_seconds: float = Field(default=600.0, ge=0, le=86_400)
     """Seconds for which a server may have a batch at work of a remote function that has no timeout of its own; one that
     is silent for longer, and then another one, or the same again, end the job (FUNCTION_UNAVAILABLE). 0: no bound."""
@@ -161,14 +162,15 @@ class Peers(Section):
     token: Token = SecretStr("")
     """Token that the peers ask for (their `server.token`)."""
     tls_ca: str = ""
-    """Path of the CA certificates (PEM) that the peers' certificates are checked with; empty: no TLS."""
+    """Path of the CA certificates (PEM) that the peers' certificates are checked with; empty: no TLS, and a service
+    that would send tokens to peers on other machines starts with `server.allow_insecure_bind` alone."""
     tls_cert: str = ""
     """Path of the certificate chain (PEM) that this service shows to peers which ask for one (mTLS)."""
     tls_key: str = ""
     """Path of the private key (PEM) of `tls_cert`."""
     timeout_seconds: float = Field(default=60.0, gt=0)
     """Deadline in seconds of a call to a peer that names none; a peer that restarts is waited for until
-    then."""
+    then, one that was never reached since this service started for 15 s at the most."""
 
 
 class Advertise(Section):

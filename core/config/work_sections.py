@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from core.config.section import Section, Token
+from core.config.section import Section, ServiceAddress, Token
+
+_REDIS_URL = re.compile(
+    r"rediss?://([^/?#@\[\]]*@)?([^/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]{1,5})?(/[0-9]*)?(\?[^#]*)?"
+    r"|unix://([^/?#@]*@)?/[^?#]+(\?[^#]*)?"
+)
 
 
 class Redis(Section):
@@ -17,6 +23,17 @@ class Redis(Section):
     """redis://, rediss:// or unix:// url, password included; empty: no sharing between jobs."""
     socket_timeout_ms: int = Field(default=250, ge=1)
     """Longest wait for Redis in milliseconds before it counts as absent."""
+
+    @field_validator("url")
+    @classmethod
+    def _whole(cls, url: SecretStr) -> SecretStr:
+        """Its parts are told apart here: a password with a slash in it would end as a part of a traceback."""
+        if url.get_secret_value() and not _REDIS_URL.fullmatch(url.get_secret_value()):
+            raise ValueError(
+                "a url of Redis is redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://… or unix:///PATH; in a user or "
+                "password write %2F for / , %23 for #, %3F for ?, %40 for @ and %3A for :"
+            )
+        return url
 
 
 class Storage(Section):
@@ -75,6 +92,10 @@ class Spark(Section):
 class Executor(Section):
     """How jobs are run."""
 
+    address: ServiceAddress = ""
+    """host:port under which other executors of its databases reach this one: calls about a job of this one that reach
+    them are passed on to it. Empty: the address that it is bound to, with the machine's name where that stands for all
+    addresses of the machine, and with `server.mtls_port` where services show certificates there."""
     slots: int = Field(default=0, ge=0)
     """Units of work at once; 0: one for each core of this machine, or of the Spark cluster."""
     checkpoint_interval_seconds: float = Field(default=5.0, gt=0)
@@ -84,7 +105,12 @@ class Executor(Section):
     """Largest checkpoint in bytes of values; a worker writes one earlier when it has so many, unless they are in the
     column file and cheap to compute again."""
     commit_interval_seconds: float = Field(default=5.0, gt=0)
-    """Seconds between two commits of a job."""
+    """Seconds that a finished column file of a job waits for others, to be committed with them. In tables of very many
+    fragments it is longer: see `commit_interval_max_seconds`."""
+    commit_interval_max_seconds: float = Field(default=120.0, gt=0)
+    """The most seconds between two commits of a job for the manifest's sake: a tenth of a job's time at the most goes
+    into writing manifests, which takes 6 µs for each fragment of the table, unless files became visible later than
+    this."""
     max_running_jobs: int = Field(default=16, ge=1)
     """Jobs that run at once; more wait for their turn."""
     max_waiting_jobs: int = Field(default=1000, ge=0)
@@ -126,6 +152,10 @@ class Writer(Section):
 class Commit(Section):
     """The commit coordinator's queues, and the calls that read and write rows."""
 
+    alone: bool = True
+    """Whether no other commit coordinator serves the same tables. Where others do, set it to false for each of them:
+    a garbage collection then never removes data files and unfinished files that are younger than a day, whatever age it
+    is asked for, as another one may be about to commit them."""
     version_conflict_max_retries: int = Field(default=10, ge=0)
     """How often a commit that lost against another writer is checked anew and tried again."""
     max_queued_requests: int = Field(default=256, ge=1)

@@ -160,13 +160,18 @@ def span(name: str, parent: Span | Parent | None = None, attributes: Attributes 
     try:
         yield made
     except BaseException as error:
-        made.end(str(getattr(error, "reason", "") or type(error).__name__))
+        made.end(failure_of(error))
         raise
     else:
         made.end()
     finally:
         with contextlib.suppress(ValueError):  # a generator may be closed by another task than the one that ran it
             _current.reset(token)
+
+
+def failure_of(error: BaseException) -> str:
+    """Return why a span failed that an exception ends: its reason, or its type."""
+    return str(getattr(error, "reason", "") or type(error).__name__)
 
 
 def recorded(name: str, parent: Span | Parent | None, begin: int, end: int, attributes: Attributes) -> None:

@@ -23,8 +23,14 @@ TLS_FAILED = "FUNCTION_TLS_FAILED"
 DESCRIBE_SECONDS = 5.0
 #: Servers may end a connection that is asked more often than every five minutes whether it lives.
 _KEEPALIVE = [("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000)]
+#: Answers in larger messages are not read; gRPC ends the call before it has them.
+MOST_MESSAGE_BYTES = 256 << 20
 #: A connection that failed is not to keep others from being made.
-_OPTIONS = [*_KEEPALIVE, ("grpc.use_local_subchannel_pool", 1)]
+_OPTIONS = [
+    *_KEEPALIVE,
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+]
 _LONGEST = 500
 _MOST_DESCRIBED_BYTES = 4 << 20
 
@@ -136,6 +142,8 @@ def unavailable(message: str) -> Unavailable:
 
 def _away(access: ServerAccess, error: Exception) -> LemanError:
     """Return the error where a server cannot be reached: what no waiting mends is not called unavailable."""
+    if isinstance(error, flight.FlightTimedOutError):
+        return unavailable(f"The function server {access.address} did not answer for {DESCRIBE_SECONDS:g} s")
     fault = tls_fault(access, str(error)) if isinstance(error, flight.FlightUnavailableError) else None
     if fault is None:
         return unavailable(f"The function server {access.address} cannot be reached: {shortened(error, access)}")

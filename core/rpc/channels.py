@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -16,9 +16,10 @@ from core.observability import tracing
 from core.rpc.addresses import proxy_options
 from core.rpc.idempotency import may_be_repeated
 from core.rpc.interceptors import REQUEST_ID
+from core.rpc.peer_link import PeerLink, is_probe
 from core.rpc.renewed_channel import RenewedChannel
 from core.rpc.routes import internal_services, public_services
-from core.rpc.tls import Pem, TlsFiles
+from core.rpc.tls import Pem, TlsFiles, settings_named
 from core.rpc.unreadable import TRANSPORT_FACTOR
 
 _RETRY_POLICY = {
@@ -36,7 +37,8 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
     """Return a channel to `planner`, `executor` or `commit_coordinator`; call it on the event loop that uses it.
 
     Calls carry the peers' token and the current request id, and get `peers.timeout_seconds` where they name no timeout.
-    The retried ones wait for a peer that is away until then.
+    The retried ones wait for a peer that is away until then. An error that is not the peer's own names the peer, see
+    `core.rpc.peer_link`.
 
     Raises:
         FailedPrecondition: PEER_NOT_SET.
@@ -47,8 +49,9 @@ def open_peer(settings: Settings, name: str) -> grpc.aio.Channel:
             "PEER_NOT_SET", f"the address of the {name} is not known: set LEMAN_PEERS__{name.upper()}"
         )
     calls = _PeerCalls(settings.peers.token.get_secret_value(), settings.peers.timeout_seconds)
-    interceptors = [_Unary(calls), _Streaming(calls)]
-    return _open(settings, address, [("grpc.service_config", service_config())], interceptors)
+    link = PeerLink(settings, name)
+    interceptors = [_Unary(calls, link), _Streaming(calls, link)]
+    return _open(settings, address, [("grpc.service_config", service_config())], interceptors, link.use)
 
 
 def open_for_forwarding(settings: Settings, name: str) -> grpc.aio.Channel:
@@ -57,7 +60,12 @@ def open_for_forwarding(settings: Settings, name: str) -> grpc.aio.Channel:
     They carry what their callers gave them. One that has reached the peer is not sent again: that is for its caller to
     say.
     """
-    return _open(settings, getattr(settings.peers, name), [])
+    return open_to(settings, getattr(settings.peers, name))
+
+
+def open_to(settings: Settings, address: str) -> grpc.aio.Channel:
+    """Return a channel as `open_for_forwarding` does, to a peer at this address."""
+    return _open(settings, address, [])
 
 
 def _open(
@@ -65,15 +73,17 @@ def _open(
     address: str,
     more: list[tuple[str, Any]],
     interceptors: list[grpc.aio.ClientInterceptor] | None = None,
+    used: Callable[[grpc.aio.Channel], grpc.aio.Channel] = lambda channel: channel,
 ) -> grpc.aio.Channel:
+    """Open a channel; `used` is given each one that is opened, also after files were renewed."""
     options = [*_options(settings), *more, *proxy_options(address)]
     files = _files(settings)
     if files is None:
-        return grpc.aio.insecure_channel(address, options=options, interceptors=interceptors)
+        return used(grpc.aio.insecure_channel(address, options=options, interceptors=interceptors))
 
     def opened(pem: Pem) -> grpc.aio.Channel:
         credentials = grpc.ssl_channel_credentials(*pem)
-        return grpc.aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
+        return used(grpc.aio.secure_channel(address, credentials, options=options, interceptors=interceptors))
 
     return RenewedChannel(files, opened)
 
@@ -121,8 +131,8 @@ class _PeerCalls:
 
 
 class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
-    def __init__(self, calls: _PeerCalls) -> None:
-        self._calls = calls
+    def __init__(self, calls: _PeerCalls, link: PeerLink) -> None:
+        self._calls, self._link = calls, link
 
     async def intercept_unary_unary(
         self,
@@ -130,12 +140,22 @@ class _Unary(grpc.aio.UnaryUnaryClientInterceptor):
         client_call_details: Details,
         request: Any,
     ) -> Any:
-        return await continuation(self._calls.completed(client_call_details), request)
+        if is_probe(client_call_details.method):
+            return await continuation(client_call_details, request)
+        details = self._calls.completed(client_call_details)
+        await self._link.wait(details.timeout)
+        call = await continuation(details, request)
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            raise await self._link.told(error, details.timeout) from None
+        self._link.reached()
+        return call
 
 
 class _Streaming(grpc.aio.UnaryStreamClientInterceptor):
-    def __init__(self, calls: _PeerCalls) -> None:
-        self._calls = calls
+    def __init__(self, calls: _PeerCalls, link: PeerLink) -> None:
+        self._calls, self._link = calls, link
 
     async def intercept_unary_stream(
         self,
@@ -143,7 +163,17 @@ class _Streaming(grpc.aio.UnaryStreamClientInterceptor):
         client_call_details: Details,
         request: Any,
     ) -> Any:
-        return await continuation(self._calls.completed(client_call_details), request)
+        details = self._calls.completed(client_call_details)
+        await self._link.wait(details.timeout)
+        return self._messages(await continuation(details, request), details)
+
+    async def _messages(self, call: Any, details: Details) -> AsyncIterator[Any]:
+        try:
+            async for message in call:
+                yield message
+        except grpc.aio.AioRpcError as error:
+            raise await self._link.told(error, details.timeout) from None
+        self._link.reached()
 
 
 def check_peer_files(peers: Peers) -> None:
@@ -162,7 +192,9 @@ def _files(settings: Settings) -> TlsFiles | None:
     try:
         return TlsFiles(ca=peers.tls_ca, cert=peers.tls_cert, key=peers.tls_key)
     except OSError as error:
-        raise InvalidArgument("BAD_SETTING", f"LEMAN_PEERS__TLS_…: a file cannot be read, or used: {error}") from None
+        paths = {f"LEMAN_PEERS__TLS_{kind.upper()}": getattr(peers, f"tls_{kind}") for kind in ("ca", "cert", "key")}
+        said = f"{settings_named(error, paths)}: a file cannot be read, or used: {error}"
+        raise InvalidArgument("BAD_SETTING", said) from None
 
 
 def _options(settings: Settings) -> list[tuple[str, Any]]:

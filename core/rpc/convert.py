@@ -41,6 +41,8 @@ from core.rpc.convert_plans import (
     task_from_proto,
     traced_from_proto,
     traced_to_proto,
+    untouched_from_proto,
+    untouched_to_proto,
 )
 from core.rpc.convert_udfs import (
     bounds_from_proto,
@@ -95,5 +97,7 @@ __all__ = [
     "traced_to_proto",
     "udf_from_proto",
     "udf_to_proto",
+    "untouched_from_proto",
+    "untouched_to_proto",
     "value_state_from_proto",
 ]

@@ -1,12 +1,13 @@
 """Plans of backfills, as the planner tells them to the executor, in protobuf messages ↔ domain values.
 
-See `core.rpc.convert` for what is raised. Written out field by field: a plan has 100,000 tasks.
+See `core.rpc.convert` for what is raised. Written out field by field: a plan may have a million tasks.
 """
 
 # ruff: noqa: D103 - x_to_proto and x_from_proto say it all
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 
 from core.domain.plan import (
@@ -16,11 +17,13 @@ from core.domain.plan import (
     MigratedRows,
     OutputField,
     PlanHeader,
+    Reason,
     StagedFile,
     TracedFile,
 )
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
+from core.fragment_columns import listed, starts
 from core.rpc.convert_arrow import field_from_bytes, schema_to_bytes
 from core.rpc.convert_backfills import (
     kept_from_proto,
@@ -35,6 +38,7 @@ from core.rpc.convert_backfills import (
     stale_input_to_proto,
 )
 from core.rpc.convert_udfs import udf_from_proto, udf_to_proto
+from core.task_columns import UntouchedFragments
 from leman_internal.v1 import plan_pb2
 
 
@@ -161,6 +165,41 @@ def task_from_proto(message: plan_pb2.FragmentTask) -> FragmentTask:
         staged=staged_from_proto(message.staged) if message.HasField("staged") else None,
         row_states=message.row_states,
         rows_failed_before=message.rows_failed_before,
+    )
+
+
+def untouched_to_proto(untouched: UntouchedFragments) -> plan_pb2.UntouchedFragments:
+    codes = {reason: reason_to_proto(reason) for reason in Reason}
+    counts = np.diff(untouched.first_input)
+    current = listed(untouched.current_files)
+    return plan_pb2.UntouchedFragments(
+        fragment_ids=untouched.ids.tolist(),
+        physical_rows=untouched.physical_rows.tolist(),
+        deleted_rows=untouched.deleted_rows.tolist() if untouched.deleted_rows.any() else (),
+        reasons=[codes[reason] for reason in untouched.reasons],
+        sources=untouched.sources,
+        prefix=untouched.prefix,
+        input_files=listed(untouched.input_files),
+        input_file_counts=() if (counts == 1).all() else counts.tolist(),
+        current_files=current if any(current) else (),
+    )
+
+
+def untouched_from_proto(message: plan_pb2.UntouchedFragments, function: str) -> UntouchedFragments:
+    """`function`: the first of `PlanHeader.versions`."""
+    rows = len(message.fragment_ids)
+    reasons = {number: reason_from_proto(number) for number in set(message.reasons)}
+    return UntouchedFragments(
+        ids=np.array(message.fragment_ids, np.int64),
+        physical_rows=np.array(message.physical_rows, np.int64),
+        deleted_rows=np.array(message.deleted_rows or [0] * rows, np.int64),
+        reasons=[reasons[number] for number in message.reasons],
+        sources=message.sources,
+        function=function,
+        prefix=message.prefix,
+        input_files=pa.array(message.input_files, pa.large_string()),
+        first_input=starts(message.input_file_counts or [1] * rows),
+        current_files=pa.array(message.current_files or [""] * rows, pa.large_string()),
     )
 
 

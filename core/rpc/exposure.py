@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import grpc
 
 from core.config import Server, Settings
@@ -9,14 +11,15 @@ from core.errors import InvalidArgument, Unavailable
 from core.rpc.addresses import is_loopback
 from core.rpc.auth.authentication import asks
 from core.rpc.auth.token_file import SHORTEST_TOKEN
-from core.rpc.tls import TlsFiles, server_credentials
+from core.rpc.tls import TlsFiles, server_credentials, settings_named
 
 
 def check_bind(settings: Settings) -> None:
-    """Refuse a server that others can reach and that nothing protects, unless settings say that it may be so.
+    """Refuse a server that others can reach and that nothing protects, and one that would send tokens to other machines
+    in the clear, unless settings say that it may be so.
 
     Raises:
-        InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, BAD_SETTING.
+        InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, INSECURE_PEER, BAD_SETTING.
     """
     server = settings.server
     if bool(server.tls_cert) != bool(server.tls_key):
@@ -34,6 +37,35 @@ def check_bind(settings: Settings) -> None:
         )
     if (not local or server.tls_cert) and not server.allow_anonymous:
         _check_callers(settings)
+    if not server.allow_insecure_bind:
+        _check_peers(settings)
+        _check_lineage(settings)
+
+
+def _check_peers(settings: Settings) -> None:
+    """Refuse peers elsewhere that are to be called without TLS, with a token of one's own or of callers."""
+    peers = settings.peers
+    if peers.tls_ca or not (peers.token.get_secret_value() or asks(settings)):
+        return
+    for name in ("planner", "executor", "commit_coordinator"):
+        address: str = getattr(peers, name)
+        if address and not is_loopback(address.rpartition(":")[0]):
+            raise InvalidArgument(
+                "INSECURE_PEER",
+                f"tokens would go to the {name.replace('_', ' ')} at {address} in the clear: set LEMAN_PEERS__TLS_CA, "
+                "or LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
+            )
+
+
+def _check_lineage(settings: Settings) -> None:
+    lineage = settings.lineage
+    url = urlsplit(lineage.url)
+    if lineage.api_key.get_secret_value() and url.scheme == "http" and not is_loopback(url.hostname or ""):
+        raise InvalidArgument(
+            "BAD_SETTING",
+            f"LEMAN_LINEAGE__API_KEY would go to {url.hostname} in the clear: have LEMAN_LINEAGE__URL begin with "
+            "https://, or set LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
+        )
 
 
 def _check_callers(settings: Settings) -> None:
@@ -92,5 +124,11 @@ def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
     try:
         files = TlsFiles(ca=server.tls_client_ca if asks else "", cert=server.tls_cert, key=server.tls_key)
     except OSError as error:
-        raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be read, or used: {error}") from None
+        paths = {
+            "LEMAN_SERVER__TLS_CERT": server.tls_cert,
+            "LEMAN_SERVER__TLS_KEY": server.tls_key,
+            "LEMAN_SERVER__TLS_CLIENT_CA": server.tls_client_ca if asks else "",
+        }
+        said = f"{settings_named(error, paths)}: the TLS certificate or key cannot be read, or used: {error}"
+        raise InvalidArgument("BAD_SETTING", said) from None
     return server_credentials(files, asks=asks)

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
@@ -29,17 +29,18 @@ from core.rpc.auth.caller import Caller
 from core.rpc.auth.forwarded_identity import FORWARDED_BY, KEYS, vouch
 from core.rpc.auth.requirements import Requirement
 from core.rpc.interceptors import REQUEST_ID, Context
+from core.rpc.peer_link import BROKEN, PeerLink, says_why
 from core.rpc.routes import SERVED_BY, path_of
 from core.rpc.unreadable import Unreadable, reader
 
 #: Keys, and beginnings of keys, that belong to a connection and not to a call.
 _OF_A_CONNECTION = ("user-agent", "content-type", "te", "host", *KEYS)
 _OF_GRPC = ("grpc-", ":")
-#: What gRPC says where a connection to the peer cannot be made, or breaks.
-_BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 #: A call that was opened on a channel: awaited for its answer, or iterated over.
 Opened: TypeAlias = Any
+#: A key of metadata and its value.
+Pair: TypeAlias = tuple[str, str | bytes]
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +54,7 @@ class ForwardedCall:
         context: of the caller's call.
         activity: counts it while it runs.
         draining: set where that has ended the call, see `ended`.
+        link: the way to the peer; None: its address is not known.
     """
 
     def __init__(
@@ -62,8 +64,10 @@ class ForwardedCall:
         context: Context,
         activity: Activity,
         draining: asyncio.Event | None = None,
+        link: PeerLink | None = None,
     ) -> None:
         self._here = here
+        self._link = link
         self._method = method
         self._peer = SERVED_BY[method.containing_service.full_name]
         self._context = context
@@ -115,16 +119,11 @@ class ForwardedCall:
     @contextlib.contextmanager
     def to(self, channel: grpc.aio.Channel, request: Any, caller: Caller) -> Iterator[Opened]:
         """Open the call at the peer, for as long as the block runs; `request` is bytes, or an iterator of them."""
-        kept = [pair for pair in self._given if not (pair[0] in _OF_A_CONNECTION or pair[0].startswith(_OF_GRPC))]
+        given = (*self._given, *self._minted)
         opened = _opener(channel, self._method)(
             request,
             timeout=self._context.time_remaining(),
-            metadata=(
-                *kept,
-                *self._minted,
-                (FORWARDED_BY, self._here),
-                *vouch(caller, self._context.peer()),
-            ),
+            metadata=passed_on(given, self._here, caller, self._context.peer()),
         )
         try:
             yield opened
@@ -134,6 +133,8 @@ class ForwardedCall:
     async def take_metadata(self, opened: Opened) -> None:
         """Give the caller what the peer's answer carried beside its messages."""
         self._context.set_trailing_metadata(tuple(await opened.trailing_metadata() or ()))
+        if self._link is not None:
+            self._link.reached()
 
     async def ended(self, cancelled: asyncio.CancelledError) -> None:
         """End the call as the caller did who hung up, or because this service stops.
@@ -152,10 +153,10 @@ class ForwardedCall:
             raise error
         if isinstance(error, grpc.aio.AioRpcError):
             trailers = tuple(error.trailing_metadata() or ())
-            if error.code() not in _BROKEN or any(key == status.DETAILS_KEY for key, _ in trailers):
+            if self._link is None or error.code() not in BROKEN or says_why(error):
                 self._outcome = error.code().name
                 await self._context.abort(error.code(), error.details() or "", trailers)
-            error = self._unreachable(error)
+            error = self._link.broken(error.details() or error.code().name, self._here)
         await self._abort(error if isinstance(error, LemanError) else self._bug(error))
 
     async def _abort(self, error: LemanError) -> NoReturn:
@@ -187,18 +188,16 @@ class ForwardedCall:
                 f"LEMAN_PEERS__{self._peer.upper()} for the {sender!s} to the address of the {self._peer}",
             )
 
-    def _unreachable(self, error: grpc.aio.AioRpcError) -> LemanError:
-        log.info("a peer cannot be reached", peer=self._peer, message=error.details())
-        return Unavailable(
-            "PEER_UNAVAILABLE",
-            f"the {self._peer} cannot be reached from the {self._here}; whether it has done what was asked is not "
-            "known: send the call again",
-            peer=self._peer,
-        )
-
     def _bug(self, error: Exception) -> LemanError:
         log.error("a call could not be passed on", request_id=self._request_id, exc_info=error)
         return Internal("INTERNAL_BUG", f"a bug in the {self._here}; its log says more")
+
+
+def passed_on(given: Iterable[Pair], here: str, caller: Caller, address: str) -> tuple[Pair, ...]:
+    """Return the metadata of a call that `here` passes on, whose caller is at `address` and gave this."""
+    not_passed = (*_OF_A_CONNECTION, FORWARDED_BY)
+    kept = [pair for pair in given if pair[0] not in not_passed and not pair[0].startswith(_OF_GRPC)]
+    return (*kept, (FORWARDED_BY, here), *vouch(caller, address))
 
 
 def _opener(channel: grpc.aio.Channel, method: MethodDescriptor) -> Any:

@@ -24,6 +24,7 @@ from core.rpc.auth.requirements import described
 from core.rpc.flight_calls import HANDSHAKE
 from core.rpc.forwarded_call import ForwardedCall, Opened
 from core.rpc.interceptors import Context, Continuation, Handler
+from core.rpc.peer_link import PeerLink
 from core.rpc.routes import SERVED_BY, callers_services, path_of
 
 
@@ -53,6 +54,9 @@ class Forwarding(grpc.aio.ServerInterceptor):
         self._activity = activity
         self._handlers: dict[str, Handler] = {}
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._links = {
+            peer: PeerLink(settings, peer) for peer in set(SERVED_BY.values()) if getattr(settings.peers, peer)
+        }
         self._streams: set[Opened] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -113,10 +117,10 @@ class Forwarding(grpc.aio.ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(many)
 
     def _answering_once(self, method: MethodDescriptor) -> Callable[[Any, Context], Awaitable[bytes | None]]:
-        required = described(method)
+        required, link = described(method), self._links.get(SERVED_BY[method.containing_service.full_name])
 
         async def passed_on(request: Any, context: Context) -> bytes | None:
-            with ForwardedCall(self._name, method, context, self._activity) as call:
+            with ForwardedCall(self._name, method, context, self._activity, link=link) as call:
                 try:
                     call.check_first_hop()
                     caller = await call.admit(self._callers, required, request)
@@ -130,10 +134,10 @@ class Forwarding(grpc.aio.ServerInterceptor):
         return passed_on
 
     def _answering_stream(self, method: MethodDescriptor) -> Callable[[Any, Context], AsyncIterator[bytes]]:
-        required = described(method)
+        required, link = described(method), self._links.get(SERVED_BY[method.containing_service.full_name])
 
         async def passed_on(request: Any, context: Context) -> AsyncIterator[bytes]:
-            with ForwardedCall(self._name, method, context, self._activity, self._draining) as call:
+            with ForwardedCall(self._name, method, context, self._activity, self._draining, link) as call:
                 try:
                     call.check_first_hop()
                     caller = await call.admit(self._callers, required, request)

@@ -94,6 +94,15 @@ class MayBeUnfit(Protocol):
         ...
 
 
+@runtime_checkable
+class IsReached(Protocol):
+    """A service that tells others where it is reached."""
+
+    def bound(self, address: str) -> None:
+        """Hear the host:port that its server was bound to, before any call comes."""
+        ...
+
+
 #: Makes the service. Runs before the event loop and before anything of gRPC, so it may block and fork (Spark); channels
 #: and tasks belong into `start`. The event is set when the process is asked to stop: watch streams then end themselves,
 #: and no new job is taken.
@@ -163,7 +172,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     """Bind and start the server of service `name`.
 
     Raises:
-        InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, BAD_SETTING.
+        InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, INSECURE_PEER, BAD_SETTING.
         Unavailable: BIND_FAILED.
         Exception: what the service's own start raises.
     """
@@ -193,6 +202,8 @@ async def start_server(settings: Settings, name: str, service: Service, draining
             add_reflection([*names, *forwarded, health.SERVICE_NAME], server)
         port = bind(settings.server, server)
         bound = f"{bracketed(settings.server.host)}:{port}"
+        if isinstance(service, IsReached):
+            service.bound(bound)
         info_pb2_grpc.add_InfoServiceServicer_to_server(InfoServicer(settings, name, bound), server)
         if http is not None:
             http.bind()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -93,6 +93,17 @@ class TlsFiles:
 
     def _contents(self) -> Pem:
         return Pem(*(Path(path).read_bytes() if path else None for path in self._paths))
+
+
+def settings_named(error: OSError, paths: Mapping[str, str]) -> str:
+    """Return the settings that a failure of `TlsFiles` is about: that of the missing file, or all that are given.
+
+    Args:
+        paths: By the settings that name them; an empty one is not given.
+    """
+    given = [setting for setting, path in paths.items() if path]
+    missing = [setting for setting in given if error.filename and paths[setting] == str(error.filename)]
+    return ", ".join(missing or given)
 
 
 def channel_credentials(ca: str, cert: str = "", key: str = "") -> grpc.ChannelCredentials:

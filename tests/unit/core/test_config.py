@@ -87,6 +87,47 @@ def test_a_token_that_no_header_carries_is_refused_and_not_told(monkeypatch, var
     assert token == " " or token not in caught.value.message
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:pa/s3cret@127.0.0.1:6379/0",
+        "redis://:s3cret#x@127.0.0.1:6379/0",
+        "redis://:s3cret?x@127.0.0.1",
+        "redis://u:s3@cret@127.0.0.1",
+        "127.0.0.1:6379",
+        "redis//x",
+        "redis://host:port",
+        "redis://host:6379/s3cret",
+        "http://host:6379",
+        "redis://",
+        "unix://",
+    ],
+)
+def test_a_url_that_is_none_of_redis_is_refused_and_not_told(monkeypatch, url):
+    monkeypatch.setenv("LEMAN_REDIS__URL", url)
+    with pytest.raises(InvalidArgument) as caught:
+        config.load()
+    assert "LEMAN_REDIS__URL: " in caught.value.message
+    assert "s3" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "redis://redis",
+        "redis://redis:6379/0",
+        "rediss://user:p%2Fw:x@redis.data:6379/12?ssl_ca_certs=/tls/ca.pem&ssl_check_hostname=true",
+        "redis://:password@[::1]:6379",
+        "unix:///tmp/redis.sock",
+        "unix://:password@/tmp/a%20b/redis.sock?db=1",
+    ],
+)
+def test_urls_of_redis(monkeypatch, url):
+    monkeypatch.setenv("LEMAN_REDIS__URL", url)
+    assert config.load().redis.url.get_secret_value() == url
+
+
 @pytest.mark.parametrize("name", ["LEMAN_CRASH", "LEMAN_TOKEN", "LEMAN_DEBUG", "LEMAN_VERSION", "LEMAN_SPARK_MASTER"])
 def test_other_variables_of_ours_are_left_alone(monkeypatch, name):
     monkeypatch.setenv(name, "point:1")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import socket
 from pathlib import Path
 from unittest import mock
 
@@ -13,13 +15,13 @@ import structlog
 from grpc._cython import cygrpc
 
 from core.config import Server, Settings
-from core.errors import FailedPrecondition, NotFound
-from core.rpc import channels, server, status
+from core.errors import FailedPrecondition, LemanError, NotFound, Unavailable
+from core.rpc import channels, peer_link, server, status
 from core.rpc.addresses import proxy_options
 from core.rpc.channels import open_peer
 from leman import _channel
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from tests.unit.core.rpc_helpers import peers, running
+from tests.unit.core.rpc_helpers import DEADLINE, peers, running
 
 GET = jobs_pb2.GetJobRequest(job_id="j1")
 
@@ -62,9 +64,8 @@ def test_calls_carry_token_request_id_and_a_deadline():
                     await stub.GetJob(GET)
                 await stub.GetJob(GET)
                 assert (await stub.WatchJob(jobs_pb2.WatchJobRequest()).read()).sequence == 1
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                with pytest.raises(grpc.aio.AioRpcError):
                     await stub.GetJob(jobs_pb2.GetJobRequest(job_id="hang"))
-            assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
             assert service.seen[0]["x-request-id"] == "r1"
             assert len(service.seen[1]["x-request-id"]) == 32
 
@@ -133,3 +134,77 @@ def test_a_peer_without_address_is_named():
     with pytest.raises(FailedPrecondition) as caught:
         open_peer(Settings(), "commit_coordinator")
     assert "LEMAN_PEERS__COMMIT_COORDINATOR" in caught.value.message
+
+
+async def failure(call) -> LemanError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return status.error_from_rpc(caught.value)
+
+
+def unused_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return held.getsockname()[1]
+
+
+def test_a_peer_that_was_never_reached_is_named_and_given_up_soon(monkeypatch):
+    """An executor with a wrong address of its planner waited for 120 s, and said "Deadline Exceeded" after that."""
+    monkeypatch.setattr(peer_link, "NEVER_REACHED_SECONDS", 0.3)
+    port = unused_port()
+
+    async def scenario():
+        async with open_peer(peers(port), "executor") as channel:
+            stub = jobs_pb2_grpc.JobServiceStub(channel)
+            return [
+                await failure(call) for call in (stub.GetJob(GET), stub.WatchJob(jobs_pb2.WatchJobRequest()).read())
+            ]
+
+    with structlog.testing.capture_logs() as lines:
+        for error in asyncio.run(scenario()):
+            assert (type(error), error.reason) == (Unavailable, "PEER_UNAVAILABLE")
+            assert f"the executor at 127.0.0.1:{port} (LEMAN_PEERS__EXECUTOR) was not reached since" in error.message
+            assert "Connection refused" in error.message
+            assert error.facts["never_reached"]
+    (line,) = lines
+    assert (line["log_level"], line["address"]) == ("warning", f"127.0.0.1:{port}")
+    assert line["setting"] == "LEMAN_PEERS__EXECUTOR"
+
+
+def test_a_peer_that_went_away_is_named_after_the_whole_patience_and_in_the_log_once():
+    async def scenario():
+        async with contextlib.AsyncExitStack() as stack:
+            up, _ = await stack.enter_async_context(running())
+            address = f"127.0.0.1:{up.port}"
+            async with open_peer(peers(up.port, timeout_seconds=0.5), "executor") as channel:
+                stub = jobs_pb2_grpc.JobServiceStub(channel)
+                with structlog.contextvars.bound_contextvars(request_id="first"):
+                    assert (await stub.GetJob(GET)).job.job_id == "j1"
+                await stack.aclose()
+                for _ in range(2):
+                    error = await failure(stub.GetJob(GET))
+                    assert (type(error), error.reason) == (Unavailable, "PEER_UNAVAILABLE")
+                    assert f"the executor at {address} (LEMAN_PEERS__EXECUTOR) cannot be reached" in error.message
+                    assert error.facts == {"peer": "executor", "address": address, "setting": "LEMAN_PEERS__EXECUTOR"}
+                async with running(Server(port=up.port)):
+                    assert (await stub.GetJob(GET, timeout=DEADLINE)).job.job_id == "j1"
+        return address
+
+    with structlog.testing.capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        address = asyncio.run(scenario())
+    assert "first" not in {line.get("request_id") for line in lines if line.get("address") == address}, (
+        "it ended before"
+    )
+    said = [(line["log_level"], line["event"]) for line in lines if line.get("address") == address]
+    assert said == [("warning", "a peer cannot be reached"), ("info", "a peer is reached again")]
+
+
+def test_a_peer_that_does_not_answer_in_time_is_told_from_one_that_is_away():
+    async def scenario():
+        async with running() as (up, _), open_peer(peers(up.port, timeout_seconds=0.3), "executor") as channel:
+            stub = jobs_pb2_grpc.JobServiceStub(channel)
+            error = await failure(stub.GetJob(jobs_pb2.GetJobRequest(job_id="hang")))
+            assert (type(error), error.reason) == (Unavailable, "PEER_UNAVAILABLE")
+            assert "has not answered within 0.3 s (LEMAN_PEERS__TIMEOUT_SECONDS)" in error.message
+
+    asyncio.run(scenario())

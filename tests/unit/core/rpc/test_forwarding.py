@@ -221,6 +221,7 @@ def test_a_peer_that_is_away_is_typed_and_comes_back():
                 away = await failing(call)
                 assert away.code() == grpc.StatusCode.UNAVAILABLE
                 assert error_info(away).reason == "PEER_UNAVAILABLE"
+                assert f"the executor at 127.0.0.1:{port} (LEMAN_PEERS__EXECUTOR of the planner)" in away.details()
                 assert unpacked(away, error_details_pb2.RetryInfo()).retry_delay.seconds == 1
                 assert len(dict(away.trailing_metadata())["x-request-id"]) == 32
             async with running(Server(port=port)):

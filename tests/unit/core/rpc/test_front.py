@@ -68,6 +68,7 @@ class Behind:
         return self.front
 
     locate_first = locate
+    find_restarted = locate
 
 
 @contextlib.asynccontextmanager

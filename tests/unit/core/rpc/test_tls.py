@@ -12,8 +12,10 @@ import pytest
 
 import leman
 from core.config import Peers, Server, Settings
+from core.errors import InvalidArgument
 from core.rpc import tls
 from core.rpc.channels import open_peer
+from core.rpc.exposure import bind
 from core.rpc.tls import TlsFiles
 from leman import _tls_files
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
@@ -159,3 +161,36 @@ def test_files_that_do_not_fit_are_refused_at_the_start(authority):
     files, other = authority.server(), authority.issue("other")
     with pytest.raises(OSError, match="MISMATCH"):
         TlsFiles(cert=files.cert, key=other.key)
+
+
+@pytest.mark.parametrize(
+    ("missing", "setting"),
+    [
+        ("tls_cert", "LEMAN_SERVER__TLS_CERT"),
+        ("tls_key", "LEMAN_SERVER__TLS_KEY"),
+        ("tls_client_ca", "LEMAN_SERVER__TLS_CLIENT_CA"),
+    ],
+)
+def test_a_server_names_the_setting_of_a_file_that_is_not_there(authority, missing, setting):
+    files = authority.server()
+    paths = {"tls_cert": files.cert, "tls_key": files.key, "tls_client_ca": authority.ca, missing: "/no/such.pem"}
+
+    async def scenario() -> None:
+        bind(Server(**paths), grpc.aio.server())
+
+    with pytest.raises(InvalidArgument, match=rf"^{setting}: .*/no/such\.pem") as refused:
+        asyncio.run(scenario())
+    assert refused.value.reason == "BAD_SETTING"
+
+
+def test_settings_are_named_where_files_of_peers_cannot_be_used(authority):
+    files, other = authority.server(), authority.issue("other")
+
+    def refusal(**paths: str) -> str:
+        with pytest.raises(InvalidArgument) as refused:
+            open_peer(Settings(peers=Peers(planner="localhost:1", **paths)), "planner")
+        return refused.value.message
+
+    assert refusal(tls_ca="/no/such.pem").startswith("LEMAN_PEERS__TLS_CA: ")
+    unfit = refusal(tls_ca=authority.ca, tls_cert=files.cert, tls_key=other.key)
+    assert unfit.startswith("LEMAN_PEERS__TLS_CA, LEMAN_PEERS__TLS_CERT, LEMAN_PEERS__TLS_KEY: ")
