@@ -27,6 +27,7 @@ from core.row_states import RowState
 from core.udf import binding
 
 ROWS = 1000
+_APPENDED_AT_ONCE = 100_000
 _FILE_BYTES = 8192  # Lance would look for the file to learn it
 COLUMN = "y"
 
@@ -70,8 +71,11 @@ def make(caller: Caller, table: str, fragments: int, layout: Layout) -> None:
     current = round(layout.current * fragments)
     partial = _Partial(names) if layout.partial else None
     version = _format_of(dataset)
-    made = []
+    made: list[FragmentMetadata] = []
     for at, source in enumerate(sources):
+        if len(made) == _APPENDED_AT_ONCE:  # their objects take far more memory than they do in the table
+            dataset = _append(dataset, made)
+            made = []
         files = [_data_file(source, names.ids[0], version)]
         if at < current:
             name = keys.column_file_name(names.fingerprint(source), uuid.uuid4().hex[:12], partial=False)
@@ -79,9 +83,13 @@ def make(caller: Caller, table: str, fragments: int, layout: Layout) -> None:
         elif partial is not None:
             files.append(_data_file(partial.link(source), names.ids[1], version))
         made.append(FragmentMetadata(0, files, ROWS))
-    lance.LanceDataset.commit(dataset, lance.LanceOperation.Append(made), read_version=dataset.version)
+    _append(dataset, made)
     if layout.keyed:
         _touch_keys(names, sources[current:])
+
+
+def _append(dataset: lance.LanceDataset, made: list[FragmentMetadata]) -> lance.LanceDataset:
+    return lance.LanceDataset.commit(dataset, lance.LanceOperation.Append(made), read_version=dataset.version)
 
 
 def _names(dataset: lance.LanceDataset, uri: str) -> _Names:

@@ -28,8 +28,10 @@ from core.domain.plan import MigratedRows, Plan, Reason
 from core.domain.ranges import RowRange, chunks, subtract
 from core.domain.table import Fragment
 from planner.compacted_rows import Live
+from planner.fragment_tasks import Tasks
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, inspect_fragment
+from planner.statuses import Statuses
 from planner.stored_work import Slot, StoredWork
 
 #: Rows of a file that go into one checkpoint.
@@ -122,10 +124,12 @@ class CheckpointMigrator:
         found = (stored.key for checkpoints in self._stored_work.found.values() for stored in checkpoints)
         return self._by_slot([*found, *self._stored_work.gone])
 
-    def replaced(self, plan: Plan, statuses: Iterable[FragmentStatus]) -> Iterator[MigratedRows]:
+    def replaced(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
         """Yield the rows of files that were replaced, or that belong to another column by now."""
-        tasks = {task.fragment_id: task for task in plan.tasks if task.missing}
-        for status in statuses:
+        stored = {fragment_id for _, fragment_id in self._stored}  # of a million fragments it may be one
+        known = plan.tasks.of(stored) if isinstance(plan.tasks, Tasks) else plan.tasks
+        tasks = {task.fragment_id: task for task in known if task.missing}
+        for status in statuses.some(np.flatnonzero(statuses.fragments.with_ids(stored))):
             task = tasks.get(status.fragment.fragment_id)
             if task is None or task.extend_current or status.reason is Reason.PARTIAL:
                 continue

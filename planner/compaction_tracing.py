@@ -20,7 +20,7 @@ import structlog
 from core import keys
 from core.checkpoints.records import FragmentRecord, read_record, unpack
 from core.domain.compactions import CompactionHistory
-from core.domain.plan import MigratedRows, Plan
+from core.domain.plan import MigratedRows, Plan, Reason
 from core.domain.ranges import RowRange
 from core.domain.table import Fragment
 from core.errors import DataLoss, LemanError, NotFound
@@ -30,32 +30,33 @@ from planner.checkpoint_migration import CheckpointMigrator, origin
 from planner.compacted_rows import Live, RowTracer, further
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, unnamed
+from planner.statuses import Statuses
 from planner.stored_work import Slot, StoredWork
 
 _log = structlog.get_logger(__name__)
 
 
-def trace_files(
-    resolved: ResolvedRequest, statuses: list[FragmentStatus], store: CheckpointStore
-) -> list[FragmentStatus]:
+def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> Statuses:
     """Return the statuses in the same order; those of compacted fragments with what is known of their rows.
 
     With files a.lance (recorded by an earlier run) and b.lance that compaction wrote, the history is read back to the
     commit that wrote b.lance, and on where the fragments that went into it were compacted too.
     """
+    wanted = {at: status for at, status in statuses.having(Reason.EXTERNAL_WRITE) if unnamed(resolved, status)}
+    if not wanted:
+        return statuses
     archive = _Archive(resolved, store)
-    wanted = [status for status in statuses if unnamed(resolved, status)]
-    files = {status.current_file for status in wanted if archive.record(status) is None}
+    files = {status.current_file for status in wanted.values() if archive.record(status) is None}
     more = further(resolved, lambda status: archive.record(status) is not None)
     compactions = _trace(resolved, more, files) if files else CompactionHistory()
     tracer = RowTracer(resolved, compactions, archive)
-    return [tracer.trace(status) if unnamed(resolved, status) else status for status in statuses]
+    return statuses.replaced({at: tracer.trace(status) for at, status in wanted.items()})
 
 
 def migrated(
     resolved: ResolvedRequest,
     plan: Plan,
-    statuses: list[FragmentStatus],
+    statuses: Statuses,
     stored_work: StoredWork,
     store: CheckpointStore,
 ) -> tuple[MigratedRows, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States, StateSummary
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, decide
+from planner.statuses import Statuses
 from planner.stored_work import FailedNow
 
 #: Where more rows failed than this, it is not looked up which of them a filter matches.
@@ -26,7 +27,7 @@ Offsets = npt.NDArray[np.int64]
 
 
 def failed_now(
-    resolved: ResolvedRequest, statuses: Iterable[FragmentStatus], states: dict[str, StateSummary]
+    resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]
 ) -> dict[int, FailedNow]:
     """Count the failed rows of those fragments whose header alone does not tell how many still count.
 
@@ -36,8 +37,9 @@ def failed_now(
         The counts, by id of the fragment.
     """
     where = "" if resolved.past is not None else resolved.filter.where  # an older version's rows are another matter
-    unsure = [status for status in statuses if where or status.fragment.deleted_rows]
-    unsure = [status for status in unsure if (known := decide(resolved, status, states).states) and known.failed]
+    may_be_less = statuses.with_states if where else statuses.with_states & (statuses.fragments.deleted_rows > 0)
+    some = statuses.some(np.flatnonzero(may_be_less))
+    unsure = [status for status in some if (known := decide(resolved, status, states).states) and known.failed]
     if not unsure:
         return {}
     reader = FragmentReader(resolved.table.uri, resolved.table.version)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
+
+import numpy as np
+import pyarrow as pa
 
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import CheckpointRef, FragmentTask, Reason, StagedFile
 from core.domain.ranges import RowRange
+from core.fragment_columns import FragmentColumns, starts
+from core.object_columns import Numbers
 from core.row_states import StateSummary
+from core.task_columns import UntouchedFragments, all_rows
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, ReuseDecision
+from planner.statuses import REASONS, Statuses
 from planner.stored_work import StoredWork
 
 
@@ -30,14 +36,25 @@ class PendingFragment(NamedTuple):
 
 
 class Tasks(Sequence[FragmentTask]):
-    """The tasks of pending fragments, each made when it is looked at and not kept: a plan may have very many."""
+    """The tasks of fragments with work, each made when it is looked at and not kept: a plan may have very many.
 
-    def __init__(self, resolved: ResolvedRequest, pending: Sequence[PendingFragment]) -> None:
+    Args:
+        resolved: the request.
+        statuses: of all fragments.
+        places: of the fragments with work among them, in the order of the tasks.
+        opened: by place, the fragments of which something is stored; of the others all rows are missing.
+    """
+
+    def __init__(
+        self, resolved: ResolvedRequest, statuses: Statuses, places: Numbers, opened: Mapping[int, PendingFragment]
+    ) -> None:
         self._resolved = resolved
-        self._pending = pending
+        self._statuses = statuses
+        self._places = places
+        self._opened = opened
 
     def __len__(self) -> int:
-        return len(self._pending)
+        return len(self._places)
 
     @overload
     def __getitem__(self, at: int) -> FragmentTask: ...
@@ -45,12 +62,53 @@ class Tasks(Sequence[FragmentTask]):
     def __getitem__(self, at: slice) -> Tasks: ...
     def __getitem__(self, at: int | slice) -> FragmentTask | Tasks:
         if isinstance(at, slice):
-            return Tasks(self._resolved, self._pending[at])
-        return _task(self._resolved, self._pending[at], _Prefixes(self._resolved.family))
+            return Tasks(self._resolved, self._statuses, self._places[at], self._opened)
+        return next(self._made(self._places[[at]]))
 
     def __iter__(self) -> Iterator[FragmentTask]:
-        resolved, prefixes = self._resolved, _Prefixes(self._resolved.family)
-        return (_task(resolved, pending, prefixes) for pending in self._pending)
+        return self._made(self._places)
+
+    def of(self, ids: Collection[int]) -> Iterator[FragmentTask]:
+        """Yield the tasks of some fragments, in their order."""
+        return self._made(self._places[self._statuses.fragments.with_ids(ids)[self._places]])
+
+    def _made(self, places: Numbers) -> Iterator[FragmentTask]:
+        prefixes = _Prefixes(self._resolved.family)
+        opened = [self._opened.get(at) for at in places.tolist()]
+        others = self._statuses.some(places[[pending is None for pending in opened]])
+        for pending in opened:
+            yield _task(self._resolved, pending or _untouched(next(others)), prefixes)
+
+    def parts(self, most: int) -> Iterator[tuple[UntouchedFragments | None, Sequence[FragmentTask]]]:
+        """Yield the tasks in parts of so many: fragments of which nothing is stored in columns, and the other tasks."""
+        resolved, statuses = self._resolved, self._statuses
+        is_open = np.zeros(len(statuses), np.bool_)
+        is_open[list(self._opened)] = True
+        if resolved.filter.columns:  # then each fragment has checkpoints under a filter of its own
+            is_open[:] = True
+        inputs = _InputFiles(resolved, statuses.fragments)
+        for begin in range(0, len(self._places), most):
+            part = self._places[begin : begin + most]
+            untouched = part[~is_open[part]]
+            made = list(self._made(part[is_open[part]]))
+            yield self._columns(untouched, inputs) if len(untouched) else None, made
+
+    def _columns(self, places: Numbers, inputs: _InputFiles) -> UntouchedFragments:
+        resolved, statuses = self._resolved, self._statuses
+        fragments = statuses.fragments
+        files, first = inputs.of(places)
+        return UntouchedFragments(
+            ids=fragments.ids[places],
+            physical_rows=fragments.physical_rows[places],
+            deleted_rows=fragments.deleted_rows[places],
+            reasons=[REASONS[code] for code in statuses.reasons[places].tolist()],
+            sources=statuses.source_digests(places),
+            function=resolved.versions[0],
+            prefix=_Prefixes(resolved.family)[resolved.filter_identity(fragments[int(places[0])])],
+            input_files=files,
+            first_input=first,
+            current_files=statuses.current_paths(places),
+        )
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == (tuple(other) if isinstance(other, Tasks) else other)
@@ -60,6 +118,26 @@ class Tasks(Sequence[FragmentTask]):
 
     def __repr__(self) -> str:
         return repr(tuple(self))
+
+
+class _InputFiles:
+    """The files of the inputs, of all fragments."""
+
+    def __init__(self, resolved: ResolvedRequest, fragments: FragmentColumns) -> None:
+        self._resolved = resolved
+        self._fragments = fragments
+        self._first, self._count = fragments.files_with(resolved.input_ids)
+
+    def of(self, places: Numbers) -> tuple[pa.LargeStringArray, Numbers]:
+        """Return those of some fragments one after the other, and where those of each begin."""
+        if self._resolved.past is None and bool((self._count[places] == 1).all()):
+            return self._fragments.paths_at(self._first[places]), np.arange(len(places) + 1)
+        each = [self._resolved.input_files(fragment) for fragment in self._fragments.some(places)]
+        return pa.array([file for files in each for file in files], pa.large_string()), starts(map(len, each))
+
+
+def _untouched(status: FragmentStatus) -> PendingFragment:
+    return PendingFragment(status, status.reason, extends=False, missing=all_rows(status.fragment.physical_rows))
 
 
 def open_fragment(
@@ -84,7 +162,7 @@ def open_fragment(
         return PendingFragment(status, Reason.STAGED, extends, (), (), staged.staged, failed)
     found = stored_work.found.get(status.fragment.fragment_id)
     if not found:
-        return PendingFragment(status, decision.reason, extends, _all_of(rows), (), None, failed)
+        return PendingFragment(status, decision.reason, extends, all_rows(rows), (), None, failed)
     filter_id = keys.md5_of_few(resolved.filter_identity(status.fragment))
     if resolved.failed_only:  # others' checkpoints hold the failures that are to be tried again
         found = [entry for entry in found if entry.filter_id == filter_id]
@@ -124,12 +202,6 @@ class _Prefixes(dict[str, str]):
     def __missing__(self, identity: str) -> str:
         found = self[identity] = self._family.before_inputs(keys.md5_of_few(identity))
         return found
-
-
-@functools.lru_cache(maxsize=64)
-def _all_of(rows: int) -> tuple[RowRange, ...]:
-    """Return all rows as a range, cached: most fragments of a table have the same number of rows."""
-    return (RowRange(0, rows),)
 
 
 def _settles(resolved: ResolvedRequest, status: FragmentStatus, decision: ReuseDecision) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
 import structlog
 
 from core import keys
@@ -24,7 +25,7 @@ from core.lance_io.manifest import collector_paused
 from core.lance_io.past_reader import rows_in
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
-from core.locations import canonical_database, table_uri
+from core.locations import canonical_database, in_object_store, table_uri
 from core.ports import CheckpointStore
 from core.row_states import StateSummary
 from core.sql import filters
@@ -37,8 +38,8 @@ from planner.planning import draft, traced
 from planner.replaced_values import replaced_values
 from planner.request_resolution import check_format, check_spec, defined_column, resolve, with_filter
 from planner.resolved_request import ResolvedRequest
-from planner.reuse_decision import FragmentStatus, inspect, unnamed
 from planner.stale_inputs import StaleInputs
+from planner.statuses import CODE, Statuses, inspect
 from planner.stored_work import StoredWork, open_inputs, select_relevant
 
 _log = structlog.get_logger(__name__)
@@ -86,8 +87,8 @@ class PlanMaker:
             plan, *collected = draft(resolved, statuses, stored_work)
             if stale := self._stale_inputs(resolved, plan, spec.database):
                 plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
-            registry = self._registry(canonical_database(spec.database))
-            if replaced := replaced_values(resolved, statuses, registry.versions):
+            database = canonical_database(spec.database)
+            if replaced := replaced_values(resolved, statuses, lambda: self._registry(database).versions()):
                 plan = replace(plan, header=replace(plan.header, replaced=replaced))
             if plan.traced:
                 others = self._traced_of_others(resolved, spec.database)
@@ -123,8 +124,8 @@ class PlanMaker:
             udf, own = _functions(registry, spec, bound)
             return resolve(spec, table, udf, own)
 
-        def states(request: ResolvedRequest, statuses: Sequence[FragmentStatus]) -> dict[str, StateSummary]:
-            return _states(request.table.uri, {s.current_file for s in statuses if s.reason is Reason.PARTIAL})
+        def states(request: ResolvedRequest, statuses: Statuses) -> dict[str, StateSummary]:
+            return _states(request.table.uri, _partial_files(statuses))
 
         return StaleInputs(resolved, self.statuses, states)
 
@@ -153,7 +154,7 @@ class PlanMaker:
             resolved = at_version(resolved, old, lambda fragments: rows_in(uri, table.version, fragments, old.version))
         return resolved
 
-    def statuses(self, resolved: ResolvedRequest) -> list[FragmentStatus]:
+    def statuses(self, resolved: ResolvedRequest) -> Statuses:
         """Return the statuses of all fragments.
 
         Where compaction wrote the column's files, they say what became of the rows.
@@ -161,14 +162,12 @@ class PlanMaker:
         statuses = inspect(resolved)
         if resolved.past is not None:  # what became of rows since then does not matter here
             return statuses
-        if not any(unnamed(resolved, status) for status in statuses):
-            return statuses
         return trace_files(resolved, statuses, self._checkpoints(resolved.table.uri))
 
-    def stored_work(self, resolved: ResolvedRequest, statuses: list[FragmentStatus]) -> StoredWork:
+    def stored_work(self, resolved: ResolvedRequest, statuses: Statuses) -> StoredWork:
         """Read the row states of partial files; for fragments with work their checkpoint keys and records too."""
         uri = resolved.table.uri
-        partial = {s.current_file for s in statuses if s.reason is Reason.PARTIAL}
+        partial = _partial_files(statuses)
         states = _states(uri, partial)
         failed = failed_now(resolved, statuses, states)
         wanted = open_inputs(resolved, statuses, states)
@@ -253,6 +252,10 @@ def _functions(
     return own, own
 
 
+def _partial_files(statuses: Statuses) -> set[str]:
+    return set(statuses.current_files(np.flatnonzero(statuses.reasons == CODE[Reason.PARTIAL])))
+
+
 def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
     """Read the row states of those of the files that carry any; a file that is damaged or gone has none.
 
@@ -270,7 +273,7 @@ def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
     partial = [f for f in files if (name := keys.parse_column_file_name(f)) is not None and name.partial]
     names = sorted(partial)
     # a local file takes 20 µs, which threads would make 100
-    found = _in_threads(read, names) if "://" in uri else zip(names, map(read, names), strict=True)
+    found = _in_threads(read, names) if in_object_store(uri) else zip(names, map(read, names), strict=True)
     return {file: summary for file, summary in found if summary is not None}
 
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from core.checkpoints.records import FragmentRecord
-from core.domain.plan import (
-    SETTLED,
-    KeptRows,
-    Plan,
-    PlanHeader,
-    Reason,
-    ReasonCount,
-    TracedFile,
-)
+from core.domain.plan import KeptRows, Plan, PlanHeader, Reason, ReasonCount, TracedFile
 from core.domain.ranges import total
+from core.fragment_columns import FragmentColumns
+from core.object_columns import Numbers
 from core.row_states import StateSummary
 from planner.fragment_tasks import PendingFragment, Tasks, open_fragment
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, ReuseDecision, decide
+from planner.statuses import CODE, REASONS, SETTLES, Codes, Mask, Statuses, outcome_codes
 from planner.stored_work import NONE_FAILED, FailedNow, Slot, StoredWork
 
 
@@ -38,23 +35,19 @@ class _Totals:
     rows_collected: int = 0
     kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
-    def keep(self, resolved: ResolvedRequest, status: FragmentStatus, states: StateSummary | None) -> None:
-        """Count the rows with values of earlier versions."""
-        if states is not None:
-            for part, computed, _ in states.older:
-                self.kept[part] += computed
-        elif status.version and status.reason is Reason.REUSED:
-            self.kept[resolved.versions[status.version]] += status.fragment.live_rows
+    def count(self, codes: Codes, live: Numbers) -> None:
+        """Count fragments by their reasons."""
+        fragments = np.bincount(codes, minlength=len(REASONS))
+        rows = np.bincount(codes, live, len(REASONS)).astype(np.int64) if len(codes) else fragments
+        for reason in np.flatnonzero(fragments).tolist():
+            self.fragments[REASONS[reason]] += int(fragments[reason])
+            self.rows[REASONS[reason]] += int(rows[reason])
+        self.live += int(live.sum())
 
-    def settle(self, decision: ReuseDecision, live: int) -> None:
-        """Count a fragment with nothing to do."""
-        self.count(decision.reason, live)
-        self.reused += live
-
-    def count(self, reason: Reason, live: int) -> None:
-        self.fragments[reason] += 1
-        self.rows[reason] += live
-        self.live += live
+    def keep(self, states: StateSummary) -> None:
+        """Count the rows with values of earlier versions in a fragment whose row states are known."""
+        for part, computed, _ in states.older:
+            self.kept[part] += computed
 
     def collect(self, pending: PendingFragment) -> None:
         """Count what is stored of a fragment with work."""
@@ -76,52 +69,118 @@ class Draft(NamedTuple):
     rows_collected: int
 
 
-def make_plan(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], stored_work: StoredWork) -> Plan:
+def make_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> Plan:
     """Return the plan alone; see `draft`."""
     return draft(resolved, statuses, stored_work).plan
 
 
-def draft(resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], stored_work: StoredWork) -> Draft:
+def draft(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> Draft:
     """Make a plan from the statuses of all fragments and what is stored.
 
-    The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`.
+    The header counts all fragments by reason. `num_frags` cuts the tasks, and with them `rows_to_compute`. Fragments
+    are decided about one by one where row states, checkpoints or finished files are known of them, and the others, of
+    which there may be a million, all at once.
 
     Args:
-        statuses: those of `reuse_decision.inspect`; those of compacted fragments with what is known of their rows.
+        statuses: those of `statuses.inspect`; those of compacted fragments with what is known of their rows.
     """
-    records = _by_fragment(resolved, stored_work.records)
+    fragments = statuses.fragments
+    asked = _rows_asked(resolved, fragments)
+    codes = outcome_codes(statuses, failed_only=resolved.failed_only).copy()
     totals = _Totals()
-    unsettled: list[PendingFragment] = []
-    ordered = sorted(statuses, key=lambda s: s.fragment.fragment_id)
-    for status in ordered:
-        decision = decide(resolved, status, stored_work.states)
-        live = resolved.rows_asked(status.fragment)
-        if resolved.kept:
-            totals.keep(resolved, status, decision.states)
-        if resolved.failed_only:
-            totals.not_computed += _not_computed(status, decision)
-        if decision.settled:
-            totals.settle(decision, live)
-            if decision.states is not None and decision.states.failed:
-                totals.failed += stored_work.failed_now(status.fragment.fragment_id, decision.states).asked
-            continue
-        stored = records.get((status.sources, status.fragment.fragment_id), ()) if records else ()
-        pending = open_fragment(resolved, status, decision, stored_work, stored)
-        totals.count(pending.reason, live)
-        if resolved.num_frags and len(unsettled) >= resolved.num_frags:
-            continue
-        unsettled.append(pending)
+    stored = _Stored(resolved, statuses, stored_work)
+    for at, decision in stored.decisions.items():
+        codes[at] = CODE[decision.reason]
+    order = statuses.in_order
+    unsettled = order[~SETTLES[codes[order]]]
+    opened = {at: stored.open(at) for at in unsettled[stored.mask[unsettled]].tolist()}
+    for at, pending in opened.items():
+        codes[at] = CODE[pending.reason]
+    totals.count(codes, asked)
+    totals.reused = int(asked[SETTLES[codes]].sum())
+    stored.count_settled(totals, opened)
+    if resolved.kept:
+        _count_kept(resolved, statuses, stored, totals)
+    if resolved.failed_only:
+        totals.not_computed = _not_computed(statuses, stored)
+    taken = unsettled[: resolved.num_frags or None]
+    untouched = taken[~stored.mask[taken]]
+    totals.to_compute = int(asked[untouched].sum())
+    for at in taken[stored.mask[taken]].tolist():
+        stored.count_open(totals, at, opened[at], int(asked[at]))
+    tasks = Tasks(resolved, statuses, taken, opened)
+    plan = Plan(_header(resolved, totals), tasks, tuple(traced(resolved, _moved(statuses))))
+    return Draft(plan, totals.fragments_collected, totals.rows_collected)
+
+
+class _Stored:
+    """The fragments of which something is stored, and what is decided about each."""
+
+    def __init__(self, resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> None:
+        self._resolved = resolved
+        self._stored_work = stored_work
+        self._records = _by_fragment(resolved, stored_work.records)
+        named = {*stored_work.found, *(fragment_id for _, fragment_id in self._records)}
+        #: Of each fragment, whether it is one of them.
+        self.mask: Mask = statuses.with_states | statuses.fragments.with_ids(named)
+        places = np.flatnonzero(self.mask)
+        self._known = dict(zip(places.tolist(), statuses.some(places), strict=True))
+        self.decisions = {at: decide(resolved, status, stored_work.states) for at, status in self._known.items()}
+
+    def open(self, at: int) -> PendingFragment:
+        """Return a fragment with work."""
+        status = self._known[at]
+        records = self._records.get((status.sources, status.fragment.fragment_id), ())
+        return open_fragment(self._resolved, status, self.decisions[at], self._stored_work, records)
+
+    def count_settled(self, totals: _Totals, opened: Container[int]) -> None:
+        """Count the failed rows of fragments with nothing to do."""
+        for at, decision in self.decisions.items():
+            if at not in opened and decision.states is not None and decision.states.failed:
+                totals.failed += self._failed_now(at, decision).asked
+
+    def count_open(self, totals: _Totals, at: int, pending: PendingFragment, asked: int) -> None:
+        """Count what is stored of a fragment with work, and what is left; `asked`: its rows that are asked for."""
+        decision = self.decisions[at]
         if pending.checkpoints or pending.staged is not None:
             totals.collect(pending)
-        failed = NONE_FAILED
-        if decision.states is not None:
-            failed = stored_work.failed_now(status.fragment.fragment_id, decision.states)
-        left = _rows_left(resolved, pending, decision, failed)
+        failed = self._failed_now(at, decision)
+        left = _rows_left(self._resolved, pending, decision, failed)
         totals.to_compute += left
-        totals.reused += live - left
-        totals.failed += 0 if resolved.failed_only else failed.asked
-    plan = Plan(_header(resolved, totals), Tasks(resolved, unsettled), tuple(traced(resolved, ordered)))
-    return Draft(plan, totals.fragments_collected, totals.rows_collected)
+        totals.reused += asked - left
+        totals.failed += 0 if self._resolved.failed_only else failed.asked
+
+    def _failed_now(self, at: int, decision: ReuseDecision) -> FailedNow:
+        if decision.states is None:
+            return NONE_FAILED
+        return self._stored_work.failed_now(self._known[at].fragment.fragment_id, decision.states)
+
+
+def _rows_asked(resolved: ResolvedRequest, fragments: FragmentColumns) -> Numbers:
+    """Return what `ResolvedRequest.rows_asked` does, of all fragments."""
+    live = fragments.live_rows
+    if resolved.past is not None:
+        for at in np.flatnonzero(fragments.with_ids(resolved.past.moved)).tolist():
+            live[at] = min(live[at], resolved.past.moved[int(fragments.ids[at])])
+    return live
+
+
+def _moved(statuses: Statuses) -> Iterator[FragmentStatus]:
+    """Yield the statuses of compacted fragments, in the order of their ids."""
+    return iter(sorted(statuses.others.values(), key=lambda status: status.fragment.fragment_id))
+
+
+def _count_kept(resolved: ResolvedRequest, statuses: Statuses, stored: _Stored, totals: _Totals) -> None:
+    """Count the rows with values of earlier versions."""
+    known = [at for at, decision in stored.decisions.items() if decision.states is not None]
+    for at in known:
+        if (states := stored.decisions[at].states) is not None:
+            totals.keep(states)
+    whole = statuses.reasons == CODE[Reason.REUSED]
+    whole[known] = False
+    rows = np.bincount(statuses.versions[whole], statuses.fragments.live_rows[whole], len(resolved.versions))
+    for part, count in zip(resolved.versions[1:], rows[1:].tolist(), strict=True):
+        totals.kept[part] += int(count)
 
 
 def _by_fragment(
@@ -155,11 +214,13 @@ def traced(resolved: ResolvedRequest, statuses: Iterable[FragmentStatus]) -> Ite
     )
 
 
-def _not_computed(status: FragmentStatus, decision: ReuseDecision) -> int:
+def _not_computed(statuses: Statuses, stored: _Stored) -> int:
     """Count the rows that a request for failed rows leaves for a plain backfill."""
-    if decision.states is not None:
-        return min(decision.states.untouched, status.fragment.live_rows)
-    return 0 if status.reason in SETTLED else status.fragment.live_rows
+    live = statuses.fragments.live_rows
+    known = {at: decision.states for at, decision in stored.decisions.items() if decision.states is not None}
+    plain = ~SETTLES[statuses.reasons]
+    plain[list(known)] = False
+    return int(live[plain].sum()) + sum(min(states.untouched, int(live[at])) for at, states in known.items())
 
 
 def _rows_left(resolved: ResolvedRequest, pending: PendingFragment, decision: ReuseDecision, failed: FailedNow) -> int:

@@ -49,7 +49,8 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
         spec = convert.spec_from_proto(request.spec)
 
         def planned() -> Iterator[planning_pb2.CreatePlanResponse]:
-            return messages(refuse_stale(self._plans.plan(spec), spec.on_stale_input))
+            plan = refuse_stale(self._plans.plan(spec), spec.on_stale_input)
+            return messages(plan, in_columns=request.reads_untouched)
 
         async with contextlib.aclosing(self._streams.stream(planned)) as made:
             async for message in made:

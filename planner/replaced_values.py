@@ -9,30 +9,33 @@ which one that is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+
+import numpy as np
 
 from core import keys
 from core.domain.plan import KeptRows, Reason
 from core.domain.udf import FunctionVersion
 from planner.resolved_request import ResolvedRequest
-from planner.reuse_decision import FragmentStatus
+from planner.statuses import CODE, Statuses
 
 
 def replaced_values(
-    resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], registered: Callable[[], Iterable[FunctionVersion]]
+    resolved: ResolvedRequest, statuses: Statuses, registered: Callable[[], Iterable[FunctionVersion]]
 ) -> tuple[KeptRows, ...]:
     """Return the functions that other values are of, those with the most rows first; with a filter, rows at the most.
 
     Args:
         registered: asked where there are such values.
     """
-    rows: Counter[str] = Counter()
     if resolved.failed_only:
         return ()
-    for status in statuses:
-        name = keys.parse_column_file_name(status.current_file)
-        if status.reason is Reason.UDF_CHANGED and name is not None:
-            rows[name.function_part] += status.fragment.live_rows
+    rows: Counter[str] = Counter()
+    places = np.flatnonzero(statuses.reasons == CODE[Reason.UDF_CHANGED])
+    live = statuses.fragments.live_rows[places].tolist()
+    for file, count in zip(statuses.current_files(places), live, strict=True):
+        if (name := keys.parse_column_file_name(file)) is not None:
+            rows[name.function_part] += count
     if not rows:
         return ()
     made = {keys.function_part(f.name, f.version, resolved.output.column_id): f for f in registered()}

@@ -61,11 +61,6 @@ _OF_THIS = frozenset({Reason.REUSED, Reason.PARTIAL})
 _PLAIN = {reason: ReuseDecision(reason) for reason in Reason}
 
 
-def inspect(resolved: ResolvedRequest) -> list[FragmentStatus]:
-    """Return one status for each fragment, in the order of the manifest."""
-    return list(inspect_fragment(resolved, resolved.table.fragments))
-
-
 def inspect_fragment(resolved: ResolvedRequest, fragments: Iterable[Fragment]) -> Iterator[FragmentStatus]:
     """Yield the statuses of some fragments, which need not belong to the table's latest version."""
     function = keys.function_part(resolved.udf.name, resolved.udf.version, resolved.output.column_id)
@@ -139,11 +134,26 @@ def _reason(
         return Reason.REUSED, 0
     if not files:
         return Reason.MISSING, 0
-    name = keys.parse_column_file_name(files[0])
-    if name is None or len(files) > 1:
+    if len(files) > 1:
         return Reason.EXTERNAL_WRITE, 0
-    if name.function_part not in resolved.versions:
+    return file_reason(resolved.versions, files[0], fingerprint[16:])
+
+
+def file_reason(versions: tuple[str, ...], file: str, inputs: str) -> tuple[Reason, int]:
+    """Return the reason that a fragment's only file gives, and whose values it has as a place in `versions`.
+
+    Args:
+        versions: those of `ResolvedRequest`.
+        file: its name.
+        inputs: the second half of the fragment's fingerprint.
+    """
+    name = keys.parse_column_file_name(file)
+    if name is None:
+        return Reason.EXTERNAL_WRITE, 0
+    fingerprint, partial = name
+    function = keys.function_of(fingerprint)
+    if function not in versions:
         return Reason.UDF_CHANGED, 0
-    if name.fingerprint[16:] != fingerprint[16:]:
+    if fingerprint[16:] != inputs:
         return Reason.INPUT_CHANGED, 0
-    return Reason.PARTIAL if name.partial else Reason.REUSED, resolved.versions.index(name.function_part)
+    return Reason.PARTIAL if partial else Reason.REUSED, versions.index(function)

@@ -17,17 +17,18 @@ from planner.column_graph import rests_on
 from planner.failed_row_states import states_of
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, decide
+from planner.statuses import SETTLES, Statuses, outcome_codes
 
 #: Resolves a plain backfill of a column of a version of a table.
 Resolve = Callable[[TableSnapshot, str], ResolvedRequest]
-Statuses = Callable[[ResolvedRequest], list[FragmentStatus]]
-ReadStates = Callable[[ResolvedRequest, Sequence[FragmentStatus]], Mapping[str, StateSummary]]
+Inspect = Callable[[ResolvedRequest], Statuses]
+ReadStates = Callable[[ResolvedRequest, Statuses], Mapping[str, StateSummary]]
 
 
 class StaleInputs:
     """What finds them. The arguments are how a plan looks at one column."""
 
-    def __init__(self, resolve: Resolve, statuses: Statuses, read_states: ReadStates) -> None:
+    def __init__(self, resolve: Resolve, statuses: Inspect, read_states: ReadStates) -> None:
         self._resolve = resolve
         self._statuses = statuses
         self._read_states = read_states
@@ -78,10 +79,11 @@ class StaleInputs:
 
 
 def _unsettled(
-    resolved: ResolvedRequest, statuses: Sequence[FragmentStatus], states: Mapping[str, StateSummary]
+    resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]
 ) -> Iterator[tuple[FragmentStatus, int]]:
     """Yield fragments whose values a backfill would compute, and how many rows of each."""
-    for status in statuses:
+    unsettled = ~SETTLES[outcome_codes(statuses, failed_only=resolved.failed_only)] | statuses.with_states
+    for status in statuses.some(np.flatnonzero(unsettled)):
         decision = decide(resolved, status, states)
         live = status.fragment.live_rows
         if decision.settled or not live:

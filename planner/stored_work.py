@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
 
 from core.checkpoints.records import FragmentRecord
 from core.keys import FamilyKey
 from core.row_states import StateSummary
 from planner.resolved_request import ResolvedRequest
-from planner.reuse_decision import FragmentStatus, decide
+from planner.reuse_decision import decide
+from planner.statuses import SETTLES, Mask, Statuses, outcome_codes
 
 #: A fragment under certain input files: (md5 of the inputs, fragment id).
 Slot = tuple[str, int]
@@ -62,20 +66,45 @@ class RelevantWork:
     outdated: set[int] = field(default_factory=set)
 
 
-def open_inputs(
-    resolved: ResolvedRequest, statuses: Iterable[FragmentStatus], states: Mapping[str, StateSummary]
-) -> dict[int, str]:
-    """Return the md5 of the inputs of each fragment with something to do, by its id: only their checkpoints matter."""
-    return {s.fragment.fragment_id: s.sources for s in statuses if not decide(resolved, s, states).settled}
+class OpenInputs:
+    """The md5 of the inputs of each fragment with something to do, by its id: only their checkpoints matter."""
+
+    def __init__(self, statuses: Statuses, is_open: Mask) -> None:
+        self._statuses = statuses
+        self._is_open = is_open
+
+    def __bool__(self) -> bool:
+        return bool(self._is_open.any())
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        ids = self._statuses.fragments.ids.tolist()
+        return {fragment_id: at for at, fragment_id in enumerate(ids)}
+
+    def __contains__(self, fragment_id: int) -> bool:
+        """Tell whether the table has the fragment."""
+        return fragment_id in self._places
+
+    def get(self, fragment_id: int) -> str | None:
+        """Return the md5; None of fragments with nothing to do, or that the table does not have."""
+        at = self._places.get(fragment_id)
+        return self._statuses.sources_at(at) if at is not None and self._is_open[at] else None
 
 
-def select_relevant(resolved: ResolvedRequest, wanted: Mapping[int, str], listed: Iterable[str]) -> RelevantWork:
+def open_inputs(resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]) -> OpenInputs:
+    """Return which fragments have something to do."""
+    is_open: Mask = ~SETTLES[outcome_codes(statuses, failed_only=resolved.failed_only)]
+    unsure = np.flatnonzero(statuses.with_states)
+    is_open[unsure] = [not decide(resolved, status, states).settled for status in statuses.some(unsure)]
+    return OpenInputs(statuses, is_open)
+
+
+def select_relevant(resolved: ResolvedRequest, wanted: OpenInputs, listed: Iterable[str]) -> RelevantWork:
     """Select the keys that matter to a plan.
 
     Args:
         wanted: what `open_inputs` returns.
     """
-    present = {fragment.fragment_id for fragment in resolved.table.fragments}
     sifted = RelevantWork()
     found = sifted.found
     for key in resolved.family.parse_all(listed):
@@ -90,6 +119,6 @@ def select_relevant(resolved: ResolvedRequest, wanted: Mapping[int, str], listed
                 found[fragment_id] = [key]
         elif inputs is not None:
             sifted.outdated.add(fragment_id)
-        elif fragment_id not in present:
+        elif fragment_id not in wanted:
             sifted.gone.append(key.key)
     return sifted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -272,6 +273,19 @@ class StoredRowError:
     error_message: str
     traceback: str
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCommit:
+    """What the coordinator says about a request to install a column's files."""
+
+    #: The table's version after it; 0: nothing was committed.
+    version: int
+    outcomes: Sequence[FragmentOutcome]
+    #: How long the version took to write, which goes by the size of the table's manifest; 0: it was not written now.
+    manifest_seconds: float = 0.0
+    #: Whether it is known that this version has no index.
+    without_indexes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,7 +86,8 @@ class TableSnapshot:
     #: and made again at the same path. Empty on a table that Leman never touched.
     incarnation: str
     fields: tuple[TableField, ...]
-    fragments: tuple[Fragment, ...] = field(repr=False)
+    #: See `core.fragment_columns` for very many.
+    fragments: Sequence[Fragment] = field(repr=False)
     stable_row_ids: bool = False
     #: Version of the Lance file format that its data is to be written in.
     file_format: tuple[int, int] = (2, 2)

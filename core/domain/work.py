@@ -237,6 +237,8 @@ class UnitFailure:
     message: str
     #: Given where a row is to blame.
     row: RowFailure | None = None
+    #: Whether another worker may do better: this one could get no server of a remote function.
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,9 @@ def external_write(uri: str, version: int) -> ExternalWrite | None:
 
     Returns:
         None where there is no such write, or where the history was cleaned away.
+
+    Raises:
+        LemanError: what `open_version` raises, and what `storage_errors.unusable` gives.
     """
     transactions = Transactions(open_version(uri, version).uri)
     at = version
@@ -42,7 +45,7 @@ def external_write(uri: str, version: int) -> ExternalWrite | None:
         if at <= 1:
             return found
         try:
-            transaction = transactions.read(at)
+            transaction = transactions.read_or_tell(at)
         except VersionGone:
             return found
         ours = REQUEST_IDS in transaction.properties

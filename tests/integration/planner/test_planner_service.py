@@ -17,6 +17,7 @@ from core.config import Peers, Server, Settings
 from core.rpc import convert
 from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
+from core.task_columns import PlannedTasks
 from core.udf.python_versions import PYTHON
 from leman.v1 import (
     catalog_pb2,
@@ -383,15 +384,21 @@ def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
     lake = Lake(tmp_path, fragments=5)
 
     async def work(stubs):
-        call = stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec(str(tmp_path))))
-        return [message async for message in call]
+        async def planned(**fields):
+            request = planning_pb2.CreatePlanRequest(spec=spec(str(tmp_path)), **fields)
+            return [message async for message in stubs.planning.CreatePlan(request)]
 
-    header, *parts = served(work)
-    assert [len(message.tasks.tasks) for message in parts] == [2, 2, 1]
+        return await planned(reads_untouched=True), await planned()
+
+    (header, *parts), (_, *of_earlier_release) = served(work)
+    assert [len(message.untouched.fragment_ids) for message in parts] == [2, 2, 1]
     wanted = lake.plan()
     assert convert.header_from_proto(header.header) == wanted.header
-    tasks = [convert.task_from_proto(task) for message in parts for task in message.tasks.tasks]
-    assert tuple(tasks) == wanted.tasks
+    function = wanted.header.versions[0]
+    tasks = PlannedTasks([convert.untouched_from_proto(message.untouched, function) for message in parts], ())
+    assert tasks == tuple(wanted.tasks)
+    one_by_one = [convert.task_from_proto(task) for message in of_earlier_release for task in message.tasks.tasks]
+    assert tuple(one_by_one) == tuple(wanted.tasks)
 
 
 def test_a_plan_is_explained_without_its_bulk(tmp_path):

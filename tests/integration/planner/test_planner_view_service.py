@@ -425,13 +425,15 @@ def scratch_table(lake):
 def test_a_scratch_table_is_planned_like_any_table(lake, scratch_table):
     async def work(stubs):
         spec = convert.spec_to_proto(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
-        return [m async for m in stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec))]
+        return [
+            m async for m in stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec, reads_untouched=True))
+        ]
 
-    header, tasks = served(work)
+    header, part = served(work)
     plan = convert.header_from_proto(header.header)
     assert plan.input_source == scratch_table
     assert plan.input_columns == ("__source_row_id",)
-    assert [t.physical_rows for t in tasks.tasks.tasks] == [10, 10]
+    assert list(part.untouched.physical_rows) == [10, 10]
 
 
 def test_nobody_describes_or_changes_a_scratch_table(lake, scratch_table):

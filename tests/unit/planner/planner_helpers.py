@@ -12,7 +12,7 @@ from core.udf import binding
 from planner.planning import make_plan
 from planner.request_resolution import with_filter
 from planner.resolved_request import ResolvedRequest
-from planner.reuse_decision import inspect
+from planner.statuses import inspect
 from planner.stored_work import StoredWork, open_inputs, select_relevant
 
 URI = "/data/t.lance"

@@ -1,0 +1,157 @@
+"""Fragments and statuses in columns say what they say one by one, and cost what their number says."""
+
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core import keys
+from core.domain.plan import FragmentTask, Reason
+from core.domain.ranges import RowRange
+from core.domain.table import DataFile
+from core.fragment_columns import FragmentColumns
+from planner import fragment_tasks
+from planner.compaction_tracing import migrated
+from planner.planning import draft
+from planner.resolved_request import Past
+from planner.reuse_decision import inspect_fragment
+from planner.statuses import inspect
+from planner.stored_work import StoredWork, open_inputs
+from tests.unit.planner.planner_helpers import C, X, Y, column_file, fragment, prefix, record, resolved
+from tests.unit.planner.test_properties import UDF_2, worlds
+
+
+def several_files(one):
+    return one._replace(files=(*one.files, DataFile("z.lance", (C,))))
+
+
+@settings(max_examples=200)
+@given(worlds(), st.data())
+def test_statuses_in_columns_are_those_of_one_fragment_after_the_other(world, data):
+    chosen = data.draw(st.sets(st.sampled_from(world.fragments))) if world.fragments else set()
+    world.fragments = [several_files(one) if one in chosen else one for one in world.fragments]
+    asked = world.asked()
+    found = inspect(asked)
+    assert list(found) == list(inspect_fragment(asked, world.fragments))
+    assert [found[at] for at in range(len(found))] == list(found)
+
+
+@settings(max_examples=100)
+@given(worlds(), st.data())
+def test_also_of_an_older_version(world, data):
+    ids = [one.fragment_id for one in world.fragments]
+    kept = data.draw(st.sets(st.sampled_from(ids))) if ids else set()
+    same = {i: fragment(i, source=data.draw(st.sampled_from(["in", "then"]))) for i in kept}
+    past = Past(version=3, same=same, moved=dict.fromkeys(set(ids) - kept, 1), input_columns=("x",))
+    asked = replace(world.asked(), past=past)
+    assert list(inspect(asked)) == list(inspect_fragment(asked, world.fragments))
+
+
+def test_names_that_are_nearly_those_of_column_files():
+    right = column_file(1)
+    names = [
+        right,
+        right.replace("-", "-partial-"),
+        right.upper(),
+        f"x{right}",
+        f"{right}x",
+        f"{right}\n",
+        right.replace(".lance", "-lance"),
+        right.replace("-", "-A"),
+        right.replace("-", "--"),
+        f"{right[:31]}{right[32:]}",
+        f"{right[:16]}{'é' * 16}{right[32:]}",
+        f"{right[:20]}0123{right[24:]}",
+        "",
+    ]
+    fragments = [
+        fragment(at)._replace(files=(DataFile("in1.lance", (X,)), DataFile(name, (C,))))
+        for at, name in enumerate(names)
+    ]
+    asked = resolved(fragments)
+    found = list(inspect(asked))
+    assert found == list(inspect_fragment(asked, fragments))
+    assert {status.reason for status in found} >= {
+        Reason.REUSED,
+        Reason.PARTIAL,
+        Reason.EXTERNAL_WRITE,
+        Reason.INPUT_CHANGED,
+    }
+
+
+def test_inputs_of_several_files_and_of_none():
+    files = [DataFile("a.lance", (Y,)), DataFile("b.lance", (X,)), DataFile(column_file(1), (C,))]
+    fragments = [fragment(1)._replace(files=tuple(files)), fragment(2)._replace(files=tuple(files[:1])), fragment(3)]
+    for inputs in ((X,), (X, Y), (Y, X), ()):
+        asked = resolved(fragments)
+        columns = tuple(next(f for f in asked.table.fields if f.field_id == i) for i in inputs)
+        asked = replace(asked, inputs=columns)
+        assert list(inspect(asked)) == list(inspect_fragment(asked, fragments))
+
+
+def test_columns_are_a_sequence_of_fragments():
+    known = (
+        fragment(4, deleted=3),
+        fragment(2)._replace(files=(), deletion_file="1-7"),
+        fragment(9, current="c.lance"),
+    )
+    columns = FragmentColumns.of(known)
+    assert columns == known
+    assert (columns[-1], columns[:2], len(columns)) == (known[2], list(known[:2]), 3)
+    assert FragmentColumns.of(()) == ()
+    assert columns != known[:2]
+    with pytest.raises(IndexError):
+        columns[3]
+    assert FragmentColumns.of(columns) is columns
+
+
+def calls_of(fragments):
+    """Python functions that are called to plan a table."""
+    asked = replace(resolved([]), table=replace(resolved([]).table, fragments=FragmentColumns.of(fragments)))
+    count = 0
+
+    def counted(_frame, event, _what):
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(counted)
+    try:
+        statuses = inspect(asked)
+        made = draft(asked, statuses, StoredWork()) if open_inputs(asked, statuses, {}) else None
+    finally:
+        sys.setprofile(before)
+    return count, made
+
+
+def test_planning_a_fragment_makes_few_calls_and_no_objects():
+    """Fragments of which nothing is stored are decided about a column at a time: the calls grow with chunks."""
+    few, _ = calls_of([fragment(i) for i in range(1000)])
+    many, made = calls_of([fragment(i) for i in range(10_000)])
+    assert made is not None
+    assert len(made.plan.tasks) == 10_000
+    assert made.plan.tasks[9_999].reason is Reason.MISSING
+    assert many <= few + 100
+    stale, _ = calls_of([fragment(i, current=column_file(i, udf=UDF_2)) for i in range(10_000)])
+    assert stale <= few + 10 * 10_000
+
+
+def test_rows_that_are_stored_elsewhere_are_looked_for_in_their_fragments_alone(monkeypatch):
+    """A job that goes on has records: every fragment that was left became objects, 700 bytes and 10 us each."""
+    asked = resolved([fragment(i) for i in range(100)])
+    replaced = record(5, column_file(5, "s1"), replaces="another.lance")
+    work = StoredWork(records={keys.record_key(prefix(5), 5): replaced})
+    statuses = inspect(asked)
+    made = draft(asked, statuses, work).plan
+    looked_at = []
+
+    def noted(fragment_id, *rest):
+        looked_at.append(fragment_id)
+        return FragmentTask(fragment_id, *rest)
+
+    monkeypatch.setattr(fragment_tasks, "FragmentTask", noted)
+    found = migrated(asked, made, statuses, work, store=None)
+    assert [(rows.fragment_id, rows.covered) for rows in found] == [(5, RowRange(0, 100))]
+    assert looked_at == [5]
