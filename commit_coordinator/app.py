@@ -61,7 +61,7 @@ class CommitCoordinator:
         queues = CommitQueues(self._limits)
         memory = RequestMemory(REMEMBERED, queues.holds)
         self._names = Names(queues, memory)
-        self._servicer = CommitServicer(queues, memory, self._names, self._draining)
+        self._servicer = CommitServicer(queues, memory, self._names, self._draining, alone=self._settings.alone)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
         submissions = CommitSubmissionServicer(queues, memory, self._draining)
         submission_pb2_grpc.add_CommitSubmissionServiceServicer_to_server(submissions, server)

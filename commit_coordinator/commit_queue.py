@@ -82,7 +82,17 @@ class _Ticket:
         else:
             outcomes = tuple(v for v in decisions if isinstance(v, Outcome))
             version = max(o.version for o in outcomes)
-            self.succeed(CommitResult(version, outcomes, incarnation=incarnation))
+            took = max(candidate.manifest_seconds for candidate in self.candidates)
+            written = [c.without_indexes for c in self.candidates if c.manifest_seconds]
+            self.succeed(
+                CommitResult(
+                    version,
+                    outcomes,
+                    manifest_seconds=took,
+                    without_indexes=bool(written) and all(written),
+                    incarnation=incarnation,
+                )
+            )
 
     def succeed(self, result: CommitResult) -> None:
         if not self.answer.done():

@@ -45,7 +45,11 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     """The RPCs of CommitService; their contracts stand in protos/leman/v1/commit.proto."""
 
-    def __init__(self, queues: CommitQueues, memory: RequestMemory, names: Names, draining: asyncio.Event) -> None:
+    def __init__(
+        self, queues: CommitQueues, memory: RequestMemory, names: Names, draining: asyncio.Event, *, alone: bool
+    ) -> None:
+        """`alone`: no other coordinator serves the same tables."""
+        self._alone = alone
         self._queues = queues
         self._memory = memory
         self._names = names
@@ -132,7 +136,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         return commit_pb2.OptimizeIndicesResponse(version=version, indices=[index_to_proto(index) for index in indices])
 
     async def _collect(self, uri: str, age: float, *, dry_run: bool) -> Collection:
-        collector = GarbageCollector(uri, age)
+        collector = GarbageCollector(uri, age, alone=self._alone)
         version, decisions = await self._collectors.run(collector.look)
         removed = [v.file for v in decisions if v.fate is Fate.GARBAGE]
         if removed and not dry_run:

@@ -33,5 +33,8 @@ class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServic
         body = body_digest(request)
         result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._queues.submit(wanted))
         return submission_pb2.SubmitCommitResponse(
-            version=result.version, outcomes=[convert_commits.outcome_to_proto(outcome) for outcome in result.outcomes]
+            version=result.version,
+            outcomes=[convert_commits.outcome_to_proto(outcome) for outcome in result.outcomes],
+            manifest_seconds=result.manifest_seconds,
+            without_indexes=result.without_indexes,
         )

@@ -6,6 +6,7 @@ looks again.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,10 @@ class Candidate(Item):
     file: InstallableFile | Rejection
     #: What became of it; None: still open.
     decision: Outcome | LemanError | None = None
+    #: How long the version that has it took to write.
+    manifest_seconds: float = 0.0
+    #: Whether it is known that this version has no index.
+    without_indexes: bool = False
 
 
 def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
@@ -50,6 +55,7 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
         return
     files = [(c.replacement.fragment_id, c.file) for c in ready if isinstance(c.file, InstallableFile)]
     crash_point("coordinator.before_commit")
+    begin = time.monotonic()
     version = table.replace_files(
         base.table,
         files,
@@ -57,8 +63,12 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
             dict.fromkeys(c.request.request_id for c in ready), dict.fromkeys(c.request.job_id for c in ready)
         ),
     )
+    took = time.monotonic() - begin
     crash_point("coordinator.after_commit")
+    without_indexes = table.has_no_index()
     for candidate in ready:
+        candidate.manifest_seconds = took
+        candidate.without_indexes = without_indexes
         candidate.decision = Outcome(
             fragment_id=candidate.replacement.fragment_id, status=Status.COMMITTED, version=version
         )

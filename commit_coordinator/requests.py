@@ -102,6 +102,10 @@ class CommitResult:
     operation: str = ""
     #: How many rows came, went or changed.
     rows: int = 0
+    #: How long the version took to write, where it was written for this request's fragments; 0: not known.
+    manifest_seconds: float = field(default=0.0, compare=False)
+    #: Whether it is known that this version has no index.
+    without_indexes: bool = field(default=False, compare=False)
     #: How many rows a merge inserted, updated and deleted.
     merged: tuple[int, ...] = ()
     #: An earlier call with this request id had committed it already.

@@ -39,15 +39,16 @@ _log = structlog.get_logger(__name__)
 class GarbageCollector:
     """One garbage collection of a table: call `look` first, then `sweep` while no commit of the table is under way.
 
-    It blocks: call it in threads. `older_than` is in seconds.
+    It blocks: call it in threads. `older_than` is in seconds; `alone` says that no other coordinator serves the table.
 
     Raises:
         NotFound: TABLE_NOT_FOUND – there is no such table.
         LemanError: what `storage_errors.failed` gives.
     """
 
-    def __init__(self, uri: str, older_than: float) -> None:
+    def __init__(self, uri: str, older_than: float, *, alone: bool = True) -> None:
         self._uri = uri
+        self._alone = alone
         self._older_than = older_than
         self._store = LanceCheckpointStore(checkpoint_root(uri))
         self._versions: TableVersions | None = None
@@ -76,6 +77,7 @@ class GarbageCollector:
             records=self._records(files),
             states=self._states(partial_files(uses, files)),
             jobs=open_jobs(self._uri),
+            alone=self._alone,
         )
         return uses.version, decide(inventory)
 

@@ -64,6 +64,8 @@ class Inventory:
     #: By name of the partial column file; one that is not there could not be read.
     states: Mapping[str, PartialStates] = field(default_factory=dict)
     jobs: Sequence[OpenJob] = ()
+    #: No other coordinator serves the table.
+    alone: bool = True
 
 
 def decide(inventory: Inventory) -> list[RetentionDecision]:
@@ -194,12 +196,13 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
     """Return the age in seconds below which a file stays.
 
     A file that is written and not yet named by anything looks like garbage for a while: a day at least. Who asks for
-    the age 0 while no job is open says that nobody writes, and gets it; but not for unfinished files in the table's
-    own folders, which other writers than Leman's use too.
+    the age 0 while no job is open says that nobody writes, and gets it where no other coordinator may be about to
+    commit such a file; but not for unfinished files in the table's own folders, which other writers than Leman's use
+    too.
     """
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than
-    forced = inventory.older_than == 0 and not inventory.jobs
+    forced = inventory.alone and inventory.older_than == 0 and not inventory.jobs
     external = kind is StoredKind.UNFINISHED and file.folder not in (CHECKPOINTS, REFRESH)
     return 0.0 if forced and not external else max(inventory.older_than, DAY)
 

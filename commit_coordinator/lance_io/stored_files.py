@@ -1,4 +1,4 @@
-"""The files in a table's folder, what the table's versions refer to, and the removal of files.
+"""The files in a table's folder and of its checkpoints, what the table's versions refer to, and the removal of files.
 
 Where the storage cannot be used, everything here raises what `storage_errors.failed` gives.
 """
@@ -15,6 +15,7 @@ import pyarrow.fs as pafs
 
 from commit_coordinator.lance_io import committed_files
 from core import keys, row_states
+from core.checkpoints.lance_store import CHECKPOINT_FOLDER, checkpoint_root
 from core.domain.garbage import UNFINISHED_NAME, StoredFile
 from core.domain.ranges import RowRange
 from core.domain.table import TableSnapshot
@@ -104,11 +105,14 @@ def _folders(uri: str, folder: str) -> list[str]:
 
 def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
     with _readable(uri):
-        filesystem, root = filesystem_of(uri)
-        found: list[pafs.FileInfo] = filesystem.get_file_info(
-            pafs.FileSelector(f"{root}/{folder}", allow_not_found=True)
-        )
+        filesystem, path = _place(uri, folder)
+        found: list[pafs.FileInfo] = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
     return found
+
+
+def _place(uri: str, folder: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a table's folder, and its path there: checkpoints may lie elsewhere."""
+    return filesystem_of(checkpoint_root(uri) if folder == CHECKPOINT_FOLDER else f"{uri}/{folder}")
 
 
 def is_lemans_data_file(name: str) -> bool:
@@ -158,18 +162,20 @@ def remove(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
     Raises:
         Unavailable: STORE_UNAVAILABLE – the same call again goes on.
     """
-    filesystem, root = filesystem_of(uri)
     wanted = list(files)
     for at in range(0, len(wanted), _AT_ONCE):
         part = wanted[at : at + _AT_ONCE]
+        folders = {file.folder for file in part}
         with _readable(uri):
-            now = {(f.folder, f.name): f for folder in {f.folder for f in part} for f in _listed(uri, folder)}
+            now = {(f.folder, f.name): f for folder in folders for f in _listed(uri, folder)}
+            places = {folder: _place(uri, folder) for folder in folders}
         for file in part:
             found = now.get((file.folder, file.name))
             if found is not None and (found.modified, found.size_bytes) != (file.modified, file.size_bytes):
                 continue  # written anew since
+            filesystem, path = places[file.folder]
             with _readable(uri), contextlib.suppress(FileNotFoundError):
-                filesystem.delete_file(f"{root}/{file.folder}/{file.name}")
+                filesystem.delete_file(f"{path}/{file.name}")
             yield file
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -19,6 +20,7 @@ from core.errors import InvalidArgument, NotFound
 from core.lance_io.commit_history import CommitHistory, CommitRecord
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.deletions import Deletions, are_still_deleted
+from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.opening import move_to_latest, open_latest
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
@@ -45,6 +47,9 @@ class TableHandle:
         self._options = options_of(uri)
         self._dataset = open_table(uri, cache_bytes=_CACHE_BYTES)
         self._history = CommitHistory()
+        self._had_index = False
+        #: Versions whose rows were taken back, or need not be, see `twin_commits`.
+        self.twins_settled: set[int] = set()
 
     @property
     def kept_bytes(self) -> int:
@@ -66,6 +71,7 @@ class TableHandle:
             raise table_error(self._uri, error) from None
         if found.incarnation != before:
             self._history = CommitHistory()
+            self.twins_settled.clear()
         return found
 
     def _move_to_latest(self) -> None:
@@ -157,6 +163,17 @@ class TableHandle:
     def current(self, fragment_ids: Collection[int]) -> TableSnapshot:
         """Return the version that the handle is at, that of its last commit or look, with the named fragments."""
         return self._snapshot(fragment_ids)
+
+    def has_no_index(self) -> bool:
+        """Tell whether it is certain that the version that the handle is at has no index.
+
+        To look costs nothing where there is none; of a table that had one it is not asked again.
+        """
+        if not self._had_index:
+            self._had_index = True
+            with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
+                self._had_index = bool(self._dataset.describe_indices())
+        return not self._had_index
 
     @property
     def dataset(self) -> lance.LanceDataset:

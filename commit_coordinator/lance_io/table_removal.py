@@ -10,12 +10,13 @@ from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
 from commit_coordinator.lance_io.first_version import first_version
 from commit_coordinator.lance_io.row_commits import exists
 from commit_coordinator.lance_io.view_drop import views_on
+from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.crash_points import crash_point
 from core.errors import FailedPrecondition, NotFound
 from core.filesystems import delete_folder, filesystem_of
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
-from core.locations import TABLE_ENDING
+from core.locations import TABLE_ENDING, in_object_store
 from core.rpc.request_digest import check_body
 from core.storage_errors import failed
 from core.views.metadata import is_view
@@ -66,13 +67,14 @@ def incarnation_at(uri: str) -> str | None:
 
 
 def remove(uri: str) -> None:
-    """Remove a table; stopped anywhere, it is there as before or no table any more.
+    """Remove a table; stopped anywhere, it is there with all its rows, or no table any more.
 
     Raises:
         LemanError: what `storage_errors.failed` gives.
     """
     system, path = filesystem_of(uri)
     try:
+        remove_checkpoints_elsewhere(uri)  # where that fails, there is still a table to be removed
         delete_folder(system, f"{path}/_versions")  # first: without it nobody takes the rest for a table
         crash_point("coordinator.table_removed")
         delete_folder(system, path)
@@ -88,7 +90,7 @@ def check_renames(uri: str) -> None:
     Raises:
         FailedPrecondition: RENAME_NOT_SUPPORTED – it is in an object store.
     """
-    if "://" in uri:
+    if in_object_store(uri):
         raise FailedPrecondition(
             "RENAME_NOT_SUPPORTED",
             f"{uri} is in an object store, which cannot rename in one step: make a table of the new name, and append "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.filesystems import delete_folder, filesystem_of
@@ -56,18 +57,18 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
 
 
 def drop(database: str, name: str) -> None:
-    """Remove a view, its scratch tables first; stopped anywhere, the view is there as before or no table any more.
+    """Remove a view, its scratch tables first; stopped anywhere, it is there with all its rows, or no table any more.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
     """
     pattern = re.compile(_SCRATCH_TABLE.format(re.escape(name)))
-    for table in LanceTables().list_tables(database):
-        if pattern.fullmatch(table):
-            scratch_table.drop(table_uri(database, table))
+    for scratch in scratch_table.scratch_tables(database, pattern):
+        scratch_table.drop(scratch)
     uri = table_uri(database, name)
     system, path = filesystem_of(uri)
     try:
+        remove_checkpoints_elsewhere(uri)  # where that fails, there is still a view to be removed
         delete_folder(system, f"{path}/_versions")  # first: without it nobody takes the rest for a table
         delete_folder(system, path)
     except FileNotFoundError:

@@ -5,7 +5,7 @@ A try that fails unclearly is followed by another, which finds out first whether
 
 from __future__ import annotations
 
-from commit_coordinator.lance_io import row_commits, row_merges, row_updates
+from commit_coordinator.lance_io import row_commits, row_merges, row_updates, twin_commits
 from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.requests import CommitResult
 from commit_coordinator.tables.requests import (
@@ -24,7 +24,8 @@ from core.lance_io.commit_history import SCAN_LIMIT
 from core.rpc.request_digest import check_body
 from core.views.metadata import is_view
 
-CREATE, APPEND, DELETE, UPDATE, MERGE = "CreateTable", "AppendRows", "DeleteRows", "UpdateRows", "MergeRows"
+CREATE, DELETE, UPDATE = "CreateTable", "DeleteRows", "UpdateRows"
+APPEND, MERGE = twin_commits.APPEND, twin_commits.MERGE
 
 
 def create(request: CreateTableRequest) -> CommitResult:
@@ -75,7 +76,7 @@ def change(table: TableHandle, request: RowsRequest) -> CommitResult:
         return _update(table, request)
     if isinstance(request, MergeRowsRequest):
         _check_columns(base, request)
-        return _merge(table, request)
+        return _first(table, request, base, _merge(table, request))
     if not request.files:
         return CommitResult(int(table.dataset.version), operation=APPEND)
     _check_fits(base, request)
@@ -85,7 +86,7 @@ def change(table: TableHandle, request: RowsRequest) -> CommitResult:
     crash_point("coordinator.rows_staged")
     version = row_commits.append(table, request.files, request.columns, properties)
     crash_point("coordinator.rows_committed")
-    return CommitResult(version, operation=APPEND, rows=request.rows)
+    return _first(table, request, base, CommitResult(version, operation=APPEND, rows=request.rows))
 
 
 def replaced(uri: str) -> Aborted:
@@ -139,15 +140,29 @@ def _merge(table: TableHandle, request: MergeRowsRequest) -> CommitResult:
 def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
     """Return the answer of an earlier call with this request id, as the table's history has it; None: there was none.
 
-    The first answer may have been lost, or this very try follows one that failed unclearly.
+    The first answer may have been lost, or this very try follows one that failed unclearly. What another coordinator
+    added for a request that had been committed is taken back with that.
     """
-    for record in table.records(0, SCAN_LIMIT):
-        if request.request_id in record.request_ids:
-            check_body(request.request_id, record.body, request.body)
-            return CommitResult(
-                record.version, operation=record.operation, rows=record.rows, merged=record.merged, repeated=True
-            )
-    return None
+    records = list(table.records(0, SCAN_LIMIT))
+    taken_back = twin_commits.take_back_all(table, records)
+    asked = [record for record in records if request.request_id in record.request_ids]
+    if not asked:
+        return None
+    first = asked[-1]
+    check_body(request.request_id, first.body, request.body)
+    # an older version refers to files of ours that were taken back: they go when that one is cleaned up
+    refers = isinstance(request, AppendRowsRequest) and any(file.file in taken_back for file in request.files)
+    return CommitResult(
+        first.version, operation=first.operation, rows=first.rows, merged=first.merged, repeated=not refers
+    )
+
+
+def _first(table: TableHandle, request: RowsRequest, base: TableSnapshot, made: CommitResult) -> CommitResult:
+    """Return the answer to a request that was committed here, and may have been by another coordinator before."""
+    if made.version <= base.version + 1:
+        return made  # nobody came between the look and the commit
+    known = _done(table, request)
+    return made if known is None or known.version == made.version else known
 
 
 def _check_columns(base: TableSnapshot, request: AppendRowsRequest | MergeRowsRequest) -> None:

@@ -139,7 +139,9 @@ class TableCheck:
     def _checkpoint(self, store: LanceCheckpointStore, file: StoredFile) -> Looked:
         is_record = keys.parse_record_key(file.key) is not None
         subject = Subject.RECORD if is_record else Subject.CHECKPOINT
-        path = f"{self._folder}/{file.folder}/{file.name}"
+        root = checkpoint_root(self._uri)
+        within = root.startswith(f"{self._uri}/")
+        path = f"{self._folder}/{file.folder}/{file.name}" if within else f"{root}/{file.name}"
         try:
             batch = store.check_file(file.name)
         except DataLoss as error:

@@ -105,11 +105,23 @@ def test_commit_answers_each_fragment_and_the_version(table):
 
     answer = run(scenario)
     assert answer.version == table.open().version
+    assert 0 < answer.manifest_seconds < DEADLINE
     assert [(o.fragment_id, o.status, o.reason) for o in answer.outcomes] == [
         (2, Outcome.STATUS_COMMITTED, ""),
         (0, Outcome.STATUS_COMMITTED, ""),
     ]
     assert table.fragment_values(2) == [10 * x for x in range(20, 30)]
+
+
+def test_commit_says_whether_its_version_has_an_index(table):
+    async def scenario():
+        async with coordinator() as stub:
+            without = await stub.SubmitCommit(message(Planner(table), 0))
+            await asyncio.to_thread(lambda: table.open().create_scalar_index("x", "BTREE"))
+            return without, await stub.SubmitCommit(message(Planner(table), 1, request_id="r2"))
+
+    without, indexed = run(scenario)
+    assert (without.without_indexes, indexed.without_indexes) == (True, False)
 
 
 def test_rejection_has_a_reason_and_a_sentence(table):
@@ -122,7 +134,7 @@ def test_rejection_has_a_reason_and_a_sentence(table):
             return await stub.SubmitCommit(stale)
 
     answer = run(scenario)
-    assert answer.version == 0
+    assert (answer.version, answer.manifest_seconds) == (0, 0)
     assert [(o.status, o.reason) for o in answer.outcomes] == [(Outcome.STATUS_REJECTED, "FRAGMENT_CHANGED")]
     assert "plan again" in answer.outcomes[0].message
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 
 import lance
@@ -11,6 +13,9 @@ import pytest
 
 import leman
 from leman import local
+from leman._patience import Patience
+from leman._row_upload import stream
+from leman.v1 import tables_pb2
 
 
 @pytest.fixture
@@ -57,6 +62,54 @@ def test_columns_that_no_function_computes_come_go_and_get_other_names(far):
         table.drop_columns(["nope"])
     table.drop_columns(["up", "n"])
     assert table.to_arrow().to_pydict() == {"id": [1, 2, 3], "text": ["a", "b", "c"]}
+
+
+def test_rows_stand_in_line_where_too_many_calls_send_some(far, monkeypatch):
+    table = far.create_table("t", {"id": [0]})
+    refused, room = threading.Event(), threading.Event()
+    pause = Patience.pause
+
+    def told(self: Patience, at_least: float = 0.0) -> bool:
+        refused.set()
+        return pause(self, at_least)
+
+    def held():
+        header = tables_pb2.AppendRowsHeader(table=table.ref(), request_id=uuid.uuid4().hex)
+        yield tables_pb2.AppendRowsRequest(header=header)
+        room.wait(60)
+        yield tables_pb2.AppendRowsRequest(arrow_ipc=stream(pa.table({"id": [1]})))
+
+    with ThreadPoolExecutor(16) as threads:
+        holding = []
+        while len(holding) < 64 and not any(call.done() for call in holding):  # until one finds no place
+            holding.append(threads.submit(far.stubs.tables.AppendRows, held()))
+            wait(holding, timeout=0.2, return_when="FIRST_COMPLETED")
+        monkeypatch.setattr(Patience, "pause", told)
+        added = [threads.submit(table.add, [{"id": 2}]) for _ in range(4)]
+        assert refused.wait(30)
+        room.set()
+        assert [call.result(60) for call in added] == [None] * 4
+    codes = [call.exception() for call in holding if call.exception() is not None]
+    assert {failed.reason for failed in codes} == {"TOO_MANY_UPLOADS"}
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [0, *[1] * (len(holding) - len(codes)), *[2] * 4]
+
+
+def test_a_column_is_given_another_type(far):
+    table = far.create_table("t", {"id": [1, 300], "s": ["a", "b"], "l": [[1], [2]]})
+    table.retype_column("id", pa.int32())
+    table.retype_column("s", pa.large_string())
+    table.retype_column("l", pa.large_list(pa.int64()))
+    schema = table.describe().schema
+    assert (schema.field("id").type, schema.field("s").type) == (pa.int32(), pa.large_string())
+    assert pa.types.is_large_list(schema.field("l").type)
+    assert table.to_arrow().to_pydict() == {"id": [1, 300], "s": ["a", "b"], "l": [[1], [2]]}
+    with pytest.raises(leman.errors.FailedPrecondition) as refused:
+        table.retype_column("id", pa.int8())
+    assert refused.value.reason == "COMMIT_REFUSED"
+    with pytest.raises(leman.errors.InvalidArgument, match="no column becomes date32"):
+        table.retype_column("id", pa.date32())
+    with pytest.raises(leman.errors.InvalidArgument, match="data_type is a pyarrow type"):
+        table.retype_column("id", "int32")
 
 
 def test_what_was_committed_is_told_newest_first(far):

@@ -191,6 +191,8 @@ def test_column_files():
     assert decision(data(FULL, 3600), EMPTY, older_than=0) == (Use.UNREFERENCED, Fate.GARBAGE)
     job = OpenJob("j", "other", NOW)
     assert decision(data(FULL, 3600), EMPTY, older_than=0, jobs=[job]) == (Use.UNREFERENCED, Fate.YOUNG)
+    assert decision(data(FULL, 3600), EMPTY, older_than=0, alone=False) == (Use.UNREFERENCED, Fate.YOUNG)
+    assert decision(data(FULL, 2 * DAY), EMPTY, older_than=0, alone=False) == (Use.UNREFERENCED, Fate.GARBAGE)
 
 
 def test_what_another_branch_refers_to_stays():

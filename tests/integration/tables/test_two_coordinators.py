@@ -1,0 +1,127 @@
+"""Two commit coordinators of one table: what both are given at the same moment is done once, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.commit_queue import Limits
+from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.lance_io.row_merges import StagedMerge
+from commit_coordinator.lance_io.row_staging import StagedRows
+from commit_coordinator.requests import CommitResult
+from commit_coordinator.tables import changes
+from commit_coordinator.tables.incoming import Incoming
+from commit_coordinator.tables.requests import DeleteRowsRequest, RowsRequest
+from core.errors import AlreadyExists, Internal
+from tests.integration.commits.commit_helpers import between, submit
+from tests.unit.commit_coordinator.test_staged_merges import RULES as BY_ID
+
+RULES = replace(BY_ID, on=("n",))
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    path = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"n": pa.array([0], pa.int64())}), path, enable_stable_row_ids=True)
+    return path
+
+
+def sent(staged: Any, numbers: list[int], request_id: str, body: str = "b") -> RowsRequest:
+    """Rows as one coordinator has taken them, about to be committed."""
+    rows = pa.table({"n": pa.array(numbers, pa.int64())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+
+    async def take() -> None:
+        incoming = Incoming()
+        writing = asyncio.ensure_future(asyncio.to_thread(staged.write, incoming))
+        await incoming.put(sink.getvalue().to_pybytes())
+        incoming.end()
+        await writing
+
+    asyncio.run(take())
+    return staged.request(request_id, body)
+
+
+def appended(uri: str, numbers: list[int], request_id: str, body: str = "b") -> RowsRequest:
+    return sent(StagedRows(uri, 1 << 20), numbers, request_id, body)
+
+
+def merged(uri: str, numbers: list[int], request_id: str) -> RowsRequest:
+    return sent(StagedMerge(uri, RULES, 1 << 20), numbers, request_id)
+
+
+def numbers_in(uri: str) -> list[int]:
+    return sorted(lance.dataset(uri).to_table().column("n").to_pylist())
+
+
+@pytest.mark.parametrize("ask", [appended, merged])
+def test_a_request_that_both_are_about_to_commit_is_committed_once_and_answered_alike(uri, monkeypatch, ask):
+    first: list[CommitResult] = []
+    theirs = ask(uri, [1, 2], "r")
+    between(monkeypatch, lambda: first.extend(submit(theirs)))
+    (second,) = submit(ask(uri, [1, 2], "r"))
+    assert numbers_in(uri) == [0, 1, 2]
+    assert (second.version, second.rows, second.merged) == (first[0].version, first[0].rows, first[0].merged)
+    before = lance.dataset(uri).version
+    (again,) = submit(ask(uri, [1, 2], "r"))
+    assert (again.version, again.rows, again.repeated) == (first[0].version, 2, True)
+    assert lance.dataset(uri).version == before, "what was taken back once is not looked for again"
+
+
+def test_other_rows_under_the_id_of_a_request_of_that_moment_are_refused_and_taken_back(uri, monkeypatch):
+    theirs = appended(uri, [1], "r", "these")
+    between(monkeypatch, lambda: submit(theirs))
+    with pytest.raises(AlreadyExists, match="was used for another request"):
+        submit(appended(uri, [9], "r", "others"))
+    assert numbers_in(uri) == [0, 1]
+
+
+def test_what_a_coordinator_added_twice_that_died_is_taken_back_by_whoever_comes_next(uri, monkeypatch):
+    theirs = appended(uri, [1], "r")
+    between(monkeypatch, lambda: submit(theirs))
+    looks_back = changes._first
+
+    def dies(table: Any, request: RowsRequest, base: Any, made: CommitResult) -> CommitResult:
+        assert made.version == base.version + 1, "it is killed before it looks back"
+        return looks_back(table, request, base, made)
+
+    with monkeypatch.context() as dying:
+        dying.setattr(changes, "_first", dies)
+        with pytest.raises(Internal):
+            submit(appended(uri, [1], "r"))
+    assert numbers_in(uri) == [0, 1, 1]
+    submit(DeleteRowsRequest(uri, "other", "b", "n = 0"))
+    assert numbers_in(uri) == [1]
+
+
+def test_rows_come_and_go_through_both_at_once(uri):
+    """Each request goes to both: as a caller who asks again while the first coordinator is at work."""
+    asked = [(appended(uri, [n], f"a{n}"), appended(uri, [n], f"a{n}")) for n in range(1, 13)]
+    asked += [(merged(uri, [n], f"m{n}"), merged(uri, [n], f"m{n}")) for n in range(20, 24)]
+
+    async def both() -> list[Any]:
+        coordinators = [CommitQueues(Limits(version_conflict_max_retries=50)) for _ in range(2)]
+        try:
+            async with asyncio.timeout(60):
+                calls = [each.submit(one) for pair in asked for each, one in zip(coordinators, pair, strict=True)]
+                return await asyncio.gather(*calls)
+        finally:
+            for each in coordinators:
+                await each.close()
+
+    answers = asyncio.run(both())
+    assert [(a.version, a.rows) for a in answers[::2]] == [(a.version, a.rows) for a in answers[1::2]]
+    assert Counter(numbers_in(uri)) == Counter([0, *range(1, 13), *range(20, 24)])
+    submit(DeleteRowsRequest(uri, uuid.uuid4().hex, "b", "n > 5"))
+    assert numbers_in(uri) == [0, 1, 2, 3, 4, 5]

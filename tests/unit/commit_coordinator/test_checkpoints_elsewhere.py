@@ -1,0 +1,129 @@
+"""Checkpoints in a place of their own: they are collected, and go with their table, as those beside it do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from commit_coordinator.garbage.collector import GarbageCollector
+from commit_coordinator.lance_io import table_removal, view_drop
+from commit_coordinator.verification.tables import TableCheck
+from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
+from core.checkpoints.leftovers import remove_leftovers
+from core.domain.garbage import Use
+from core.errors import Unavailable
+from core.lance_io.views import scratch_table
+from core.stores import known
+from core.stores.lance_options import lance_options
+from tests.unit.core.lance_io.small_store import SmallStore, known_store
+
+DATABASE = "s3://lake/teams/db"
+SCRATCH = "__leman_scratch_t_0123456789abcdef"
+KEY = f"udf-f_ver-1_col-gone_where-{'0' * 32}_uri-{'1' * 32}_srcfiles-{'2' * 32}_frag-0_range-0-2"
+
+
+@pytest.fixture
+def store() -> Iterator[SmallStore]:
+    """Checkpoints of the tables below `teams` lie in `apart`, which options of their own cover."""
+    with known_store() as running:
+        whole = known.options_of("s3://lake")
+        assert whole is not None
+        teams = replace(whole, root="s3://lake/teams", checkpoint_uri="s3://lake/apart/ck")
+        known.use(known.GivenStores([teams, replace(whole, root="s3://lake/apart", access_key_id="of-apart")]))
+        yield running
+
+
+def checkpointed(name: str) -> str:
+    """The uri of a table-to-be that has a checkpoint."""
+    uri = f"{DATABASE}/{name}.lance"
+    LanceCheckpointStore(checkpoint_root(uri))[KEY] = pa.record_batch({"v": [1, 2]})
+    return uri
+
+
+def made(name: str) -> str:
+    """The uri of a table that has a checkpoint."""
+    uri = checkpointed(name)
+    lance.write_dataset(pa.table({"x": [1]}), uri, storage_options=lance_options(uri))
+    return uri
+
+
+def objects(store: SmallStore, below: str) -> list[str]:
+    return sorted(key for key in store.objects if key.startswith(below))
+
+
+def test_they_lie_there_and_nowhere_else(store):
+    made("t")
+    assert objects(store, "apart/") == [f"apart/ck/db/t.lance/_checkpoints/{KEY}.lance"]
+    assert "_checkpoints" not in " ".join(objects(store, "teams/"))
+
+
+def test_they_are_collected(store):
+    uri = made("t")
+    collector = GarbageCollector(uri, 0.0)
+    _, decisions = collector.look()
+    assert [(d.use, d.file.folder) for d in decisions] == [(Use.NO_COLUMN, "_checkpoints")]
+    assert [file.key for file in collector.sweep(decisions)] == [KEY]
+    assert LanceCheckpointStore(checkpoint_root(uri)).list_keys() == []
+
+
+def test_a_damaged_one_is_found_by_its_uri(store):
+    uri = made("t")
+    name = f"apart/ck/db/t.lance/_checkpoints/{KEY}.lance"
+    store.objects[name] = store.objects[name][:-1] + b"?"
+    ((_, looked),) = TableCheck(DATABASE, "t").checkpoints("", "")
+    assert [found.path for found in looked.findings] == [f"{checkpoint_root(uri)}/{KEY}.lance"]
+
+
+@pytest.mark.parametrize("drop", [table_removal.remove, lambda _: view_drop.drop(DATABASE, "t")], ids=["table", "view"])
+def test_they_go_with_their_table(store, drop):
+    uri, other = made("t"), made("t2")
+    drop(uri)
+    assert objects(store, "teams/db/t.lance") == []
+    assert objects(store, "apart/ck/db/t.lance") == [], "neither checkpoints nor the mark of a folder"
+    assert LanceCheckpointStore(checkpoint_root(other)).list_keys() == [KEY]
+
+
+def test_a_table_whose_checkpoints_cannot_be_removed_can_be_removed_later(store, monkeypatch):
+    uri = made("t")
+
+    def away(_: str) -> None:
+        raise OSError("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(table_removal, "remove_checkpoints_elsewhere", away)
+        with pytest.raises(Unavailable, match="no answer"):
+            table_removal.remove(uri)
+    assert table_removal.incarnation_at(uri) == "", "it is still there"
+    table_removal.remove(uri)
+    assert objects(store, "apart/ck/db/") == ["apart/ck/db/"], "the mark that the database's is a folder"
+
+
+def test_those_of_a_view_s_scratch_tables_go_too(store):
+    made("t")
+    checkpointed(SCRATCH)  # its table is gone already
+    view_drop.drop(DATABASE, "t")
+    assert objects(store, "apart/ck/db/") == ["apart/ck/db/"]
+
+
+def test_a_scratch_table_goes_with_its_checkpoints(store):
+    uri = f"{DATABASE}/{SCRATCH}.lance"
+    scratch_table.create(uri, "digest", [np.array([1, 2])], pa.schema([pa.field("d", pa.int64())]))
+    checkpointed(SCRATCH)
+    assert scratch_table.scratch_tables(DATABASE, re.compile(SCRATCH)) == [uri]
+    scratch_table.drop(uri)
+    assert scratch_table.scratch_tables(DATABASE, re.compile(SCRATCH)) == []
+    assert objects(store, f"apart/ck/db/{SCRATCH}") == []
+
+
+def test_a_job_whose_table_was_dropped_under_it_leaves_none(store):
+    there, gone = made("t"), checkpointed("t2")
+    remove_leftovers(there)
+    remove_leftovers(gone)
+    assert objects(store, "apart/ck/db/t2.lance") == []
+    assert LanceCheckpointStore(checkpoint_root(there)).list_keys() == [KEY]
