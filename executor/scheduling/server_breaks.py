@@ -40,6 +40,8 @@ class ServerBreaks:
         self._patience = patience_seconds
         self._clock = clock
         self._heard: dict[str, ServerAnswers] = {}
+        #: When units were last answered, of the last two: one of them is another one than whichever asks.
+        self._answered: dict[str, float] = {}
         self._lost = 0
         self._broken = 0
         self._since = 0.0
@@ -52,6 +54,7 @@ class ServerBreaks:
         self._heard[report.unit_id] = now
         if now.answered > before.answered:
             self._lost = self._broken = 0
+            self._note_answered(report.unit_id)
         if not self._broken:
             self._since = self._clock()
         self._lost += max(0, now.lost - before.lost)
@@ -65,6 +68,12 @@ class ServerBreaks:
             f"the last one: {now.message}. {_NEXT}",
         )
 
+    def _note_answered(self, unit_id: str) -> None:
+        self._answered.pop(unit_id, None)
+        self._answered[unit_id] = self._clock()
+        if len(self._answered) > 2:
+            del self._answered[next(iter(self._answered))]
+
     def _too_much(self) -> str:
         """Return what shows that no row is to blame; empty: nothing does yet."""
         if self._lost >= MOST_LOST:
@@ -76,6 +85,11 @@ class ServerBreaks:
                 "were tried by themselves"
             )
         return ""
+
+    def answer_others(self, unit_id: str) -> bool:
+        """Tell whether servers answered other units while this one waited for one of them."""
+        since = self._clock() - self._patience
+        return any(at > since and other != unit_id for other, at in self._answered.items())
 
     def ended(self, unit_id: str) -> None:
         """Forget a unit that came back, or was lost."""

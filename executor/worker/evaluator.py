@@ -26,6 +26,8 @@ from executor.worker.value_conversion import CONVERSION_ERRORS
 from executor.worker.watchdog import Call, Watchdog
 
 _STOPPED = "the function raised it: next() on an empty iterator?"
+#: Parts into which rows are cut that end servers of a remote function: a death costs a restart, a part a message.
+_PARTS_OF_DEADLY = 32
 
 
 class OutputError(ValueError):
@@ -66,15 +68,13 @@ def plain(values: pa.Array) -> Evaluated:
     return Evaluated(values, None, ())
 
 
-def joined(left: Evaluated, right: Evaluated) -> Evaluated:
-    """Return the rows of two parts of a batch, one after the other."""
-    values = concatenation.joined([left.values, right.values])
-    if left.failed is None and right.failed is None:
+def joined(*parts: Evaluated) -> Evaluated:
+    """Return the rows of parts of a batch, one after the other."""
+    values = concatenation.joined([part.values for part in parts])
+    if all(part.failed is None for part in parts):
         return plain(values)
-    failed = [
-        part.failed if part.failed is not None else np.zeros(len(part.values), np.bool_) for part in (left, right)
-    ]
-    return Evaluated(values, np.concatenate(failed), left.failures + right.failures)
+    failed = [part.failed if part.failed is not None else np.zeros(len(part.values), np.bool_) for part in parts]
+    return Evaluated(values, np.concatenate(failed), tuple(failure for part in parts for failure in part.failures))
 
 
 class Evaluator:
@@ -229,7 +229,7 @@ class Evaluator:
                     self._note_given_up(error)
                     failure = user_errors.failure(error, fragment_id, int(offsets[0]), attempt)
                     return Evaluated(pa.nulls(1, self._output), np.array([True]), (failure,))
-                return self._bisect(fragment_id, offsets, rows)
+                return self._isolate(error, fragment_id, offsets, rows)
 
     def _note_answer(self, error: BaseException | None) -> None:
         if self._servers is not None and not isinstance(error, FunctionLost):
@@ -239,11 +239,14 @@ class Evaluator:
         if self._servers is not None and isinstance(error, FunctionLost):
             self._servers.row_lost(user_errors.text(error))
 
-    def _bisect(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
-        middle = rows.num_rows // 2
-        left = self._batch(fragment_id, offsets[:middle], rows.slice(0, middle))
-        right = self._batch(fragment_id, offsets[middle:], rows.slice(middle))
-        return joined(left, right)
+    def _isolate(
+        self, error: BaseException, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
+    ) -> Evaluated:
+        """Evaluate rows by halves; by many parts where each call that fails ends a server, which has to start again."""
+        parts = _PARTS_OF_DEADLY if isinstance(error, FunctionLost) else 2
+        size = -(-rows.num_rows // parts)
+        begins = range(0, rows.num_rows, size)
+        return joined(*(self._batch(fragment_id, offsets[at : at + size], rows.slice(at, size)) for at in begins))
 
     def _call_batch(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> pa.Array:
         with self._watchdog.watching(Call(fragment_id, offsets)) as call:

@@ -72,10 +72,11 @@ def load_evaluator(
 def _remote(
     context: WorkContext, output: pa.DataType, stopped: Callable[[], bool], notes: ServerNotes | None
 ) -> RemoteFunction:
-    from executor.worker.remote_function import RemoteFunction, function_key  # noqa: PLC0415 no other one needs Flight
+    from executor.worker.remote_function import RemoteFunction  # noqa: PLC0415 no other one needs Flight
     from executor.worker.suspect_turns import AllHosts, SuspectTurns  # noqa: PLC0415
 
     reservations = reservations_at(context.redis_url, context.reservation_ttl)
     hosts = AllHosts(reservations, context.reservation_ttl, stopped)
-    suspects = SuspectTurns(function_key(context.udf), hosts)
+    servers = context.udf.remote.servers if context.udf.remote is not None else ()
+    suspects = SuspectTurns((access.address for access in servers), hosts)
     return RemoteFunction(context.udf, output, stopped=stopped, suspects=suspects, notes=notes)

@@ -14,8 +14,7 @@ import cloudpickle
 
 from core.domain.work import UdfRef
 from core.errors import FailedPrecondition
-from core.filesystems import filesystem_of
-from core.lance_io.small_files import whole_if_small
+from core.lance_io.small_files import read_expected
 from core.storage_errors import in_use
 from core.udf.python_versions import PYTHON, python_mismatch
 from executor.worker.user_errors import missing_module, text
@@ -100,11 +99,6 @@ def _read(ref: UdfRef) -> bytes | None:
     try:
         with in_use(f"The bundle of function {ref.name}@{ref.version}", ref.bundle_uri):
             folder, _, name = ref.bundle_uri.rpartition("/")
-            whole = whole_if_small(folder, name, _SMALL_BYTES)
-            if whole is not None:
-                return whole
-            filesystem, path = filesystem_of(ref.bundle_uri)
-            with filesystem.open_input_stream(path) as stream:
-                return bytes(stream.read())
+            return read_expected(folder, name, _SMALL_BYTES)
     except FileNotFoundError:
         return None

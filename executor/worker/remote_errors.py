@@ -57,6 +57,10 @@ class StreamBroken(Exception):
     """A stream ended while a batch was at work."""
 
 
+class AnswerTooLarge(StreamBroken):
+    """A stream was ended as its answer has more bytes than may be sent."""
+
+
 class NoAnswer(StreamBroken):
     """A server took a batch and said nothing for as long as it may."""
 

@@ -1,8 +1,8 @@
 """Has a remote function called by its servers, over Arrow Flight (docs/remote_functions.md).
 
-Batches go to the servers in turn. One that cannot be reached, or serves another version, is left alone for a while, and
-the batch goes to the next one. Loaded where a remote function runs only. Runs on Spark workers: imports no gRPC of
-Python's and no Spark.
+Batches go to the idlest of the servers that are fast (`server_order`). One that cannot be reached, or serves another
+version, is left alone for a while, and the batch goes to the next one. Loaded where a remote function runs only. Runs
+on Spark workers: imports no gRPC of Python's and no Spark.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 import pyarrow as pa
 
+from core.domain.udf import ErrorAction
 from core.domain.work import UdfRef
 from core.errors import LemanError, Unavailable
 from core.remote import servers
+from executor.worker import user_errors
 from executor.worker.answer_watch import AnswerWatch
 from executor.worker.remote_errors import (
     WAITED_FOR,
+    AnswerTooLarge,
     FunctionLost,
     NoAnswer,
     NoServer,
@@ -30,13 +33,18 @@ from executor.worker.remote_errors import (
     ServerNotes,
     StreamBroken,
 )
-from executor.worker.remote_server import RemoteServer, Stream
+from executor.worker.remote_server import RemoteServer
+from executor.worker.remote_stream import Stream
+from executor.worker.server_order import in_order
 from executor.worker.suspect_turns import SuspectTurns
 
-#: So often the same batch may break the connection; a part of one that did so only once, where it has rows to halve.
-_MOST_BREAKS, _MOST_BREAKS_OF_PART = 3, 1
+#: So often the same batch may break the connection. Rows that are isolated anyway do so no more often than it takes:
+#: beside others and by themselves, and a part of those that did so once.
+_MOST_BREAKS, _MOST_BREAKS_OF_ISOLATED, _MOST_BREAKS_OF_PART = 3, 2, 1
 #: So often a batch may be left unanswered for as long as servers may be silent.
 _MOST_SILENCES = 2
+#: After so many seconds without any other server those are asked, too, with which that takes long.
+_LAST_RESORT_SECONDS = 5.0
 #: Servers of which an error tells why they cannot be reached.
 _MOST_TOLD = 3
 #: Seconds for which TLS may fail with all servers: certificates are renewed.
@@ -80,23 +88,23 @@ class RemoteFunction:
         self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
         self._stopped = stopped
         self._clock, self._sleep = clock, sleep
-        self._watch = AnswerWatch(ref.remote.answer_seconds)
+        #: Whether a call that takes too long is ended by the watchdog, with this process.
+        self._has_timeout = ref.timeout_seconds > 0 and not ref.remote.answer_seconds
+        first = ref.timeout_seconds if self._has_timeout and len(ref.remote.servers) > 1 else ref.remote.answer_seconds
+        self._watches = AnswerWatch(first), AnswerWatch(ref.remote.answer_seconds)
         self._servers = [
-            RemoteServer(
-                *(access, ref.remote.function, ref.version, self._inputs, output),
-                clock=clock,
-                watch=self._watch,
-                has_others=len(ref.remote.servers) > 1,
-            )
+            RemoteServer(access, ref.remote.function, ref.version, self._inputs, output, clock=clock)
             for access in ref.remote.servers
         ]
         self._turn = random.randrange(len(self._servers))
         self._taking = threading.Lock()
-        #: Connections that broke over batches since one was answered.
-        self._broken = 0
+        #: Whether no server could be had for as long as they are waited for.
+        self.had_no_server = False
         #: Whether a server answered more than it was asked.
         self.is_doubted = False
-        self._suspects = suspects or SuspectTurns(function_key(ref))
+        self._suspects = suspects or SuspectTurns(access.address for access in ref.remote.servers)
+        rule = ref.error_policy.rule_for(user_errors.names(FunctionLost()), "", 1)
+        self._isolates = rule is not None and rule.action is ErrorAction.SKIP
         self._notes = notes
         self._told: set[str] = set()
 
@@ -108,7 +116,8 @@ class RemoteFunction:
     ) -> None:
         for server in self._servers:
             server.close()
-        self._watch.close()
+        for watch in self._watches:
+            watch.close()
 
     def finish(self) -> None:
         """End all streams that nobody uses, once all batches are answered, and see that each was answered once.
@@ -150,8 +159,6 @@ class RemoteFunction:
 
     def _note_answered(self, rows: int) -> None:
         self._suspects.note_answered(rows)
-        with self._taking:
-            self._broken = 0
 
     def _tried(self, rows: pa.RecordBatch, resting: Resting, turn: contextlib.ExitStack) -> pa.Array:
         """Give the batch to servers until one answers; once it broke a connection, as the only suspect that is tried.
@@ -161,19 +168,20 @@ class RemoteFunction:
         """
         broken: StreamBroken | None = None
         alone, breaks, silences = False, 0, 0
-        is_part = self._suspects.suspected and len(rows) > 1
-        tries = _MOST_BREAKS_OF_PART if is_part else _MOST_BREAKS
+        tries = self._most_breaks(len(rows))
         while breaks < tries:
             with resting():
-                if not alone and (broken is not None or self._suspects.suspected):
+                if not alone and (breaks or self._suspects.suspected):
                     turn.enter_context(self._suspects.one())
                     alone = True
-                server, stream = self._stream()
+                server, stream = self._stream(len(rows))
+            watch = self._watches[min(silences, 1)]
             try:
-                values = stream.call(rows)
+                with resting() if self._has_timeout and watch.seconds else contextlib.nullcontext():
+                    values = server.call(stream, rows, watch)
             except NoAnswer as error:
-                server.was_silent(stream, error)
-                broken, silences = error, silences + 1
+                server.was_silent(stream, error, watch.seconds)
+                silences += 1
                 if silences == _MOST_SILENCES:
                     raise NoServer(self._silent(error)) from None
             except StreamBroken as error:
@@ -186,8 +194,25 @@ class RemoteFunction:
             else:
                 server.give_back(stream)
                 return values
-        times = "once" if tries == 1 else f"{tries} times"
-        raise FunctionLost(f"connections to servers of function {self._name} broke {times} over this batch: {broken}")
+        raise FunctionLost(self._lost(broken, "once" if tries == 1 else f"{tries} times"))
+
+    def _lost(self, broken: StreamBroken | None, times: str) -> str:
+        found = "An error policy that skips has the rows found and the others computed"
+        if isinstance(broken, AnswerTooLarge):
+            return (
+                f"servers of function {self._name} answered too much for this batch, {times}: {broken}. Give the "
+                f"function a smaller `batch_size`, or have it answer less for a row. {found}"
+            )
+        return (
+            f"connections to servers of function {self._name} broke {times} over this batch: {broken}. See the "
+            f"servers' log for what ended them. {found}, and a smaller `batch_size` helps where memory ran out"
+        )
+
+    def _most_breaks(self, rows: int) -> int:
+        """Return how often a batch may break the connection until it is to blame; one row alone has most chances."""
+        if rows > 1 and self._suspects.is_part(rows):
+            return _MOST_BREAKS_OF_PART
+        return _MOST_BREAKS_OF_ISOLATED if rows > 1 and self._isolates else _MOST_BREAKS
 
     def _silent(self, error: NoAnswer) -> Unavailable:
         return servers.unavailable(
@@ -198,8 +223,6 @@ class RemoteFunction:
         )
 
     def _note_broken(self, error: StreamBroken, *, alone: bool) -> None:
-        with self._taking:
-            self._broken += 1
         if alone and self._notes is not None:
             self._notes.connection_broken(str(error))
 
@@ -213,11 +236,14 @@ class RemoteFunction:
             columns.append(plain if plain.type == field.type else plain.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._inputs)
 
-    def _stream(self) -> tuple[RemoteServer, Stream]:
-        """Return a stream to the next server in turn, and wait for one where none can be reached."""
+    def _stream(self, rows: int) -> tuple[RemoteServer, Stream]:
+        """Return a stream to the server that is to have so many rows, and wait for one where none can be reached."""
         began = self._clock()
         while True:
-            for server in self._in_turn():
+            candidates = self._candidates(rows, self._clock() - began)
+            for server in candidates:
+                if server.left_alone_for() > 0:
+                    continue
                 try:
                     return server, server.stream()
                 except LemanError as error:  # it is kept with the server
@@ -226,16 +252,19 @@ class RemoteFunction:
             waited = self._clock() - began
             if len(refusals) == len(self._servers) and self._hopeless(refusals, waited):
                 raise NoServer(self._refusal(refusals))
-            self._sleep(max(0.0, min(server.left_alone_for() for server in self._servers)))
+            self._sleep(max(0.0, min(server.left_alone_for() for server in candidates)))
 
-    def _in_turn(self) -> Iterator[RemoteServer]:
-        """Yield the servers that are not left alone, another one first each time."""
+    def _candidates(self, rows: int, waited: float) -> list[RemoteServer]:
+        """Return the servers that may be asked, the best first; of equal ones another one each time."""
         with self._taking:
             self._turn = (self._turn + 1) % len(self._servers)
             begin = self._turn
-        for server in (*self._servers[begin:], *self._servers[:begin]):
-            if server.left_alone_for() <= 0:
-                yield server
+        turned = [*self._servers[begin:], *self._servers[:begin]]
+        now = self._clock()
+        quick = in_order([server for server in turned if not server.is_avoided], rows, now)
+        if quick and waited < _LAST_RESORT_SECONDS:
+            return quick
+        return [*quick, *in_order([server for server in turned if server.is_avoided], rows, now)]
 
     def _tell(self, error: LemanError) -> None:
         """Tell once of a server that is left out although it is there."""
@@ -253,21 +282,16 @@ class RemoteFunction:
         return waited >= worth or self._stopped()
 
     def _refusal(self, refusals: list[LemanError]) -> LemanError:
-        """Return why no server computes: what one said that answered, or else that none did."""
+        """Return why no server computes: what one said that answered, or else what was seen of each."""
         said = next((error for error in refusals if not isinstance(error, Unavailable)), None)
         if said is not None:
             return said
-        told = ". ".join(error.message for error in refusals[:_MOST_TOLD])
-        if self._broken:
-            told += (
-                f". Before, connections broke over batches, {self._broken} times since one was answered: servers may "
-                "end over what they are given, which their own logs tell"
-            )
-        return Unavailable(
-            "FUNCTION_UNAVAILABLE",
-            f"No server of function {self._name} could be reached for {self._patience:g} s "
-            f"(LEMAN_UDF__REMOTE_PATIENCE_SECONDS): {told}. Start one, or register the function at other addresses, "
-            "and run the job again",
+        self.had_no_server = True
+        told = ". ".join(server.seen for server in self._servers[:_MOST_TOLD])
+        return servers.unavailable(
+            f"No server of function {self._name} could be had for {self._patience:g} s "
+            f"(LEMAN_UDF__REMOTE_PATIENCE_SECONDS): {told}. Start one, mend those that end or hang, or register the "
+            "function at other addresses, and run the job again"
         )
 
 

@@ -124,7 +124,8 @@ class UnitRunner:
                     left = self._unit.works[len(results) :]
                     results += [FragmentResult(work.fragment_id, left=work.ranges) for work in left]
                 else:
-                    failure = UnitFailure(error.reason, error.message)
+                    no_server = self._remote is not None and self._remote.had_no_server
+                    failure = UnitFailure(error.reason, error.message, elsewhere=no_server)
             except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
                 failure = UnitFailure(INTERNAL_BUG, user_errors.told(error))

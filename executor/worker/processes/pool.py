@@ -28,7 +28,8 @@ _CORES = os.cpu_count() or 1
 _SPARE = min(4, _CORES)
 #: Idle processes that are kept, of all versions together.
 _MOST_IDLE = max(4, 2 * _CORES)
-#: As long as Spark keeps its own idle Python processes.
+#: As long as Spark keeps its own idle Python processes. Where no task has come for so long the spare ones end, too:
+#: each takes some 30 MB, and what a task waits for without one is a fork.
 _IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
 #: After the end of a task its job is being ended, which is not to wait for cores.
@@ -66,6 +67,8 @@ class Pool:
         self._poll = select.poll()
         self._actions: dict[int, tuple[socket.socket, Callable[[], None]]] = {}
         self._spare = _SPARE
+        #: When a task came or ended last.
+        self._used = time.monotonic()
         self._over = False
 
     def serve(self, parent: int) -> NoReturn:
@@ -102,8 +105,14 @@ class Pool:
 
     def _lacks_spares(self) -> bool:
         """Tell whether spare processes are missing, and nothing runs that forking them would slow down."""
-        idle = all(process.caller is None for process in self._processes.values())
-        return idle and self._spares_missing() > 0
+        return self._is_idle() and not self._rests() and self._spares_missing() > 0
+
+    def _is_idle(self) -> bool:
+        return all(process.caller is None for process in self._processes.values())
+
+    def _rests(self) -> bool:
+        """Tell whether there was no task for so long that none is expected."""
+        return self._is_idle() and time.monotonic() - self._used >= _IDLE_SECONDS
 
     def _on(self, connection: socket.socket, action: Callable[[], None], events: int = select.POLLIN) -> None:
         self._actions[connection.fileno()] = (connection, action)
@@ -125,6 +134,7 @@ class Pool:
         if not function:
             caller.close()  # somebody only wants to know whether the pool is there
             return
+        self._used = time.monotonic()
         for process in self._processes.values():
             self._heard(process)  # a process whose caller has its answer is idle again
         process = self._idle_one(function) or self._idle_one("") or self._fork()
@@ -153,6 +163,7 @@ class Pool:
 
     def _caller_gone(self, process: _Process, caller: socket.socket) -> None:
         """Handle a caller that has its answer, or was killed as its job was cancelled."""
+        self._used = time.monotonic()
         self._heard(process)
         self._close(caller)
         if caller in process.answered:
@@ -192,7 +203,13 @@ class Pool:
         return self._spare - sum(not p.function for p in self._processes.values())
 
     def _end_idle(self) -> None:
-        """End the processes that were idle for long, and the oldest of too many; none that may still be answering."""
+        """End the processes that were idle for long, and the oldest of too many; none that may still be answering.
+
+        Those that wait for a function end where none is expected.
+        """
+        if self._rests():
+            for process in [p for p in self._processes.values() if not p.function]:
+                self._kill(process, "was not needed")
         idle = [p for p in self._processes.values() if p.function and p.caller is None and not p.answered]
         idle.sort(key=lambda p: p.idle_since, reverse=True)
         until = time.monotonic() - _IDLE_SECONDS

@@ -222,6 +222,21 @@ def test_another_server_takes_over_from_one_that_is_killed(db, start, tmp_path):
     assert len(begun) - 3000 <= 2 * INTERVAL * 1000  # of two workers, an interval's work of a millisecond for each row
 
 
+def test_a_server_that_freezes_leaves_its_batch_to_another_one(db, start, tmp_path):
+    """Its batch overran the timeout of the function, which failed the job."""
+    log = tmp_path / "log"
+    servers = [start(*SLOW, "--log", str(log)) for _ in range(2)]
+    known = db.register_remote("slowly", addresses=[server.address for server in servers], timeout=2.0)
+    table = numbers(db, *range(1200), rows=600)
+    table.add_columns({"y": of(known)})
+    job = table.backfill_async("y")
+    wait_for(lambda: sum(map(len, batches(log))) > 100, "the job did not begin")
+    os.kill(servers[0].process.pid, signal.SIGSTOP)
+    job.result()
+    assert column(table, "y") == list(range(1200))
+    assert table.row_states("y").failed == 0
+
+
 def test_the_only_server_may_be_away_for_a_while(db, start, tmp_path):
     log = tmp_path / "log"
     server = start(*SLOW, "--log", str(log))
@@ -269,7 +284,7 @@ def test_a_job_ends_where_no_server_is_there(db, start):
     table.add_columns({"y": of(known)})
     server.kill()
 
-    with pytest.raises(JobFailed, match=f"could be reached for {PATIENCE:g} s") as caught:
+    with pytest.raises(JobFailed, match=f"could be had for {PATIENCE:g} s") as caught:
         table.backfill("y", progress=False)
     assert caught.value.reason == "FUNCTION_UNAVAILABLE"
     assert "row_address" not in caught.value.facts

@@ -50,6 +50,29 @@ def test_any_answer_to_any_worker_clears_the_servers():
     assert breaks.heard(report("a", 3 * MOST_LOST - 2, answered=1)) is not None
 
 
+def test_answers_to_others_count_as_long_as_workers_wait():
+    time = Time()
+    breaks = ServerBreaks("twice@1", 60.0, time)
+    assert not breaks.answer_others("a")
+    breaks.heard(report("a", 0, answered=1))
+    assert not breaks.answer_others("a"), "that was itself"
+    breaks.heard(report("b", 0, answered=1))
+    breaks.ended("b")
+    assert breaks.answer_others("a")
+    time.now = 60.0
+    assert not breaks.answer_others("a")
+
+
+def test_what_is_known_of_answers_does_not_grow_with_the_units():
+    time = Time()
+    breaks = ServerBreaks("twice@1", 60.0, time)
+    for n in range(1000):
+        breaks.heard(report(f"u{n % 500}", 0, answered=1 + n // 500))
+    assert len(breaks._answered) == 2
+    assert breaks.answer_others("u499"), "u498 was answered, too"
+    assert breaks.answer_others("u0")
+
+
 class Time:
     """A clock that the test moves."""
 

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+import time
 
 import msgspec
 import pytest
@@ -112,6 +113,32 @@ def test_whoever_waits_for_a_process_that_is_ended_is_told(pool):
     assert first.recv(1) == b""
     its.close()
     first.close()
+
+
+def test_processes_that_wait_for_a_function_end_where_none_has_come_for_long(pool, monkeypatch):
+    """An idle system is not to keep 30 MB for each. They are back with the next task."""
+    pool, killed = pool
+    monkeypatch.setattr(pool, "_fork", lambda: pytest.fail("a process was forked"))
+    process, its, ours = a_process(pool, 1001, idle_since=time.monotonic())
+    spare_control, spare_end = socket.socketpair()
+    pool._processes[1002] = _Process(1002, spare_control)
+    pool._on(spare_control, lambda: None)
+    pool._used -= pools._IDLE_SECONDS
+    pool._end_idle()
+    assert killed == [], "a task is running, which another may follow"
+    its.send(IDLE)
+    pool._heard(process)
+    pool._end_idle()
+    assert killed == [1002], "the other one may still be answering"
+    pool._spare = 2
+    assert not pool._lacks_spares(), "none is forked again for nobody"
+    pool._spare = 0
+    ours.close()
+    look(pool)
+    pool._spare = 2
+    assert pool._lacks_spares(), "a task has just ended"
+    its.close()
+    spare_end.close()
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import json
 import socket
 import threading
@@ -26,12 +27,14 @@ from core.remote import servers
 from executor.coordination.reservations import InProcessReservations
 from executor.scheduling.server_breaks import MOST_LOST, ServerBreaks
 from executor.worker import remote_server, user_errors
+from executor.worker.answer_watch import AnswerWatch, AwaitedAnswer
 from executor.worker.evaluator import Evaluator, JobFailing
 from executor.worker.meter import Meter
 from executor.worker.remote_errors import FunctionLost, NoServer, ServerError, ServerNotes
 from executor.worker.remote_function import RemoteFunction
 from executor.worker.suspect_turns import AllHosts, SuspectTurns
 from executor.worker.unit_runner import never
+from executor.worker.watchdog import Watchdog
 from leman.functions import FunctionServer
 from tests.certificates import Authority
 from tests.unit.executor.worker.door import Door
@@ -120,7 +123,13 @@ def running(*servers: Server) -> Iterator[None]:
         assert not any(ending.is_alive() for ending in endings), "a stream was left open"
 
 
-def ref(*servers: ServerAccess | str, version: str = "1", inputs: pa.Schema | None = None, **seconds: float):
+def ref(
+    *servers: ServerAccess | str,
+    version: str = "1",
+    inputs: pa.Schema | None = None,
+    policy: ErrorPolicy = ErrorPolicy(),
+    **seconds: float,
+):
     schema = pa.schema([("x", pa.int64())]) if inputs is None else inputs
     access = tuple(ServerAccess(s) if isinstance(s, str) else s for s in servers)
     remote = RemoteRef(
@@ -141,8 +150,9 @@ def ref(*servers: ServerAccess | str, version: str = "1", inputs: pa.Schema | No
         entrypoint="",
         stateful=False,
         batch_size=0,
-        error_policy=ErrorPolicy(),
+        error_policy=policy,
         remote=remote,
+        timeout_seconds=seconds.get("timeout", 0.0),
     )
 
 
@@ -270,8 +280,50 @@ def test_nobody_there_ends_after_the_patience_with_ever_longer_pauses():
     error = caught.value.error
     assert isinstance(error, Unavailable)
     assert error.reason == "FUNCTION_UNAVAILABLE"
-    assert "could be reached for 20 s" in error.message
-    assert [round(pause, 1) for pause in time.slept] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    assert "could be had for 20 s" in error.message
+    assert "cannot be reached" in error.message
+    for before, pause in zip(itertools.accumulate(time.slept, initial=0.0), time.slept, strict=False):
+        assert pause == pytest.approx(max(0.1, before / 8), rel=0.05), "who comes back soon is found soon"
+    assert len(time.slept) < 40
+
+
+def test_a_server_that_died_over_batches_is_not_said_to_be_away_alone():
+    server = Server()
+    with running(server), Door(server.port) as door, made(door.address, patience=1.0) as function:
+        function(batch(1))
+        for _ in range(2):
+            with pytest.raises(FunctionLost):
+                function(batch(DEADLY))
+        door.shut()
+        with pytest.raises(NoServer) as caught:
+            function(batch(2))
+    assert "(it ended, or hung up, over batches 6 times since it answered one" in caught.value.error.message
+    assert function.had_no_server
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_server_that_is_silent_is_said_to_be_so(monkeypatch, opens):
+    monkeypatch.setattr(servers, "DESCRIBE_SECONDS", 5.0 if opens else 0.2)
+    monkeypatch.setattr(remote_server, "_OPEN_SECONDS", 0.2)
+
+    class Frozen(Server):
+        over = threading.Event()
+
+        def do_exchange(self, context, descriptor, reader, writer):
+            self.over.wait(30)
+
+    with contextlib.ExitStack() as stack:
+        if opens:
+            server = Frozen()
+            stack.enter_context(running(server))
+            stack.callback(Frozen.over.set)
+            address = server.address
+        else:
+            silent = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            address = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
+        with made(address, patience=0.0) as function, pytest.raises(NoServer) as caught:
+            function(batch(1))
+    assert "did not answer for 0.2 s" in caught.value.error.message
 
 
 def test_who_is_to_stop_waits_for_no_server():
@@ -440,9 +492,21 @@ def test_a_batch_that_breaks_the_connection_again_and_again_is_to_blame():
         with pytest.raises(FunctionLost, match="broke 3 times over this batch") as caught:
             function(batch(DEADLY))
         assert function(batch(2)).to_pylist() == [4]
+    assert "servers' log" in str(caught.value)
+    assert "a smaller `batch_size`" in str(caught.value)
     assert one.batches + other.batches == 5
     assert {"FunctionLost", "WorkerLost", "Exception"} <= user_errors.names(caught.value)
     assert user_errors.failure(caught.value, 0, 0, 1).error_type == "FunctionLost"
+
+
+def test_a_whole_batch_that_the_policy_tries_again_has_as_many_chances_again():
+    """Each retry was over with the first connection that broke, as if the batch was a part of one to blame."""
+    server = Server()
+    again = ErrorPolicy((ErrorRule(ErrorAction.RETRY, max_attempts=3), ErrorRule(ErrorAction.FAIL)))
+    often = pytest.raises(JobFailing, match="broke 3 times over this batch")
+    with running(server), made(server.address, policy=again) as function, often:
+        evaluated(function, 1, DEADLY, policy=again)
+    assert server.batches == 9
 
 
 class Talkative(Server):
@@ -491,29 +555,107 @@ def test_values_that_would_damage_the_table_are_an_error_of_their_rows(damaged):
         evaluate(0, np.arange(2, dtype=np.int64), batch(1, 2))
 
 
-@pytest.mark.parametrize(("others", "least", "most"), [(1, 10.0, 30.0), (0, 4.0, 5.0)])
-def test_a_server_that_takes_long_to_fail_is_left_alone_by_the_units_that_follow(monkeypatch, others, least, most):
-    """Else each unit of a job waits for it again: two of four servers that hung took all the time there was.
-
-    Where there is one alone it is asked again soon: after its death it may hang while it starts.
-    """
+@pytest.fixture
+def hung(monkeypatch):
+    """A server that takes 5 s to fail, and when it was asked."""
     monkeypatch.setattr(remote_server, "_slow", {})
-    server, time = Server(), Time()
-    addresses = [server.address, *([server.address] * others)]
+    server, describe = Hung(), servers.describe
 
-    def slow(*_):
-        time.now += 5.0
-        raise servers.unavailable("it hangs")
+    def slow(client, access, function):
+        if access.address == server.address:
+            server.asked.append(server.time.now)
+            server.time.now += 5.0
+            raise servers.unavailable("it hangs")
+        return describe(client, access, function)
 
+    monkeypatch.setattr(servers, "describe", slow)
+    return server
+
+
+class Hung:
+    def __init__(self) -> None:
+        self.address, self.time = nowhere(), Time()
+        self.asked: list[float] = []
+
+
+def test_a_server_that_takes_long_to_fail_is_avoided_by_the_units_that_follow(hung):
+    """Else each unit of a job waits for it again: two of four servers that hung took all the time there was."""
+    server = Server()
     with running(server):
-        with monkeypatch.context() as hung, made(*addresses, time=time, patience=0.0) as function:
-            hung.setattr(servers, "describe", slow)
-            with pytest.raises(NoServer):
-                function(batch(1))
-        with made(*addresses, time=time) as function:
-            assert least < function._servers[0].left_alone_for() <= most
-            assert function(batch(1)).to_pylist() == [2], "it is asked again in the end"
-    assert least < sum(time.slept) <= most
+        for _ in range(5):
+            with made(hung.address, server.address, time=hung.time) as function:
+                assert [function(batch(n)).to_pylist() for n in range(4)] == [[0], [2], [4], [6]]
+        assert len(hung.asked) == 1
+        hung.time.now += 30.0
+        with made(hung.address, server.address, time=hung.time) as function:
+            for n in range(4):
+                function(batch(n))
+        assert len(hung.asked) == 2, "it is asked again in the end"
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_where_there_is_no_other_one_it_is_asked_all_the_same(hung, others):
+    """After its death a server may hang while it starts, and others may have gone for longer."""
+    addresses = [hung.address, *[nowhere()] * others]
+    with made(*addresses, time=hung.time, patience=30.0) as function, pytest.raises(NoServer):
+        function(batch(1))
+    assert len(hung.asked) >= 4
+    assert all(later - earlier < 5.0 + 5.1 for earlier, later in itertools.pairwise(hung.asked))
+
+
+def test_a_server_that_answers_again_is_avoided_no_more(monkeypatch):
+    """Where the other one was away every batch waited five seconds for that, as long as it was avoided."""
+    monkeypatch.setattr(remote_server, "_slow", {})
+    server, time, describe, failed = Server(), Time(), servers.describe, []
+
+    def slow_once(client, access, function):
+        if access.address == server.address and not failed:
+            failed.append(time.now)
+            time.now += 5.0
+            raise servers.unavailable("it hangs")
+        return describe(client, access, function)
+
+    monkeypatch.setattr(servers, "describe", slow_once)
+    with running(server):
+        for _ in range(2):
+            with made(server.address, nowhere(), time=time) as function:
+                for n in range(5):
+                    assert function(batch(n)).to_pylist() == [2 * n]
+    assert failed == [0.0]
+    assert sum(time.slept) < 1.0
+
+
+class Working(Server):
+    """Takes some seconds for each batch."""
+
+    def __init__(self, seconds: float, time: Time) -> None:
+        self.seconds, self.time = seconds, time
+        super().__init__()
+
+    def do_exchange(self, context, descriptor, reader, writer):
+        def chunks():
+            for chunk in reader:
+                self.time.now += self.seconds
+                yield chunk
+
+        super().do_exchange(context, descriptor, chunks_of(reader, chunks()), writer)
+
+
+def test_a_slow_server_gets_fewer_batches_than_a_fast_one():
+    """They had as many, so that the fast one had nothing to do half the time and more."""
+    time = Time()
+    fast, slow = Working(0.1, time), Working(2.0, time)
+    with running(fast, slow):
+        for _ in range(10):
+            with made(fast.address, slow.address, time=time) as function:  # as each unit does
+                for n in range(20):
+                    assert function(batch(n)).to_pylist() == [2 * n]
+        assert (fast.batches, slow.batches) == (198, 2)
+        slow.seconds = 0.0
+        with made(fast.address, slow.address, time=time) as function:
+            for n in range(100):
+                function(batch(n))
+        assert slow.batches > 30, "it has become faster"
 
 
 def test_a_server_that_answers_twice_is_found_out_before_its_values_count():
@@ -573,7 +715,7 @@ def test_batches_that_were_at_work_beside_a_deadly_one_are_not_to_blame(tmp_path
 
     def on_host(n: int) -> RemoteFunction:
         everywhere = AllHosts(reservations, 6.0, over.is_set) if hosts > 1 else None
-        return made(server.address, suspects=SuspectTurns("twice@1", everywhere, tmp_path / str(n % hosts)))
+        return made(server.address, suspects=SuspectTurns([server.address], everywhere, tmp_path / str(n % hosts)))
 
     def innocent(n: int) -> None:
         with on_host(n) as function:
@@ -599,7 +741,7 @@ def test_a_broken_connection_takes_all_its_streams_with_it():
     """Else each of them would count against the batch that comes next."""
     first, again = Server(), Server()
     with running(first, again), Door(first.port) as door, made(door.address) as function:
-        for server, stream in [function._stream() for _ in range(4)]:
+        for server, stream in [function._stream(1) for _ in range(4)]:
             server.give_back(stream)
         door.shut()
         with Door(again.port, door.port):
@@ -608,9 +750,15 @@ def test_a_broken_connection_takes_all_its_streams_with_it():
 
 
 def evaluated(
-    function: RemoteFunction, *values: int, policy: ErrorPolicy = ErrorPolicy(), notes: ServerNotes | None = None
+    function: RemoteFunction,
+    *values: int,
+    policy: ErrorPolicy = ErrorPolicy(),
+    notes: ServerNotes | None = None,
+    watchdog: Watchdog | None = None,
 ):
-    evaluate = Evaluator(function, UdfKind.REMOTE, "twice", pa.int64(), ("x",), policy, servers=notes)
+    evaluate = Evaluator(
+        function, UdfKind.REMOTE, "twice", pa.int64(), ("x",), policy, watchdog=watchdog, servers=notes
+    )
     return evaluate(0, np.arange(len(values), dtype=np.int64), batch(*values))
 
 
@@ -662,6 +810,78 @@ def test_another_server_computes_what_one_does_not_answer():
     assert server.batches == 4
 
 
+class Ends(Watchdog):
+    """Lets silent servers go where it would end the process."""
+
+    def __init__(self, seconds: float, *silent: Silent) -> None:
+        super().__init__(seconds)
+        self.silent, self.ends = silent, 0
+
+    def _end(self, call):
+        self.ends += 1
+        for server in self.silent:
+            server.over.set()
+
+
+def test_a_batch_that_takes_one_server_too_long_is_tried_at_another_before_it_is_to_blame():
+    """A server that froze failed the job, although the other one was there."""
+    silent, server = Silent(), Server()
+    with running(silent, server), Ends(0.3, silent) as watchdog:
+        with made(silent.address, server.address, timeout=0.3) as function:
+            for n in range(4):
+                assert evaluated(function, n, watchdog=watchdog).values.to_pylist() == [2 * n]
+        assert (silent.batches, server.batches, watchdog.ends) == (0, 4, 0)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_batch_that_takes_all_too_long_is_to_blame(others):
+    silent = [Silent() for _ in range(1 + others)]
+    with running(*silent), Ends(0.3, *silent) as watchdog:
+        with made(*(each.address for each in silent), timeout=0.3) as function:
+            evaluated(function, 1, watchdog=watchdog)
+        assert watchdog.ends > 0
+        assert sum(each.streams for each in silent) == 1 + others
+
+
+def test_an_answer_that_is_too_large_is_not_read_and_comes_in_parts(monkeypatch):
+    """A server had its callers take whatever it sent, of which they died."""
+    options = [(name, 20_000 if "receive" in name else value) for name, value in servers._OPTIONS]
+    monkeypatch.setattr(servers, "_OPTIONS", options)
+    server = Server()
+    with running(server):
+        with made(server.address) as function, pytest.raises(FunctionLost, match="its answer has more than 256 MiB"):
+            function(batch(*range(1000, 4000)))
+        with made(server.address, policy=SKIP) as function:
+            result = evaluated(function, *range(1000, 4000), policy=SKIP)
+    assert result.values.to_pylist() == [2 * n for n in range(1000, 4000)]
+    assert result.failures == ()
+
+
+class Compressing(Server):
+    """Answers every value with 0, compressed."""
+
+    def do_exchange(self, context, descriptor, reader, writer):
+        told = {"leman.function": "twice", "leman.version": "1"}
+        schema = pa.schema([("value", pa.int64())], metadata=told)
+        writer.begin(schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+        for chunk in reader:
+            writer.write_batch(pa.record_batch([pa.array([0] * chunk.data.num_rows, pa.int64())], schema=schema))
+
+
+def test_an_answer_that_is_large_once_it_is_decompressed_comes_in_parts_as_one_that_is_sent_so(monkeypatch):
+    """It went on as values of any size."""
+    monkeypatch.setattr(servers, "MOST_MESSAGE_BYTES", 1 << 20)
+    server, rows = Compressing(), range(1 << 17, 2 << 17)
+    with running(server):
+        with made(server.address) as function, pytest.raises(FunctionLost, match="answered too much for") as lost:
+            function(batch(*rows, 1))
+        assert "more than 1 MiB, decompressed. Give the function a smaller" in str(lost.value)
+        with made(server.address, policy=SKIP) as function:
+            result = evaluated(function, *rows, 1, policy=SKIP)
+    assert result.values.equals(pa.array([0] * (len(rows) + 1), pa.int64()))
+    assert result.failures == ()
+
+
 class Breaking(Server):
     """Breaks the stream over some values."""
 
@@ -679,15 +899,19 @@ class Breaking(Server):
         super().do_exchange(context, descriptor, chunks_of(reader, chunks()), writer)
 
 
-def test_a_row_that_breaks_connections_is_found_by_few_of_them():
-    """Each half was tried three times; where a death takes seconds that took minutes."""
+SKIP = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
+
+
+@pytest.mark.parametrize(("policy", "of_whole"), [(SKIP, 2), (ErrorPolicy(), 3)], ids=["isolates", "ends"])
+def test_a_row_that_breaks_connections_is_found_by_few_of_them(policy, of_whole):
+    """Two rows took thirty of them, by halves; where a death takes seconds that took minutes."""
     server, heard = Server(), Heard()
-    skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
-    with running(server), made(server.address, notes=(meter := Meter("u", heard))) as function:
-        result = evaluated(function, DEADLY, *range(1, 512), policy=skip, notes=meter)
-    assert [f.offset for f in result.failures] == [0]
+    with running(server), made(server.address, policy=policy, notes=(meter := Meter("u", heard))) as function:
+        result = evaluated(function, *range(1000, 1400), DEADLY, *range(1400, 2000), DEADLY, policy=SKIP, notes=meter)
+    assert [f.offset for f in result.failures] == [400, 1001]
     assert heard.error is None
-    assert heard.broken == 2 + 8 + 3, "the whole one's first break was beside others"
+    assert heard.broken == (of_whole - 1) + 2 * (1 + 3), "the whole one's first break was beside others"
+    assert server.batches < 100
 
 
 @pytest.mark.parametrize("deadly", [range(5, 100), range(5, 9)], ids=["all that come", "some"])
@@ -763,3 +987,28 @@ def test_without_a_policy_the_row_that_fails_fails_the_job():
     with running(server), made(server.address) as function, pytest.raises(JobFailing) as caught:
         evaluated(function, 1, -2)
     assert caught.value.failure.error_type == "my.pack.BadValue"
+
+
+class EndsLate(AnswerWatch):
+    """Ends each call in the moment in which its answer is there."""
+
+    @contextlib.contextmanager
+    def awaiting(self, cancel):
+        answer = AwaitedAnswer(cancel, 0.0)
+        yield answer
+        answer.overdue = True
+        cancel()
+
+
+def test_a_stream_that_is_ended_in_the_moment_of_its_answer_is_given_no_other_batch():
+    """That one broke with it, and was held for one that breaks connections."""
+    server = Server()
+    with running(server), made(server.address) as function:
+        at, stream = function._stream(1)
+        assert at.call(stream, batch(1).rename_columns(["x"]), EndsLate(1.0)).to_pylist() == [2]
+        at.give_back(stream)
+        again, other = function._stream(1)
+        assert other is not stream
+        again.give_back(other)
+        assert function(batch(2)).to_pylist() == [4]
+    assert (server.streams, server.batches) == (2, 2)
