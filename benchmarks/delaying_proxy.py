@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import threading
 import time
 from collections import Counter
@@ -53,16 +54,19 @@ class Request:
 
 
 class DelayingProxy:
-    """HTTP/1.1, on a free port of the loopback, from a thread of its own. `delay_seconds` may be changed at any time.
-    `requests` counts (method, path without query), `log` has those that were answered."""
+    """HTTP/1.1, on a free port of the loopback or on a socket that listens already, from a thread of its own.
+    `delay_seconds` may be changed at any time. `requests` counts (method, path without query), `log` has those that
+    were answered, `struck` counts what harm was done."""
 
-    def __init__(self, target_port: int, delay_seconds: float = 0.0) -> None:
+    def __init__(self, target_port: int, delay_seconds: float = 0.0, *, listener: socket.socket | None = None) -> None:
         self._target = target_port
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
         self.delay_seconds = delay_seconds
         self.harm = Harm()
         self.requests: Counter[tuple[str, str]] = Counter()
         self.log: list[Request] = []
-        self.port = 0
+        self.struck: Counter[str] = Counter()
+        self.port = int(self._listener.getsockname()[1])
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
@@ -80,8 +84,8 @@ class DelayingProxy:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_LIMIT))
-        self.port = server.sockets[0].getsockname()[1]
+        listening = asyncio.start_server(self._serve, sock=self._listener, limit=_LIMIT)
+        server = self._loop.run_until_complete(listening)
         self._ready.set()
         self._loop.run_forever()
         server.close()
@@ -121,6 +125,7 @@ class DelayingProxy:
         if self.delay_seconds:
             await asyncio.sleep(self.delay_seconds)
         if self.harm.strikes(self.harm.refused):
+            self.struck["refused"] += 1
             to_client.write(_BUSY)  # and the connection ends: what comes of the request is not read
             await to_client.drain()
             return False
@@ -138,6 +143,7 @@ class DelayingProxy:
         if not answer:
             return False
         if self.harm.strikes(self.harm.lost):
+            self.struck["lost"] += 1
             return False
         to_client.writelines(answer)
         fields, code = _fields(answer), answer[0].split(b" ")[1]

@@ -69,6 +69,8 @@ def _name(process: psutil.Process) -> str:
     command = process.cmdline()
     if "java" in command[0]:
         return "jvm"
+    if command == ["cat"]:  # it waits for the end of the daemon
+        return "spark.daemon"
     text = " ".join(command)
     for name in ("spark.daemon", "redis", "planner", "executor", "commit_coordinator"):
         if name in text:

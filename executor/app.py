@@ -17,11 +17,13 @@ from core.errors import LemanError
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
 from core.observability.measures import JOB_ROWS
+from core.rpc.addresses import is_unspecified
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
 from core.rpc.registered_databases import registry_place
 from executor.coordination.env_values import EnvValues
 from executor.coordination.leases import JobLeases
+from executor.coordination.redis_refusals import check_accepted
 from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
 from executor.job_manager import JobManager
@@ -36,6 +38,7 @@ from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.compaction_watch import CompactionWatch
 from executor.jobs.job_environment import JobEnvironment
 from executor.lineage.sender import LineageSender
+from executor.other_executors import OtherExecutors
 from executor.peers import CommitClient, PlannerClient
 from executor.previews.function_pool import FunctionPool
 from executor.previews.previews import Previews
@@ -58,7 +61,11 @@ def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | Non
     """Start Spark, or wait for one that starts already, and make the service. Blocks for seconds.
 
     A Spark that is for the first job that needs it is not started.
+
+    Raises:
+        InvalidArgument: BAD_SETTING, where Redis refuses the executor.
     """
+    check_accepted(settings.redis.url.get_secret_value())
     spark = spark or SparkRunner(settings.spark)
     if not spark.on_demand:
         spark.start()
@@ -78,6 +85,8 @@ class Executor:
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._lineage: LineageSender | None = None
+        self._leases = _leases(settings)
+        self._others = OtherExecutors(settings, self._leases)
         self._channels: list[grpc.aio.Channel] = []
         self._background: list[asyncio.Task[None]] = []
 
@@ -109,7 +118,7 @@ class Executor:
         self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
         self._background.append(asyncio.create_task(self._release_when_idle(manager)))
         previews = Previews(PlannerClient(self._channels[0]), services, self._functions)
-        return JobServicer(manager, self._draining, self._spark, previews).add_to(server)
+        return JobServicer(manager, self._draining, self._spark, previews, self._others).add_to(server)
 
     async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
         """Choose what keeps the ports of `executor.jobs.ports`, and who else a job works with."""
@@ -121,7 +130,7 @@ class Executor:
         await self._dispatcher.start()
         redis_url = settings.redis.url.get_secret_value()
         reservations = reservations_at(redis_url, settings.executor.reservation_ttl_seconds)
-        leases = _leases(settings, redis_url)
+        leases = self._leases
         databases, running = JobDatabases(self._pool), RunningJobs()
         store = HistoryJobStore(databases, running, leases, self._pool)
         if settings.lineage.url or settings.lineage.file:
@@ -149,6 +158,11 @@ class Executor:
         )
         return services, JobManager(shared)
 
+    def bound(self, address: str) -> None:
+        """See `core.rpc.server.IsReached`. An executor that is alone is asked by no other one."""
+        if not self._leases.is_alone:
+            self._leases.reached_at(_reached_at(self._settings, address))
+
     def trouble(self) -> LemanError | None:
         """See `core.rpc.server.MayBeUnfit`."""
         return self._spark.trouble
@@ -164,6 +178,7 @@ class Executor:
         if self._lineage is not None:
             await asyncio.to_thread(self._lineage.stop)
         await self._functions.stop()
+        await self._others.close()
         for channel in self._channels:
             await channel.close()
         self._pool.close()
@@ -192,8 +207,19 @@ class Executor:
         threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
 
 
-def _leases(settings: Settings, redis_url: str) -> JobLeases:
+def _leases(settings: Settings) -> JobLeases:
     """An embedded database has one executor at a time: what the last one held is ours at once."""
     embedded = settings.embedded.database or settings.embedded.databases_file
     owner = f"{os.uname().nodename}:{embedded or os.getpid()}"
+    redis_url = settings.redis.url.get_secret_value()
     return JobLeases(redis_url, owner, settings.executor.job_lease_seconds, alone=bool(embedded))
+
+
+def _reached_at(settings: Settings, bound: str) -> str:
+    """Return where other executors reach one whose server was bound to this host:port."""
+    if settings.executor.address:
+        return settings.executor.address
+    host, _, port = bound.rpartition(":")
+    if is_unspecified(bound):
+        host = os.uname().nodename
+    return f"{host}:{settings.server.mtls_port or port}"

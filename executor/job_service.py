@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import Any, Protocol, TypeVar
 
 import grpc
 
+from core.domain.job import Job
 from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.errors import InvalidArgument, LemanError, Unavailable
@@ -18,6 +20,7 @@ from core.rpc.convert_env import env_from_proto
 from core.rpc.convert_labels import labels_from_proto
 from core.rpc.convert_values import seconds_from_proto
 from core.rpc.encoded import encoded
+from core.rpc.interceptors import Context
 from core.rpc.paging import read_page
 from core.rpc.request_digest import body_digest
 from executor import convert_jobs
@@ -29,6 +32,7 @@ from executor.job_manager import JobManager
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_news import JobNews
 from executor.jobs.retry import Retry
+from executor.other_executors import OtherExecutors
 from executor.previews.previews import Previews
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
@@ -36,6 +40,8 @@ _Result = TypeVar("_Result")
 
 _HEARTBEAT_SECONDS = 10.0
 _LONGEST_WAIT_SECONDS = 60.0
+#: Pause before an executor is asked again whose watch broke.
+_AGAIN_SECONDS = 1.0
 
 
 class MayBeInTrouble(Protocol):
@@ -50,8 +56,16 @@ class MayBeInTrouble(Protocol):
 class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     """The RPCs; contracts in `protos/leman/v1/jobs.proto`. Errors are mapped by the server's interceptor."""
 
-    def __init__(self, manager: JobManager, draining: asyncio.Event, spark: MayBeInTrouble, previews: Previews) -> None:
+    def __init__(
+        self,
+        manager: JobManager,
+        draining: asyncio.Event,
+        spark: MayBeInTrouble,
+        previews: Previews,
+        others: OtherExecutors,
+    ) -> None:
         self._manager = manager
+        self._others = others
         self._previews = previews
         self._spark = spark
         self._draining = draining
@@ -76,8 +90,12 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         if trouble is not None:
             raise trouble.with_traceback(None)  # the same one for everybody
 
-    async def GetJob(self, request: jobs_pb2.GetJobRequest, _context: object) -> jobs_pb2.GetJobResponse:
+    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.GetJobResponse:
         job = await self._manager.get(request.database, request.job_id)
+        if self._goes_on_elsewhere(job):
+            told = await self._others.ask(jobs_pb2.GetJobResponse, request, context)
+            if told is not None:
+                return told
         return encoded(jobs_pb2.GetJobResponse, [self._answers.part(jobs_pb2.GetJobResponse, job)])
 
     async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
@@ -97,15 +115,36 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         return encoded(jobs_pb2.ListJobsResponse, [*parts, rest.SerializeToString()])
 
     async def WatchJob(
-        self, request: jobs_pb2.WatchJobRequest, _context: object
+        self, request: jobs_pb2.WatchJobRequest, context: Context
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
         if request.after_sequence < 0:
             raise InvalidArgument("BAD_NUMBER", "after_sequence is negative: 0 is before all", field="after_sequence")
-        watch = self._watch(request.database, request.job_id, request.after_sequence)
-        async with contextlib.aclosing(watch) as messages:
-            async for news in messages:
-                part = self._answers.part(jobs_pb2.WatchJobResponse, news.job)
-                yield encoded(jobs_pb2.WatchJobResponse, [part, convert_jobs.news_to_proto(news).SerializeToString()])
+        over, asked_from = False, 0.0
+        while not over:
+            owner = ""
+            watch = self._watch(request.database, request.job_id, request.after_sequence)
+            async with contextlib.aclosing(watch) as messages:
+                async for news in messages:
+                    part = self._answers.part(jobs_pb2.WatchJobResponse, news.job)
+                    yield encoded(
+                        jobs_pb2.WatchJobResponse, [part, convert_jobs.news_to_proto(news).SerializeToString()]
+                    )
+                    request.after_sequence = news.sequence
+                    if self._goes_on_elsewhere(news.job) and time.monotonic() >= asked_from:
+                        owner = await self._others.owner(request.job_id, context)
+                    if owner:
+                        break
+                else:
+                    return
+            told = self._others.watch(owner, request, context)
+            async with contextlib.aclosing(self._until_draining(told)) as elsewhere:
+                async for message in elsewhere:
+                    yield encoded(jobs_pb2.WatchJobResponse, [message.message])
+                    request.after_sequence, over = message.sequence, message.over
+            asked_from = time.monotonic() + _AGAIN_SECONDS  # the one that told is gone, and may have the lease yet
+
+    def _goes_on_elsewhere(self, job: Job) -> bool:
+        return not (job.state.terminal or self._manager.has(job.job_id))
 
     async def WaitJob(self, request: jobs_pb2.WaitJobRequest, _context: object) -> jobs_pb2.WaitJobResponse:
         longest = min(seconds_from_proto(request, "timeout", default=_LONGEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
@@ -124,6 +163,11 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             Unavailable: DRAINING.
         """
         watch = self._manager.watch(database, job_id, after, _HEARTBEAT_SECONDS)
+        async with contextlib.aclosing(self._until_draining(watch)) as messages:
+            async for news in messages:
+                yield news
+
+    async def _until_draining(self, watch: AsyncGenerator[_Result]) -> AsyncGenerator[_Result]:
         async with contextlib.aclosing(watch) as messages, _ended_with_it(self._draining.wait()) as drained:
             while True:
                 async with _ended_with_it(anext(messages, None)) as upcoming:
@@ -135,13 +179,16 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                     return
                 yield message
 
-    async def UpdateJob(self, request: jobs_pb2.UpdateJobRequest, _context: object) -> jobs_pb2.UpdateJobResponse:
+    async def UpdateJob(self, request: jobs_pb2.UpdateJobRequest, context: Context) -> jobs_pb2.UpdateJobResponse:
         changes = _changes(request)
-        return jobs_pb2.UpdateJobResponse(
-            job=job_message(await self._manager.update(request.database, request.job_id, **changes))
-        )
 
-    async def CancelJobs(self, request: jobs_pb2.CancelJobsRequest, _context: object) -> jobs_pb2.CancelJobsResponse:
+        async def here() -> jobs_pb2.UpdateJobResponse:
+            job = await self._manager.update(request.database, request.job_id, **changes)
+            return jobs_pb2.UpdateJobResponse(job=job_message(job))
+
+        return await self._others.answer(jobs_pb2.UpdateJobResponse, request, context, here)
+
+    async def CancelJobs(self, request: jobs_pb2.CancelJobsRequest, context: Context) -> jobs_pb2.CancelJobsResponse:
         if not request.HasField("filter"):
             raise InvalidArgument(
                 "MISSING_FIELD",
@@ -150,10 +197,18 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             )
         wanted = convert_jobs.filter_from_proto(request.filter)
         jobs, elsewhere = await self._manager.cancel_all(request.database, wanted)
-        return jobs_pb2.CancelJobsResponse(jobs=[job_message(job) for job in jobs], jobs_elsewhere=elsewhere)
+        told = await self._others.cancel(request.database, elsewhere, context)
+        asked = [*(job_message(job) for job in jobs), *told]
+        asked.sort(key=lambda job: job.create_time.ToNanoseconds(), reverse=True)
+        left = set(elsewhere).difference(job.job_id for job in told)
+        return jobs_pb2.CancelJobsResponse(jobs=asked, jobs_elsewhere=[name for name in elsewhere if name in left])
 
-    async def CancelJob(self, request: jobs_pb2.CancelJobRequest, _context: object) -> jobs_pb2.CancelJobResponse:
-        return jobs_pb2.CancelJobResponse(job=job_message(await self._manager.cancel(request.database, request.job_id)))
+    async def CancelJob(self, request: jobs_pb2.CancelJobRequest, context: Context) -> jobs_pb2.CancelJobResponse:
+        async def here() -> jobs_pb2.CancelJobResponse:
+            job = await self._manager.cancel(request.database, request.job_id)
+            return jobs_pb2.CancelJobResponse(job=job_message(job))
+
+        return await self._others.answer(jobs_pb2.CancelJobResponse, request, context, here)
 
     async def PreviewFunction(
         self, request: jobs_pb2.PreviewFunctionRequest, _context: object
@@ -164,11 +219,19 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         await self._manager.delete(request.database, request.job_id)
         return jobs_pb2.DeleteJobResponse()
 
-    async def PauseJob(self, request: jobs_pb2.PauseJobRequest, _context: object) -> jobs_pb2.PauseJobResponse:
-        return jobs_pb2.PauseJobResponse(job=job_message(await self._manager.pause(request.database, request.job_id)))
+    async def PauseJob(self, request: jobs_pb2.PauseJobRequest, context: Context) -> jobs_pb2.PauseJobResponse:
+        async def here() -> jobs_pb2.PauseJobResponse:
+            job = await self._manager.pause(request.database, request.job_id)
+            return jobs_pb2.PauseJobResponse(job=job_message(job))
 
-    async def ResumeJob(self, request: jobs_pb2.ResumeJobRequest, _context: object) -> jobs_pb2.ResumeJobResponse:
-        return jobs_pb2.ResumeJobResponse(job=job_message(await self._manager.resume(request.database, request.job_id)))
+        return await self._others.answer(jobs_pb2.PauseJobResponse, request, context, here)
+
+    async def ResumeJob(self, request: jobs_pb2.ResumeJobRequest, context: Context) -> jobs_pb2.ResumeJobResponse:
+        async def here() -> jobs_pb2.ResumeJobResponse:
+            job = await self._manager.resume(request.database, request.job_id)
+            return jobs_pb2.ResumeJobResponse(job=job_message(job))
+
+        return await self._others.answer(jobs_pb2.ResumeJobResponse, request, context, here)
 
     async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
         self._check_open()

@@ -19,6 +19,7 @@ WAITING = (
     "tests/conformance/clients/test_cases.py",
     "tests/conformance/clients/test_languages.py",
     "tests/faults/test_frozen_executor.py",
+    "tests/faults/test_rolling_restarts.py",
     "tests/faults/test_stalls.py",
     "tests/integration/remote_functions/test_remote_functions.py",
 )

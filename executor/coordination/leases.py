@@ -17,6 +17,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from executor.coordination.env_values import key_of
+from executor.coordination.redis_refusals import is_refusal
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +62,7 @@ class Answer(enum.Enum):
 
     #: This executor has it, and nobody else.
     OURS = "ours"
-    #: Another executor has it.
+    #: Another executor has it, or may have it.
     HELD = "held"
     #: Redis cannot be asked.
     UNKNOWN = "unknown"
@@ -88,6 +89,7 @@ class JobLeases:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = aioredis.Redis.from_url(url, socket_timeout=0.5, socket_connect_timeout=0.5) if url else None
+        #: What stands in its leases: who it is, and behind a blank where others reach it, once that is known.
         self._owner = owner
         self._clock = clock
         self._stuck_since: dict[str, float] = {}
@@ -101,6 +103,25 @@ class JobLeases:
     def is_alone(self) -> bool:
         """Whether no other executor ever serves its databases."""
         return self._alone
+
+    def reached_at(self, address: str) -> None:
+        """Have the leases that are taken from now on say where other executors reach this one."""
+        self._owner = f"{self._owner.partition(' ')[0]} {address}"
+
+    async def holder(self, job_id: str) -> str | None:
+        """Return the address of the other executor that has a lease.
+
+        None: no other one has it; empty: its address is not known, or Redis cannot be asked.
+        """
+        if self._client is None:
+            return ""
+        try:
+            value: Any = await self._client.get(_key(job_id))
+        except (RedisError, OSError) as error:
+            _log.debug("the holder of a lease is not known", job_id=job_id, error=str(error))
+            return ""
+        owner = None if value is None else value.decode(errors="replace")
+        return None if owner in (None, self._owner) else str(owner).partition(" ")[2]
 
     def patience(self, attempt: int, *, lost: bool) -> float:
         """Return for how many seconds nothing has to be known of the lease before the job is taken over.
@@ -134,6 +155,9 @@ class JobLeases:
                 await self._client.delete(_key(job_id))
                 return await self.acquire(job_id)
         except (RedisError, OSError) as error:
+            if is_refusal(error) and not self._alone:  # it is there for others, who may have the lease
+                _log.warning("redis refuses this executor, which takes no job over", job_id=job_id, error=str(error))
+                return Answer.HELD
             _log.debug("redis cannot be reached, nothing is known of a lease", job_id=job_id, error=str(error))
             return Answer.UNKNOWN
         if answer >= 0:

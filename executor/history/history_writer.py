@@ -1,6 +1,6 @@
 """The one writer of a database's job history in this process; states that come while it writes go out together next.
 
-Those of jobs that had nothing to do may wait for others: an append asks six requests of an object store.
+Those of jobs that had nothing to do may wait for others: an append asks five requests of an object store.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from executor.job_manager.request_deduplication import JobRequests
 from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor, queued
 from executor.job_manager.takeovers import Takeovers
+from executor.jobs.async_helpers import caller_waits
 from executor.jobs.function_env import check_may_set
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
@@ -165,7 +166,8 @@ class Admission:
     async def _accept(self, asked: _Asked, run: JobRun) -> Job:
         self._supervisor.queue.check_capacity(queued(run.status.job))
         async with self._planning:
-            plan: Any = await run.plan()
+            with caller_waits():
+                plan: Any = await run.plan()
         run.check_env(plan)
         if asked.retry_of is not None:
             check_worth(asked.retry_of, plan)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from core.domain.job import Job
 from core.errors import InvalidArgument, LemanError
+from core.locations import in_object_store
 from core.rpc.blocking import BlockingPool
 from executor.history.error_listing import Page, PageKey
 from executor.history.history_writer import HistoryWriter
@@ -62,7 +63,7 @@ class JobDatabase:
     @property
     def writes_are_dear(self) -> bool:
         """Whether each append waits for requests to an object store."""
-        return "://" in self.path
+        return in_object_store(self.path)
 
     def save_with_others(self, job: Job) -> None:
         """Save a state of a job when others are saved, see `HistoryWriter.save_with_others`."""

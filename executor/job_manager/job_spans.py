@@ -52,7 +52,7 @@ def until_refused(span: Span | None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        span.end(str(getattr(error, "reason", "") or type(error).__name__))
+        span.end(tracing.failure_of(error))
         raise
     finally:
         tracing.leave(token)

@@ -119,6 +119,10 @@ class JobManager:
         """Return a job, see `JobQueries.get`."""
         return await self._queries.get(database, job_id)
 
+    def has(self, job_id: str) -> bool:
+        """Tell whether this executor has the job, or had it when it ended."""
+        return self._running.here(job_id) is not None
+
     async def list_jobs(self, database: str, listing: JobListing = JobListing()) -> list[Job]:  # noqa: B008 - frozen
         """Return a page of jobs, see `JobQueries.list_jobs`."""
         return await self._queries.list_jobs(database, listing)

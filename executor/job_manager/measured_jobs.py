@@ -40,8 +40,9 @@ class MeasuredJobs:
         self._told: dict[str, dict[str, float]] = {}
 
     def begin(self, job: Job) -> None:
-        """Take in a job; what executors did for it that had it before, they have told."""
-        self._told[job.job_id] = _counts(job.progress if job.attempt > 1 else Progress())
+        """Take in a job where somebody asks for measures; what executors did for it before, they have told."""
+        if measures.JOB_ROWS.is_bound:
+            self._told[job.job_id] = _counts(job.progress if job.attempt > 1 else Progress())
 
     def look(self, job: Job, progress: Progress) -> None:
         """Tell what a job has more than at the last look."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import tenacity
 
-from core.errors import ResourceExhausted, Unavailable
+from core.errors import NEVER_REACHED, ResourceExhausted, Unavailable
 
 _PATIENCE_SECONDS = 120.0
+#: Patience while a caller waits for the answer, who may send the call again.
+_CALLERS_PATIENCE_SECONDS = 60.0
+_CALLER_WAITS: ContextVar[bool] = ContextVar("caller_waits", default=False)
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -23,17 +28,32 @@ async def patiently(
     """Make a call, again while the service cannot be reached or has too much to do, for two minutes.
 
     An unknown outcome is not a failure, and neither is a service that others keep busy. A message that is too large is
-    not sent again.
+    not sent again. Inside of `caller_waits` the patience is that of callers.
     """
+    waited_for = _CALLER_WAITS.get()
     async for attempt in tenacity.AsyncRetrying(
-        retry=tenacity.retry_if_exception(_may_pass),
-        stop=tenacity.stop_after_delay(_PATIENCE_SECONDS),
+        retry=tenacity.retry_if_exception(_may_pass_for_a_caller if waited_for else _may_pass),
+        stop=tenacity.stop_after_delay(_CALLERS_PATIENCE_SECONDS if waited_for else _PATIENCE_SECONDS),
         wait=tenacity.wait_random_exponential(multiplier=0.2, max=3),
         reraise=True,
     ):
         with attempt:
             return await call(*args, **kwargs)
     raise AssertionError("the loop returns or raises")
+
+
+@contextlib.contextmanager
+def caller_waits() -> Iterator[None]:
+    """Have `patiently` try for a minute only, and once where a peer was never reached: its address may be wrong."""
+    before = _CALLER_WAITS.set(True)
+    try:
+        yield
+    finally:
+        _CALLER_WAITS.reset(before)
+
+
+def _may_pass_for_a_caller(error: BaseException) -> bool:
+    return _may_pass(error) and not (isinstance(error, Unavailable) and NEVER_REACHED in error.facts)
 
 
 def _may_pass(error: BaseException) -> bool:

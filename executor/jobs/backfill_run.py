@@ -180,7 +180,7 @@ class BackfillRun:
             await self._execute_plans(plan)
         finally:
             await self.abandon()
-        written = self._has_indexes and self.status.job.table_version
+        written = self._has_indexes and self.status.job.table_version and not self.status.without_indexes
         if written or self.status.job.backfill.optimize_indices:
             await self._see_to_indexes(plan)
         return bool(self.status.metrics.rows_failed + self.status.metrics.rows_failed_before)
@@ -321,7 +321,7 @@ class BackfillRun:
                 "NO_PROGRESS",
                 f"{what} under the job: {unsettled.why}. What was finished is kept; run the backfill again.",
             )
-        self.status.note("replan", f"planning again: {unsettled.why}")
+        self.status.replans(unsettled.why)
         if idle or overtaken:
             longest = min(0.05 * 2 ** min(max(idle, overtaken), 5), 1.0)
             await asyncio.sleep(random.uniform(longest / 2, longest))

@@ -11,20 +11,17 @@ from core.crash_points import crash_point
 from core.domain.job import FragmentOutcome
 from core.domain.plan import FragmentReplacement, FragmentTask, Plan, StagedFile
 from executor.jobs.async_helpers import patiently
+from executor.jobs.commit_cadence import CommitCadence
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
 from executor.jobs.ports import Commits
 
-_LEAST_PAUSE_SECONDS = 1.0
-_MOST_FRAGMENTS = 2000
+#: Between two looks whether files that wait are due.
+_LOOK_SECONDS = 0.5
 
 
 class Committer:
-    """The commits of one plan, one at a time.
-
-    A commit is made every `interval_seconds` or tenth of the plan, whichever comes first, or every
-    `commit_granularity` fragments where the request says that.
-    """
+    """The commits of one plan, one at a time, when `CommitCadence` has them made."""
 
     def __init__(
         self,
@@ -32,16 +29,13 @@ class Committer:
         plan: Plan,
         status: JobStatus,
         left: LeftReservations,
-        *,
-        interval_seconds: float,
+        cadence: CommitCadence,
     ) -> None:
         self._commits = commits
         self._header = plan.header
         self._status = status
         self._left = left
-        self._granularity = status.job.backfill.commit_granularity
-        self._tenth = max(1, len(plan.tasks) // 10)
-        self._interval = interval_seconds
+        self._cadence = cadence
         self._ready: deque[FragmentReplacement] = deque()
         self.files: dict[int, str] = {}
         self._since = 0.0
@@ -106,20 +100,14 @@ class Committer:
         """Return how many fragments to commit now."""
         ready = len(self._ready)
         if self._closing:
-            return min(ready, self._granularity or _MOST_FRAGMENTS)
-        if self._granularity:
-            return self._granularity if ready >= self._granularity else 0
+            return min(ready, self._cadence.most_fragments)
         now = time.monotonic()
-        if not ready or now - self._last < _LEAST_PAUSE_SECONDS:
-            return 0
-        if ready >= self._tenth or now - self._since >= self._interval:
-            return min(ready, _MOST_FRAGMENTS)
-        return 0
+        return self._cadence.due(ready, waited=now - self._since, since_last=now - self._last)
 
     async def _pause(self) -> None:
         """Wait for a file, or until one that waits is due."""
         self._wake.clear()
-        timeout = _LEAST_PAUSE_SECONDS / 2 if self._ready and not self._granularity else None
+        timeout = _LOOK_SECONDS if self._ready else None
         try:
             await asyncio.wait_for(self._wake.wait(), timeout)
         except TimeoutError:
@@ -129,7 +117,7 @@ class Committer:
         begin = time.monotonic()
         self._under_way = len(batch)
         self._submitted += 1
-        version, outcomes = await patiently(
+        answer = await patiently(
             self._commits.replace_column,
             self._header,
             self._header.output,
@@ -140,10 +128,13 @@ class Committer:
         self._under_way = 0
         crash_point("executor.commit_answered")
         self._last = time.monotonic()
+        version, outcomes = answer.version, answer.outcomes
         self._status.metrics.commit_seconds += self._last - begin
+        self._cadence.answered(len(batch), self._last - begin, answer.manifest_seconds)
         if version:
             self._status.metrics.commits += 1
             self.version = max(self.version, version)
+            self._status.without_indexes = answer.without_indexes
         for outcome in outcomes:
             if outcome.committed:
                 self._status.metrics.committed(outcome.fragment_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import textwrap
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
@@ -28,6 +29,8 @@ _log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 0.25
 _EVENTS_KEPT = 1000
+#: Letters of why a job plans again: an error of storage may name path after path, more than once.
+_LONGEST_WHY = 300
 _VIEWED_SECONDS = 1.0
 
 
@@ -46,6 +49,8 @@ class JobStatus:
         self.span: Span | None = None
         #: None: there is no plan yet.
         self.lineage: Lineage | None = None
+        #: Whether it is known that the table had no index when the job committed last.
+        self.without_indexes = False
         #: The row on which the job failed.
         self.blamed: RowFailure | None = None
         #: Says of a job that waits its place in the queue, and when it will have its turn: see `JobQueue.expected`.
@@ -91,6 +96,10 @@ class JobStatus:
     def update(self, **changes: Any) -> None:
         """Change fields of the job; watchers see it with the next tick."""
         self.job = replace(self.job, **changes)
+
+    def replans(self, why: str) -> None:
+        """Record that the job plans again, and why, shortened."""
+        self.note("replan", f"planning again: {textwrap.shorten(why, _LONGEST_WHY, placeholder=' …')}")
 
     def note(self, kind: str, message: str) -> None:
         """Record an event; watchers see it with the next tick."""

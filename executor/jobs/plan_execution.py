@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from dataclasses import dataclass
 
-from core.domain.plan import FragmentTask, Plan
+from core.domain.plan import Plan
 from core.domain.udf import UdfKind
 from core.domain.work import WorkContext
 from core.errors import LemanError
+from core.task_columns import PlannedTasks
 from executor.jobs.async_helpers import all_or_first
+from executor.jobs.commit_cadence import CommitCadence
 from executor.jobs.committer import Committer
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_status import JobStatus
@@ -68,8 +70,14 @@ class PlanExecution:
         )
         self._context: WorkContext = work_context(status.job, plan.header, settings, waits.dead, status.env)
         self._left = LeftReservations(services.reservations, self._context)
-        interval = settings.executor.commit_interval_seconds
-        self._committer = Committer(services.commits, plan, status, self._left, interval_seconds=interval)
+        cadence = CommitCadence(
+            granularity=spec.commit_granularity,
+            planned=len(plan.tasks),
+            interval_seconds=settings.executor.commit_interval_seconds,
+            longest_seconds=settings.executor.commit_interval_max_seconds,
+            input_fields=len(plan.header.input_field_ids),
+        )
+        self._committer = Committer(services.commits, plan, status, self._left, cadence)
         crashes = CrashTracker()
         is_remote = plan.header.udf.kind is UdfKind.REMOTE
         writer = settings.writer
@@ -164,8 +172,9 @@ class PlanExecution:
             await committing
 
     def _collect_staged(self) -> None:
-        staged = [t for t in self._plan.tasks if t.staged is not None]
-        reused = [t for t in self._plan.tasks if t.staged is None and t.checkpoints]
+        stored = PlannedTasks.of(self._plan.tasks).stored
+        staged = [t for t in stored if t.staged is not None]
+        reused = [t for t in stored if t.staged is None and t.checkpoints]
         if staged or reused:
             rows = sum(t.physical_rows - t.deleted_rows for t in staged)
             told = [f"Collected {len(staged)} checkpointed fragments with {rows} rows"] if staged else []
@@ -241,9 +250,11 @@ class PlanExecution:
 
     async def _forget_unusable(self) -> bool:
         """Keep plans from finding files that were refused as damaged, missing or lacking rows; tell whether one was."""
-        tasks: dict[int, FragmentTask] = {task.fragment_id: task for task in self._plan.tasks}
+        tasks = PlannedTasks.of(self._plan.tasks)
         unusable = [o for o in self._committer.rejected if o.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]
         for outcome in unusable:
             file = self._committer.files[outcome.fragment_id]
-            await self._services.checkpoints.forget_file(self._plan.header.uri, tasks[outcome.fragment_id], file)
+            await self._services.checkpoints.forget_file(
+                self._plan.header.uri, tasks.of_fragment(outcome.fragment_id), file
+            )
         return bool(unusable)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from core.domain.job import Attempt, FragmentOutcome, Job
+from core.domain.job import Attempt, ColumnCommit, FragmentOutcome, Job
 from core.domain.plan import (
     BackfillSpec,
     FragmentReplacement,
@@ -66,8 +66,8 @@ class Commits(Protocol):
         *,
         attempt: Attempt,
         request_id: str,
-    ) -> tuple[int, list[FragmentOutcome]]:
-        """Install a column's files; return the table's version, or 0, and an outcome for each fragment."""
+    ) -> ColumnCommit:
+        """Install a column's files."""
         ...
 
     async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:

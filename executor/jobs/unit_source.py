@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from core.domain.plan import FragmentTask, Plan
+from core.domain.plan import Plan
 from core.domain.store import StoreOptions
 from core.domain.work import (
     FragmentResult,
@@ -19,6 +19,7 @@ from core.domain.work import (
 from core.errors import LemanError
 from core.observability import measures
 from core.storage_errors import STORE_UNAVAILABLE
+from core.task_columns import PlannedTasks
 from executor.jobs import job_errors
 from executor.jobs.async_helpers import may_be_unheard
 from executor.jobs.committer import Committer
@@ -27,7 +28,7 @@ from executor.jobs.left_reservations import LeftReservations
 from executor.jobs.unit_spans import UnitSpans
 from executor.scheduling.crash_tracker import CrashTracker, rows_in_flight
 from executor.scheduling.poison_rows import decide, describe
-from executor.scheduling.reassigned import ReassignedUnits
+from executor.scheduling.reassigned import ReassignedUnits, given_back
 from executor.scheduling.reservation_waits import ReservationWaits
 from executor.scheduling.server_breaks import ServerBreaks
 from executor.scheduling.stalls import WorkerWatch
@@ -60,7 +61,7 @@ class PlanUnits:
         #: What servers of a remote function do to the connections of its workers.
         self.server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
         self._servers_left_out: set[str] = set()
-        self._tasks: dict[int, FragmentTask] = {task.fragment_id: task for task in plan.tasks}
+        self._tasks = PlannedTasks.of(plan.tasks)
         self._work_queue = work_queue
         self._committer = committer
         self._left = left
@@ -210,7 +211,7 @@ class PlanUnits:
     def _note_staged(self, result: FragmentResult) -> None:
         if result.staged is None:
             return
-        task = self._tasks[result.fragment_id]
+        task = self._tasks.of_fragment(result.fragment_id)
         self._crashes.settled(result.fragment_id)
         self._left.note_staged(task)
         if result.fragment_id not in self._committer.files:
@@ -254,6 +255,7 @@ class PlanUnits:
     def on_outcome(self, outcome: UnitOutcome) -> None:
         """Take in the outcome of a unit that is done, in whole or in part."""
         self._spans.end(outcome)
+        outcome = self._without_server(outcome)
         self._crashes.ended(outcome.unit_id)
         self.server_breaks.ended(outcome.unit_id)
         self._watch.ended(outcome.unit_id)
@@ -270,6 +272,17 @@ class PlanUnits:
         self._wake()
         if error is not None:
             self.fail(error)
+
+    def _without_server(self, outcome: UnitOutcome) -> UnitOutcome:
+        """Return an outcome that gives the rows back, where a unit got no server and others are answered by them."""
+        unit, failure = self._watch.unit_of(outcome.unit_id), outcome.failure
+        if unit is None or failure is None or not failure.elsewhere:
+            return outcome
+        if not self.server_breaks.answer_others(outcome.unit_id):
+            return outcome
+        worker = self._watch.worker_of(outcome.unit_id)
+        self._status.note("error", f"{worker} gives its rows back, as servers answer others: {failure.message}")
+        return given_back(outcome, unit, self._crashes.stored_by(unit))
 
     def _heard_again(self, outcome: UnitOutcome) -> None:
         """Take in what a silent worker did that came back; it counts where no other worker was faster."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
 from core.domain.job import Job
 from core.domain.plan import PlanHeader
@@ -97,9 +98,9 @@ class RenewedStores:
 
 
 def _places(header: PlanHeader, database: str) -> tuple[str, ...]:
-    """Return what workers open: the table, where its inputs are, the function's bundle, the failed rows."""
+    """Return what workers open: table, checkpoints, where inputs are, the function's bundle, the failed rows."""
     source = "" if header.input_source is None else header.input_source.uri
-    return header.uri, source, header.bundle_uri, errors_uri(database)
+    return header.uri, checkpoint_root(header.uri), source, header.bundle_uri, errors_uri(database)
 
 
 def _remote(udf: UdfDefinition, settings: Settings) -> RemoteRef | None:

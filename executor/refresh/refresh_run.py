@@ -212,7 +212,7 @@ class RefreshRun:
             except (Aborted, NotFound) as error:
                 # the view or the source moved on, or another refresh was faster: look again
                 why = f": {error.message}"
-                self.status.note("replan", f"planning again{why}")
+                self.status.replans(error.message)
             except Cancelled:
                 raise
             except Exception as error:
@@ -221,7 +221,7 @@ class RefreshRun:
                 # another refresh was faster and dropped the scratch table that both used, which is why this step
                 # failed
                 why = f": the scratch table is gone: {error}"
-                self.status.note("replan", f"planning again{why}")
+                self.status.replans(f"the scratch table is gone: {error}")
             plan = await self.plan()
             if plan.mode is RefreshMode.NO_OP:
                 self._work.journal.say(source_version=plan.target_version, view_version=plan.version)

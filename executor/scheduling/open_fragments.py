@@ -1,19 +1,22 @@
 """The fragments of a plan that are not settled yet, in the orders in which they are handed out. Pure.
 
 What is asked for with each unit costs the same however many fragments are open: sums are kept, and the fragments lie
-in heaps. An entry of a heap is never removed when its fragment changes; it is passed over where it no longer holds.
+in order of their size. An entry is never removed when its fragment changes; it is passed over where it no longer holds.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, total
-from core.domain.work import RowFailure
+from core.domain.work import RowFailure, scope_of
+from core.task_columns import PlannedTasks
 
 _FEW_ENTRIES = 1024
 
@@ -69,27 +72,34 @@ class OpenFragment:
 
 
 class OpenFragments:
-    """All fragments of a plan; one is open until it is `settled`, and never open again after that."""
+    """All fragments of a plan; one is open until it is `settled`, and never open again after that.
 
-    def __init__(self, tasks: Iterable[FragmentTask]) -> None:
-        self._all = [OpenFragment(t, place, t.missing, t.checkpoints) for place, t in enumerate(tasks)]
-        self.by_id: Mapping[int, OpenFragment] = {f.fragment_id: f for f in self._all}
-        for fragment in self._all:
-            fragment.filed_rows = total(fragment.missing)
-            fragment.filed_to_assemble = not fragment.missing
-        self._open = len(self._all)
-        self._largest = [(-f.rows, f.fragment_id) for f in self._all if f.rows]
-        heapq.heapify(self._largest)
+    A plan may have a million fragments, of which few are at work at once. So an `OpenFragment` is made when a fragment
+    is looked at, and let go of when it is settled; of the others there is a number in an array. Those that nobody has
+    looked at yet lie in `_order`, the largest first, beside the heap of those that have changed.
+    """
+
+    def __init__(self, tasks: PlannedTasks) -> None:
+        self._tasks = tasks
+        self._known: dict[int, OpenFragment] = {}
+        self._rows = tasks.rows_missing.copy()
+        self._closed = np.zeros(len(tasks), np.bool_)
+        self._open = len(tasks)
+        by_size = np.lexsort((tasks.fragment_ids, -self._rows))
+        self._order = by_size[: np.count_nonzero(self._rows)]
+        #: How many of these were passed over.
+        self._passed = 0
+        self._largest: list[tuple[int, int, int]] = []
         self._suspect: list[int] = []
-        self._to_assemble = [f.place for f in self._all if f.filed_to_assemble]
+        self._to_assemble: list[int] = np.flatnonzero(self._rows == 0).tolist()
         self._turns: deque[tuple[int, OpenFragment]] = deque()
         self._in_turn = 0
         self._turn = 0
         self._out_of_rows: list[OpenFragment] = []
         #: Rows that no unit has been given yet, suspects among them.
-        self.rows_left = -sum(rows for rows, _ in self._largest)
+        self.rows_left = int(self._rows.sum())
         #: Fragments with rows to hand out.
-        self.waiting = len(self._largest)
+        self.waiting = len(self._order)
         #: Fragments that can be assembled now.
         self.ready = len(self._to_assemble)
         #: Fragments with ranges that another job is computing, settled ones too.
@@ -98,9 +108,34 @@ class OpenFragments:
     def __bool__(self) -> bool:
         return self._open > 0
 
-    def __iter__(self) -> Iterator[OpenFragment]:
-        """Yield the open fragments, in the order of the plan."""
-        return (f for f in self._all if not f.closed)
+    def of(self, fragment_id: int) -> OpenFragment:
+        """Return a fragment of the plan.
+
+        Raises:
+            KeyError: the plan does not have it.
+        """
+        return self._at(self._tasks.place_of(fragment_id))
+
+    def _at(self, place: int) -> OpenFragment:
+        found = self._known.get(place)
+        if found is None:
+            task = self._tasks[place]
+            found = OpenFragment(task, place, task.missing, task.checkpoints, filed_rows=int(self._rows[place]))
+            found.filed_to_assemble = not task.missing
+            found.closed = found.over = bool(self._closed[place])
+            if not found.closed:
+                self._known[place] = found
+        return found
+
+    def largest_first(self, most: int) -> list[OpenFragment]:
+        """Return so many open fragments with the most rows to hand out, of several those with the lowest ids."""
+        by_size = np.lexsort((self._tasks.fragment_ids, -self._rows))
+        return [self._at(place) for place in by_size[~self._closed[by_size]][:most].tolist()]
+
+    @property
+    def scopes_out(self) -> list[str]:
+        """The scopes that units that are out, or were lost, may have reserved."""
+        return [scope_of(f.task) for f in self._known.values() if f.out or f.lost]
 
     def changed(self, fragment: OpenFragment) -> None:
         """File a fragment anew, after a change of what it lacks."""
@@ -128,7 +163,7 @@ class OpenFragments:
         if rows == fragment.filed_rows:
             return
         self.waiting += (rows > 0) - (fragment.filed_rows > 0)
-        fragment.filed_rows = rows
+        fragment.filed_rows = self._rows[fragment.place] = rows
         if not fragment.turn:
             self._file_by_size(fragment, rows)
         elif not rows:
@@ -136,7 +171,7 @@ class OpenFragments:
 
     def _file_by_size(self, fragment: OpenFragment, rows: int) -> None:
         if rows:
-            heapq.heappush(self._largest, (-rows, fragment.fragment_id))
+            heapq.heappush(self._largest, (-rows, fragment.fragment_id, fragment.place))
         if len(self._largest) > 2 * self._open + _FEW_ENTRIES:  # most of them hold no longer
             self._largest = [e for e in set(self._largest) if self._holds(e)]
             heapq.heapify(self._largest)
@@ -146,14 +181,16 @@ class OpenFragments:
         self.ready -= fragment.filed_to_assemble
         self.waiting -= fragment.filed_rows > 0
         self._open -= 1
-        fragment.closed = True
+        self._closed[fragment.place] = fragment.closed = True
+        if not (fragment.out or fragment.lost or fragment.busy):
+            del self._known[fragment.place]
         if fragment.turn:
             self._out_of_rows.append(fragment)
 
     def first_suspect(self) -> OpenFragment | None:
         """Return the first fragment in the plan with suspects."""
         while self._suspect:
-            fragment = self._all[self._suspect[0]]
+            fragment = self._at(self._suspect[0])
             if fragment.filed_suspects and not fragment.closed:
                 return fragment
             heapq.heappop(self._suspect)
@@ -162,7 +199,7 @@ class OpenFragments:
     def first_to_assemble(self) -> OpenFragment | None:
         """Return the first fragment in the plan that can be assembled."""
         while self._to_assemble:
-            fragment = self._all[self._to_assemble[0]]
+            fragment = self._at(self._to_assemble[0])
             if fragment.filed_to_assemble and not fragment.closed:
                 return fragment
             heapq.heappop(self._to_assemble)
@@ -173,15 +210,28 @@ class OpenFragments:
 
         Fragments that are in turn are left out.
         """
-        while self._largest:
-            if self._holds(self._largest[0]):
-                return self.by_id[self._largest[0][1]]
+        while self._largest and not self._holds(self._largest[0]):
             heapq.heappop(self._largest)
-        return None
+        changed = self._largest[0] if self._largest else None
+        while (first := self._first_unseen()) is not None and not self._holds(first):
+            self._passed += 1
+        if changed is None or (first is not None and first < changed):
+            return None if first is None else self._at(first[2])
+        return self._at(changed[2])
 
-    def _holds(self, entry: tuple[int, int]) -> bool:
-        fragment = self.by_id[entry[1]]
-        return not fragment.closed and not fragment.turn and fragment.filed_rows == -entry[0]
+    def _first_unseen(self) -> tuple[int, int, int] | None:
+        """Return the first entry of those that were there from the beginning."""
+        if self._passed == len(self._order):
+            return None
+        place = int(self._order[self._passed])
+        return -int(self._tasks.rows_missing[place]), int(self._tasks.fragment_ids[place]), place
+
+    def _holds(self, entry: tuple[int, int, int]) -> bool:
+        rows, _, place = entry
+        if self._closed[place] or self._rows[place] != -rows:
+            return False
+        fragment = self._known.get(place)
+        return fragment is None or not fragment.turn
 
     def next_in_turn(self, diversity: int) -> OpenFragment | None:
         """Return the fragment whose turn it is.

@@ -1,14 +1,18 @@
-"""Reassigned units: their worker is silent, and their work was given to another one, which replaces it. Pure."""
+"""Units whose work is given to another worker, as their own is silent, or cannot do it. Pure."""
 
 from __future__ import annotations
 
-from core.domain.ranges import RowRange
-from core.domain.work import WorkUnit
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from core.domain.plan import CheckpointRef
+from core.domain.ranges import RowRange, subtract
+from core.domain.work import FragmentResult, Timings, UnitOutcome, WorkUnit
 from executor.scheduling.crash_tracker import FragmentRows
 
 
 class ReassignedUnits:
-    """The reassigned units of one plan."""
+    """The reassigned units of one plan: their workers are silent, and replaced."""
 
     def __init__(self) -> None:
         self._units: set[str] = set()
@@ -35,6 +39,19 @@ class ReassignedUnits:
         Then it may be the function that keeps its worker silent.
         """
         return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
+
+
+def given_back(outcome: UnitOutcome, unit: WorkUnit, stored: Mapping[int, Sequence[CheckpointRef]]) -> UnitOutcome:
+    """Return the outcome of a unit that failed as one that did not, and gives back what it has not `stored`."""
+    done = {result.fragment_id for result in outcome.results}
+    left = []
+    for work in unit.works:
+        if work.fragment_id not in done:
+            refs = tuple(stored.get(work.fragment_id, ()))
+            ranges = tuple(subtract(work.ranges, [ref.range for ref in refs]))
+            left.append(FragmentResult(work.fragment_id, checkpoints=refs, left=ranges))
+    # its time went into waiting, which is no cost of a row
+    return replace(outcome, results=(*outcome.results, *left), failure=None, timings=Timings())
 
 
 def _places(unit: WorkUnit) -> list[FragmentRows]:

@@ -91,6 +91,11 @@ class WorkerWatch:
         """Note that a unit came back, or was lost."""
         self._workers.pop(unit_id, None)
 
+    def unit_of(self, unit_id: str) -> WorkUnit | None:
+        """Return a unit that a worker has; None: none has it."""
+        worker = self._workers.get(unit_id)
+        return worker.unit if worker is not None else None
+
     def worker_of(self, unit_id: str) -> str:
         """Return the worker that has a unit; empty: none."""
         worker = self._workers.get(unit_id)

@@ -19,6 +19,7 @@ _MOST_SECONDS = 30.0
 _OVERRUN = 3.0
 #: The least of a unit, in terms of what one costs before its first row and after its last.
 _LEAST_FIXED = 4.0
+_UNKNOWN = Timings()
 
 
 class UnitSizes:
@@ -32,7 +33,9 @@ class UnitSizes:
         self._parts = 0
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Learn from what a unit took."""
+        """Learn from what a unit took; of one that is given back that is not known."""
+        if outcome.timings == _UNKNOWN:
+            return
         self._times += outcome.timings
         self._rows += sum(r.rows_evaluated for r in outcome.results)
         self._parts += sum(bool(r.rows_evaluated or r.staged is not None) for r in outcome.results)

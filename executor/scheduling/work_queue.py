@@ -28,7 +28,8 @@ from dataclasses import replace
 
 from core.domain.plan import CheckpointRef, FragmentTask
 from core.domain.ranges import RowRange, merge, subtract, total
-from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit, scope_of
+from core.domain.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
+from core.task_columns import PlannedTasks
 from executor.scheduling.open_fragments import OpenFragment, OpenFragments
 from executor.scheduling.unit_sizes import UnitSizes
 
@@ -61,7 +62,7 @@ class WorkQueue:
 
     def __init__(
         self,
-        tasks: Iterable[FragmentTask],
+        tasks: Sequence[FragmentTask],
         workers: int,
         *,
         seconds_per_row: float | None = None,
@@ -69,8 +70,7 @@ class WorkQueue:
         diversity: int = 0,
         first_unit: int = 0,
     ) -> None:
-        self._open = OpenFragments(t for t in tasks if t.staged is None)
-        self._fragments = self._open.by_id
+        self._open = OpenFragments(PlannedTasks.of(tasks).without_staged())
         self._workers = workers
         self._sizes = UnitSizes(workers, seconds_per_row)
         self._task_size = task_size
@@ -101,7 +101,7 @@ class WorkQueue:
     @property
     def scopes_out(self) -> list[str]:
         """The scopes that units that are out, or were lost, may have reserved."""
-        return [scope_of(f.task) for f in self._fragments.values() if f.out or f.lost]
+        return self._open.scopes_out
 
     @property
     def units_made(self) -> int:
@@ -114,8 +114,7 @@ class WorkQueue:
             return []
         hands: list[list[OpenFragment]] = [[] for _ in range(self._workers)]
         lightest = [(0, worker) for worker in range(self._workers)]
-        largest = sorted(self._open, key=lambda f: (-f.rows, f.fragment_id))
-        for fragment in largest[: self._workers * _MOST_FRAGMENTS]:
+        for fragment in self._open.largest_first(self._workers * _MOST_FRAGMENTS):
             weight, worker = lightest[0]
             hands[worker].append(fragment)
             heapq.heapreplace(lightest, (weight + fragment.rows + 1, worker))
@@ -191,7 +190,7 @@ class WorkQueue:
         self._sizes.note(outcome)
 
     def _note_result(self, result: FragmentResult) -> None:
-        fragment = self._fragments[result.fragment_id]
+        fragment = self._open.of(result.fragment_id)
         fragment.out -= 1
         fragment.checkpoints = (*fragment.checkpoints, *result.checkpoints)
         fragment.missing = merge([*fragment.missing, *result.left])
@@ -215,7 +214,7 @@ class WorkQueue:
         """
         self._came_back(unit.unit_id)
         for work in unit.works:
-            fragment = self._fragments[work.fragment_id]
+            fragment = self._open.of(work.fragment_id)
             fragment.out -= 1
             fragment.lost = True
             refs = (stored or {}).get(work.fragment_id, ())
@@ -232,7 +231,7 @@ class WorkQueue:
 
     def quarantine(self, row: RowFailure) -> None:
         """Have a suspect row recorded as failed instead of evaluated."""
-        fragment = self._fragments[row.fragment_id]
+        fragment = self._open.of(row.fragment_id)
         place = RowRange(row.offset, row.offset + 1)
         fragment.quarantined = (*fragment.quarantined, row)
         fragment.suspects = subtract(fragment.suspects, [place])
@@ -297,7 +296,7 @@ class WorkQueue:
     def _unit(self, works: Sequence[FragmentWork], budget_seconds: float) -> WorkUnit:
         self._units += 1
         self.outstanding += 1
-        lost = any(self._fragments[w.fragment_id].lost for w in works)
+        lost = any(self._open.of(w.fragment_id).lost for w in works)
         return WorkUnit(f"u{self._units}", tuple(works), budget_seconds, look_first=lost)
 
 

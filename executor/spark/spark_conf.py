@@ -13,6 +13,7 @@ from executor.scheduling.resources import Cluster
 JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
 #: A small heap that grows where it has to (by itself a JVM fills a young generation of a quarter of the heap and keeps
 #: it), and gives back what is free after a full collection; none while classes are loaded, of which Spark has 55 MB.
+#: What glibc keeps of what the JVM itself has freed is given back too, by releases of Java that know how (17.0.9 on).
 JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -21,6 +22,8 @@ JVM_OPTIONS = (
     "-XX:MinHeapFreeRatio=10",
     "-XX:MaxHeapFreeRatio=20",
     "-XX:MetaspaceSize=96m",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:TrimNativeHeapInterval=30000",
 )
 
 #: Restarts of one worker: when Spark gives up on one it ends the others too, and a few poison rows must not do that.

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import redis
 
+from core.errors import InvalidArgument
 from executor.coordination.leases import Answer, JobLeases
+from executor.coordination.redis_refusals import check_accepted
 from tests.redis_process import RedisProcess
 
 KEY = "leman:job:j"
@@ -70,6 +72,23 @@ def test_one_has_it_until_it_is_given_up(server):
     )
     ours, held = Answer.OURS, Answer.HELD
     assert answers == [ours, held, ours, True, False, None, ours, False]
+
+
+def test_a_lease_says_where_its_holder_is_reached(server):
+    known, unknown, asks = (JobLeases(server.url, name) for name in ("known", "unknown", "asks"))
+    known.reached_at("127.0.0.1:7002")
+    known.reached_at("127.0.0.1:7003")
+    answers = asked(
+        [known, unknown, asks],
+        lambda: asks.holder("j"),
+        lambda: known.acquire("j"),
+        lambda: known.renew("j"),
+        lambda: asks.holder("j"),
+        lambda: known.holder("j"),
+        lambda: unknown.acquire("other"),
+        lambda: asks.holder("other"),
+    )
+    assert answers == [None, Answer.OURS, True, "127.0.0.1:7003", None, Answer.OURS, ""]
 
 
 def test_a_lease_that_was_forgotten_is_taken_again_and_history_is_asked(server):
@@ -209,3 +228,35 @@ def test_without_redis_nothing_is_known_of_open_jobs(tmp_path):
         gone = JobLeases(running.url, "me")
     for leases in (JobLeases("", "me"), gone):
         assert asked([leases], leases.open_jobs, lambda leases=leases: leases.without_holder(["j"])) == [None, None]
+
+
+@pytest.fixture
+def refused(server) -> Iterator[list[str]]:
+    """Urls that Redis refuses."""
+    connection(server).config_set("requirepass", "right")
+    connection_of(server, "right").acl_setuser("guest", enabled=True, passwords=["+guest"], keys=["*"])
+    yield [server.url, server.url.replace("//", "//:wrong@"), server.url.replace("//", "//guest:guest@")]
+    connection_of(server, "right").config_set("requirepass", "")
+
+
+def connection_of(server: RedisProcess, password: str) -> redis.Redis:
+    return redis.Redis.from_url(server.url.replace("//", f"//:{password}@"))
+
+
+def test_a_redis_that_refuses_an_executor_may_have_the_leases_of_others(refused):
+    for url in refused:
+        assert asked([leases := JobLeases(url, "me")], functools.partial(leases.acquire, "j", "/lake")) == [Answer.HELD]
+    alone = JobLeases(refused[0], "me", alone=True)
+    assert asked([alone], functools.partial(alone.acquire, "j", "/lake")) == [Answer.UNKNOWN]
+
+
+def test_an_executor_that_redis_refuses_does_not_start(refused, server, tmp_path):
+    for url in refused:
+        with pytest.raises(InvalidArgument, match="LEMAN_REDIS__URL: Redis refuses its user or password") as caught:
+            check_accepted(url)
+        assert "wrong@" not in str(caught.value)
+    check_accepted(server.url.replace("//", "//:right@"))
+    check_accepted("")
+    with RedisProcess(tmp_path) as running:
+        gone = running.url
+    check_accepted(gone)

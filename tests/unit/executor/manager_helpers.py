@@ -28,6 +28,7 @@ from executor.job_manager.job_store import HistoryJobStore
 from executor.job_manager.running_jobs import RunningJobs
 from executor.job_manager.shared import Shared
 from executor.jobs.job_environment import JobEnvironment
+from executor.other_executors import OtherExecutors
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.local_runner import LocalRunner
 
@@ -50,6 +51,8 @@ TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRan
 FIT = SimpleNamespace(trouble=None)
 #: For a servicer that nobody asks for previews.
 NO_PREVIEWS: Any = None
+#: An executor that knows of no other ones.
+NO_OTHERS = OtherExecutors(Settings(), JobLeases("", "me"))
 
 
 class BusySpark:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 
 import pytest
 
 from core.errors import ResourceExhausted, Unavailable
-from executor.jobs.async_helpers import SharedLook, all_ended, patiently, so_many_at_once
+from executor.jobs.async_helpers import SharedLook, all_ended, caller_waits, patiently, so_many_at_once
 
 
 def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():
@@ -150,6 +151,26 @@ def test_only_what_may_pass_is_tried_again(first, calls):
         assert len(made) == calls
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_only_who_has_nobody_waiting_waits_for_a_peer_that_was_never_reached(inside):
+    calls = 0
+
+    async def call() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Unavailable("PEER_UNAVAILABLE", "a wrong address?", never_reached=True)
+        return "done"
+
+    async def main() -> None:
+        with caller_waits() if inside else contextlib.nullcontext():
+            await patiently(call)
+
+    with pytest.raises(Unavailable) if inside else contextlib.nullcontext():
+        asyncio.run(main())
+    assert calls == (1 if inside else 2)
 
 
 def test_an_error_of_one_task_is_raised_when_no_other_one_is_under_way():

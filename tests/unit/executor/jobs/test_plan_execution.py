@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from core.config import Settings
-from core.domain.job import FragmentOutcome, Job, JobState
+from core.domain.job import ColumnCommit, FragmentOutcome, Job, JobState
 from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
 from core.domain.ranges import RowRange
 from core.domain.store import StoreOptions
@@ -148,24 +148,21 @@ class NoDispatcher:
 
 
 class Commits:
-    async def replace_column(
-        self, _header: object, _output: object, batch: Any, **_: object
-    ) -> tuple[int, list[FragmentOutcome]]:
-        return 2, [FragmentOutcome(fragment_id=r.fragment_id, committed=True) for r in batch]
+    async def replace_column(self, _header: object, _output: object, batch: Any, **_: object) -> ColumnCommit:
+        return ColumnCommit(2, [FragmentOutcome(fragment_id=r.fragment_id, committed=True) for r in batch])
 
 
 class Refusing:
     """Takes no file, and always says the same."""
 
-    async def replace_column(
-        self, _header: object, _output: object, batch: Any, **_: object
-    ) -> tuple[int, list[FragmentOutcome]]:
-        return 0, [
+    async def replace_column(self, _header: object, _output: object, batch: Any, **_: object) -> ColumnCommit:
+        outcomes = [
             FragmentOutcome(
                 fragment_id=r.fragment_id, committed=False, reason="TYPE_MISMATCH", message="not that column"
             )
             for r in batch
         ]
+        return ColumnCommit(0, outcomes)
 
 
 class Jobs:
@@ -276,6 +273,36 @@ def test_a_job_ends_whose_servers_answer_no_worker():
     assert caught.value.reason == "FUNCTION_UNAVAILABLE"
     said = [event.message for event in status._events if event.kind == "error"]
     assert said == ["a server of the function is left out: its certificate has ended"]
+
+
+class UnluckySpark(SilentSpark):
+    """One of its two workers gets no server; the other one is answered, or is not."""
+
+    def __init__(self, *, answered: bool) -> None:
+        super().__init__()
+        self.answers = ServerAnswers(answered=int(answered))
+
+    async def run_workers(self, unit_source: Any, *_: object, **_more: object) -> None:
+        one = await unit_source.next_unit("one", heartbeats=False)
+        other = await unit_source.next_unit("other", heartbeats=False)
+        unit_source.on_report(ProgressReport(unit_id=one.unit_id, servers=self.answers))
+        no_server = UnitFailure("FUNCTION_UNAVAILABLE", "none could be had", elsewhere=True)
+        unit_source.on_outcome(UnitOutcome(other.unit_id, (), no_server))
+        unit = one
+        while unit is not None:
+            results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
+            unit_source.on_outcome(UnitOutcome(unit.unit_id, results))
+            unit = await unit_source.next_unit("one", heartbeats=False)
+        await asyncio.Event().wait()
+
+
+def test_one_worker_that_gets_no_server_ends_no_job_where_others_are_answered():
+    status = JobStatus(JOB)
+    assert asyncio.run(work(UnluckySpark(answered=True), status)) == (None, 2)
+    said = [event.message for event in status._events if event.kind == "error"]
+    assert said == ["other gives its rows back, as servers answer others: none could be had"]
+    with pytest.raises(Unavailable, match="none could be had"):
+        asyncio.run(work(UnluckySpark(answered=False)))
 
 
 class CancelledSpark(SilentSpark):
@@ -429,3 +456,14 @@ def test_a_worker_is_told_of_credentials_that_were_renewed_since_its_job_began()
         assert told == [[], ["new"], ["old"]], "also one that is as at first again: workers have another one by now"
     finally:
         known.use(known.GivenStores())
+
+
+def test_why_a_job_plans_again_is_told_in_a_few_lines():
+    status = JobStatus(JOB)
+    status.replans("rows moved")
+    status.replans(f"it cannot be read: {'/lake/t.lance/_checkpoints/a-long-name ' * 40}")
+    short, long = (event.message for event in status._events)
+    assert short == "planning again: rows moved"
+    assert long.startswith("planning again: it cannot be read: /lake/t.lance")
+    assert long.endswith(" …")
+    assert len(long) < 330

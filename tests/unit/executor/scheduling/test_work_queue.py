@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange, merge, subtract, total
-from core.domain.work import FragmentResult, Timings, UnitOutcome, WorkUnit
+from core.domain.work import FragmentResult, Timings, UnitFailure, UnitOutcome, WorkUnit
+from executor.scheduling.reassigned import given_back
+from executor.scheduling.unit_sizes import UnitSizes
 from executor.scheduling.work_queue import WorkQueue
 
 
@@ -197,6 +199,24 @@ def test_the_time_that_a_function_takes_to_be_set_up_makes_no_row_dear():
     following = work_queue.take()
     assert following is not None
     assert total(following.works[0].ranges) == 30_000, "thirty seconds of a millisecond each"
+
+
+def test_rows_of_a_unit_that_then_got_no_server_do_not_count_as_free():
+    """Its time is not known apart from the waiting: rows that took none seemed cheap, and units were too large."""
+    tasks = [task(i, 1000, [RowRange(0, 1000)]) for i in range(40)]
+    work_queue, untold = WorkQueue(tasks, 2, seconds_per_row=0.1), UnitSizes(2, None)
+    unit = work_queue.take()
+    assert unit is not None
+    work_queue.note(worked(unit, 0.1)[0])
+    costs = work_queue._sizes.seconds_per_row
+    unit = work_queue.take()
+    assert unit is not None
+    first = FragmentResult(unit.works[0].fragment_id, staged=object(), rows_evaluated=300)  # type: ignore[arg-type]
+    no_server = UnitFailure("FUNCTION_UNAVAILABLE", "none could be had", elsewhere=True)
+    outcome = given_back(UnitOutcome(unit.unit_id, (first,), no_server, Timings(udf=90.0)), unit, {})
+    work_queue.note(outcome)
+    untold.note(outcome)
+    assert (work_queue._sizes.seconds_per_row, untold.seconds_per_row) == (costs, None)
 
 
 def test_a_worker_that_is_dealt_more_than_its_share_comes_back_sooner():

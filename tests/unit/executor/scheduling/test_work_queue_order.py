@@ -6,13 +6,16 @@ import random
 from collections.abc import Iterable, Iterator
 from unittest import mock
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.plan import CheckpointRef, FragmentTask
+from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange, subtract, total
-from core.domain.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit
+from core.domain.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit, scope_of
+from core.task_columns import PlannedTasks, UntouchedFragments
 from executor.scheduling import open_fragments
 from executor.scheduling.open_fragments import OpenFragment
 from executor.scheduling.work_queue import WorkQueue
@@ -24,7 +27,7 @@ class PlainFragments:
 
     def __init__(self, tasks: Iterable[FragmentTask]) -> None:
         self._all = [OpenFragment(t, place, t.missing, t.checkpoints) for place, t in enumerate(tasks)]
-        self.by_id = {f.fragment_id: f for f in self._all}
+        self._by_id = {f.fragment_id: f for f in self._all}
         self._settled: set[int] = set()
         self._turn: list[OpenFragment] = []
         for fragment in self._all:
@@ -35,6 +38,16 @@ class PlainFragments:
 
     def __iter__(self) -> Iterator[OpenFragment]:
         return (f for f in self._all if f.fragment_id not in self._settled)
+
+    def of(self, fragment_id: int) -> OpenFragment:
+        return self._by_id[fragment_id]
+
+    def largest_first(self, most: int) -> list[OpenFragment]:
+        return sorted(self, key=lambda f: (-f.rows, f.fragment_id))[:most]
+
+    @property
+    def scopes_out(self) -> list[str]:
+        return [scope_of(f.task) for f in self._all if f.out or f.lost]
 
     def changed(self, fragment: OpenFragment) -> None:
         fragment.filed_rows = total(fragment.missing)
@@ -140,6 +153,7 @@ def test_units_go_out_as_by_the_plain_rules(tasks, workers, cost, task_size, div
             plain.rows_left,
             plain.busy_fragments,
         )
+        assert set(work_queue.scopes_out) == set(plain.scopes_out)
         if not out:
             break
         unit = out.pop(rng.randrange(len(out)))
@@ -174,16 +188,44 @@ def both(a: WorkQueue, b: WorkQueue, method: str, *arguments: object) -> None:
 def test_what_no_longer_holds_does_not_pile_up(monkeypatch):
     """A fragment that comes back again and again leaves an entry each time."""
     monkeypatch.setattr(open_fragments, "_FEW_ENTRIES", 10)
-    fragments = open_fragments.OpenFragments([task(i, 1000, [RowRange(0, 1000)]) for i in range(3)])
-    fragment = fragments.by_id[1]
+    tasks = [task(i, 1000, [RowRange(0, 1000)]) for i in range(3)]
+    fragments = open_fragments.OpenFragments(PlannedTasks.of(tasks))
+    fragment = fragments.of(1)
     for rows in range(1, 500):
         fragment.missing = [RowRange(0, rows)]
         fragments.changed(fragment)
         assert len(fragments._largest) <= 2 * 3 + 10
-    assert fragments.largest() is fragments.by_id[0]
+    assert fragments.largest() is fragments.of(0)
     fragment.missing = [RowRange(0, 1001)]
     fragments.changed(fragment)
     assert fragments.largest() is fragment
+
+
+def test_the_queue_holds_objects_of_fragments_at_work_alone():
+    """A plan may have a million fragments, of which a thousand are at work."""
+    rows = np.ones(2000, np.int64)
+    untouched = UntouchedFragments(
+        ids=np.arange(2000),
+        physical_rows=rows,
+        deleted_rows=0 * rows,
+        reasons=[Reason.MISSING] * 2000,
+        sources=bytes(16 * 2000),
+        function="f" * 16,
+        prefix="p",
+        input_files=pa.array([f"{i}.lance" for i in range(2000)], pa.large_string()),
+        first_input=np.arange(2001),
+        current_files=pa.array([""] * 2000, pa.large_string()),
+    )
+    work_queue = WorkQueue(PlannedTasks([untouched], ()), 4, seconds_per_row=0.2)
+    done = 0
+    while not work_queue.empty:
+        units = [unit for unit in (work_queue.take() for _ in range(4)) if unit is not None]
+        assert len(work_queue._open._known) <= sum(len(unit.works) for unit in units) + 1
+        for unit in units:
+            results = tuple(FragmentResult(w.fragment_id, staged=object(), rows_evaluated=1) for w in unit.works)  # type: ignore[arg-type]
+            work_queue.note(UnitOutcome(unit.unit_id, results))
+            done += len(unit.works)
+    assert (done, work_queue._open._known) == (2000, {})
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7])

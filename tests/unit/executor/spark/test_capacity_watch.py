@@ -171,7 +171,7 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
     begin = time.monotonic()
     until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)
     assert full.runner.trouble is None
-    servicer = JobServicer(None, asyncio.Event(), full.runner, None)
+    servicer = JobServicer(None, asyncio.Event(), full.runner, None, None)
     asked = jobs_pb2.CreateJobRequest(backfill=planner_pb2.BackfillSpec())
     with pytest.raises(AttributeError):  # there is no manager here: it was asked
         asyncio.run(servicer.CreateJob(asked, None))

@@ -191,7 +191,7 @@ def test_a_missing_interpreter_is_told_from_the_first_task_that_failed(workers):
 
 def test_jobs_are_refused_with_what_is_wrong_meanwhile():
     trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
-    servicer = JobServicer(None, asyncio.Event(), SimpleNamespace(trouble=trouble), None)
+    servicer = JobServicer(None, asyncio.Event(), SimpleNamespace(trouble=trouble), None, None)
     for _ in range(2):
         with pytest.raises(Unavailable, match="cannot reach the driver"):
             asyncio.run(servicer.CreateJob(jobs_pb2.CreateJobRequest(), None))

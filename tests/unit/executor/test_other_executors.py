@@ -1,0 +1,210 @@
+"""Two executors of one database behind one name: whichever a caller reaches answers as the one that has the job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from core.config import Executor as ExecutorSettings
+from core.config import Server, Settings
+from core.rpc.auth.caller import current_caller
+from core.rpc.auth.forwarded_identity import FORWARDED_BY
+from core.rpc.server import RunningServer, start_server
+from core.rpc.status import error_from_rpc
+from executor.app import _reached_at
+from executor.job_service import JobServicer
+from executor.other_executors import OtherExecutors
+from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from tests.unit.executor.job_manager.test_takeover import Pair
+from tests.unit.executor.manager_helpers import FIT, NO_PREVIEWS, Executor
+
+State = jobs_pb2.Job.State
+TOKEN = "0123456789abcdef"
+SETTINGS = Settings(server=Server(token=TOKEN))
+NOWHERE = "127.0.0.1:9"
+
+
+class Holders:
+    """Who has a job, as one executor reads it; leases are long beside the test, and their ends told."""
+
+    lease_seconds = 20.0
+
+    def __init__(self, keys: dict[str, str], name: str, addresses: dict[str, str]) -> None:
+        self._keys, self._name, self._addresses = keys, name, addresses
+
+    async def holder(self, job_id: str) -> str | None:
+        owner = self._keys.get(job_id)
+        return None if owner in (None, self._name) else self._addresses.get(owner, "")
+
+
+class Service:
+    """JobService of one executor."""
+
+    def __init__(self, executor: Executor, holders: Holders, draining: asyncio.Event) -> None:
+        self.others = OtherExecutors(SETTINGS, holders)
+        self.servicer = JobServicer(executor.jobs, draining, FIT, NO_PREVIEWS, self.others)
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        return self.servicer.add_to(server)
+
+    async def stop(self) -> None:
+        await self.others.close()
+
+
+class Both(Pair):
+    """Both executors as servers, and a caller who reaches the second one alone; the first one has the job."""
+
+    async def start(self) -> None:
+        self.addresses: dict[str, str] = {}
+        self.servers: list[RunningServer] = []
+        for name, executor in (("first", self.first), ("second", self.second)):
+            draining = asyncio.Event()
+            service = Service(executor, Holders(self.keys, name, self.addresses), draining)
+            self.servers.append(await start_server(SETTINGS, "executor", service, draining))
+            self.addresses[name] = f"127.0.0.1:{self.servers[-1].port}"
+        self.channel = grpc.aio.insecure_channel(self.addresses["second"])
+        self._stub: Any = jobs_pb2_grpc.JobServiceStub(self.channel)
+
+    def call(self, name: str, *more: tuple[str, str], **fields: Any) -> Any:
+        request = getattr(jobs_pb2, f"{name}Request")(database=self.database, **fields)
+        metadata = (("authorization", f"Bearer {TOKEN}"), *more)
+        return getattr(self._stub, name)(request, metadata=metadata, timeout=15)
+
+    async def end(self) -> None:
+        await self.channel.close()
+        await self.stop()
+        for server in self.servers:
+            await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def both(folder: Path) -> AsyncIterator[Both]:
+    (folder / "_leman").mkdir()
+    pair = Both(folder)
+    await pair.start()
+    try:
+        async with asyncio.timeout(30):
+            yield pair
+    finally:
+        await pair.end()
+
+
+async def reason(call: Any) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return error_from_rpc(caught.value).reason
+
+
+def test_what_only_the_one_that_has_the_job_can_do_is_done_there_for_the_same_caller(tmp_path, monkeypatch):
+    async def scenario() -> None:
+        async with both(tmp_path) as pair:
+            job_id = await pair.begin()
+            callers = []
+            update = pair.first.jobs.update
+
+            async def noted(*given: Any, **changes: Any) -> Any:
+                callers.append(current_caller())
+                return await update(*given, **changes)
+
+            monkeypatch.setattr(pair.first.jobs, "update", noted)
+            mask = FieldMask(paths=["priority"])
+            job = (await pair.call("UpdateJob", job_id=job_id, priority=7, update_mask=mask)).job
+            assert (job.priority, pair.first.running.runs[job_id].status.job.priority) == (7, 7)
+            assert [caller and (caller.name, caller.shown_by) for caller in callers] == [("token", "token")]
+            pair.first.running.runs[job_id].status.metrics.commit_seconds = 5.0
+            assert (await pair.call("GetJob", job_id=job_id)).job.progress.commit_duration.seconds == 5
+            assert (await pair.call("PauseJob", job_id=job_id)).job.state == State.STATE_PAUSING
+            resumed = (await pair.call("ResumeJob", job_id=job_id)).job.state
+            assert resumed in (State.STATE_PENDING, State.STATE_PLANNING, State.STATE_RUNNING)
+            asked = await pair.call("CancelJobs", filter=jobs_pb2.JobFilter())
+            assert ([job.job_id for job in asked.jobs], list(asked.jobs_elsewhere)) == ([job_id], [])
+            done = (await pair.call("WaitJob", job_id=job_id)).job
+            assert done.state == State.STATE_CANCELLED
+            assert await reason(pair.call("PauseJob", job_id=job_id)) == "JOB_ENDED"
+
+    asyncio.run(scenario())
+
+
+def test_a_call_is_passed_on_once_and_only_where_the_way_is_known(tmp_path):
+    async def scenario() -> None:
+        async with both(tmp_path) as pair:
+            job_id = await pair.begin()
+            assert await reason(pair.call("CancelJob", (FORWARDED_BY, "executor"), job_id=job_id)) == "JOB_ELSEWHERE"
+            del pair.addresses["first"]
+            assert await reason(pair.call("CancelJob", job_id=job_id)) == "JOB_ELSEWHERE"
+            asked = await pair.call("CancelJobs", filter=jobs_pb2.JobFilter())
+            assert (list(asked.jobs), list(asked.jobs_elsewhere)) == ([], [job_id])
+            assert (await pair.call("GetJob", job_id=job_id)).job.state == State.STATE_RUNNING, "as history has it"
+
+    asyncio.run(scenario())
+
+
+def test_the_job_of_an_executor_that_is_gone_is_waited_for(tmp_path):
+    async def scenario() -> None:
+        async with both(tmp_path) as pair:
+            job_id = await pair.begin()
+            pair.addresses["first"] = NOWHERE
+            cancelling = asyncio.ensure_future(pair.call("CancelJob", job_id=job_id))
+            await asyncio.wait((cancelling,), timeout=0.1)
+            assert not cancelling.done(), "it may be taken over"
+            pair.leases[0].frozen = True
+            del pair.keys[job_id]
+            assert (await cancelling).job.state in (State.STATE_CANCELLING, State.STATE_CANCELLED)
+            assert (await pair.call("WaitJob", job_id=job_id)).job.attempt == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_tells_what_happens_elsewhere_and_goes_on_when_that_one_is_gone(tmp_path):
+    async def scenario() -> None:
+        async with both(tmp_path) as pair:
+            job_id = await pair.begin()
+            watch, told = pair.call("WatchJob", job_id=job_id), []
+
+            async def until(wanted: Any) -> None:
+                async for message in watch:
+                    told.append(message)
+                    if wanted(message):
+                        return
+
+            await until(lambda message: message.events)
+            pair.first.running.runs[job_id].status.note("wait", "something is away")
+            await pair.first.running.runs[job_id].status.publish()
+            await until(lambda message: any("is away" in event.message for event in message.events))
+            pair.leases[0].frozen = True
+            await pair.servers[0].server.stop(0)
+            del pair.keys[job_id]
+            await until(lambda message: message.job.attempt == 2 and message.job.state == State.STATE_RUNNING)
+            await pair.call("CancelJob", job_id=job_id)
+            await until(lambda message: message.job.state == State.STATE_CANCELLED)
+            sequences = [message.sequence for message in told]
+            assert sequences == sorted(sequences)
+            events = [event.sequence for message in told for event in message.events]
+            assert events == sorted(set(events))
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("settings", "bound", "address"),
+    [
+        (Settings(), "127.0.0.1:7002", "127.0.0.1:7002"),
+        (Settings(), "0.0.0.0:7002", "here:7002"),
+        (Settings(server=Server(mtls_port=7443)), "[::]:7002", "here:7443"),
+        (
+            Settings(executor=ExecutorSettings(address="executor-0.internal:7443")),
+            "0.0.0.0:7002",
+            "executor-0.internal:7443",
+        ),
+    ],
+)
+def test_where_an_executor_is_reached(settings, bound, address, monkeypatch):
+    monkeypatch.setattr("executor.app.os.uname", lambda: type("Name", (), {"nodename": "here"}))
+    assert _reached_at(settings, bound) == address
