@@ -24,9 +24,11 @@ type connection struct {
 	Endpoint string   `json:"endpoint"`
 	Token    string   `json:"token"`
 	Tokens   []string `json:"tokens"`
-	CA       string   `json:"ca"`
-	Cert     string   `json:"cert"`
-	Key      string   `json:"key"`
+	// Plaintext permits the token to go to other machines without TLS.
+	Plaintext bool   `json:"plaintext"`
+	CA        string `json:"ca"`
+	Cert      string `json:"cert"`
+	Key       string `json:"key"`
 }
 
 // connections are the clients of a case, by name.
@@ -67,6 +69,9 @@ func (c connection) options() []leman.Option {
 	}
 	if c.CA != "" {
 		options = append(options, leman.WithTLS(leman.TLSFiles{CA: c.CA, Cert: c.Cert, Key: c.Key}))
+	}
+	if c.Plaintext {
+		options = append(options, leman.WithPlaintext())
 	}
 	return options
 }

@@ -40,7 +40,12 @@ func WithToken(token string) Option {
 // WithTokenCheck serves callers whose token a function allows; it is given "" for one that shows none. It is called by
 // several goroutines at once.
 func WithTokenCheck(allows func(ctx context.Context, token string) bool) Option {
-	return func(s *settings) { s.allows = allows }
+	return func(s *settings) {
+		if allows == nil {
+			s.wrong = errors.New("functions: WithTokenCheck was given nil: leave it out, and listen at 127.0.0.1, to serve anybody")
+		}
+		s.allows = allows
+	}
 }
 
 // WithGrace sets how long a batch that is being computed holds up the end of [Server.Serve]: half a minute, unless it is

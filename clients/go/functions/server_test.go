@@ -141,6 +141,7 @@ func TestServeTellsWhatIsWrong(t *testing.T) {
 	cert, _ := certificate(t)
 	for _, options := range [][]Option{
 		{WithToken("")},
+		{WithTokenCheck(nil)},
 		{WithTLS(TLSFiles{Cert: cert, Key: cert})},
 		{WithTLS(TLSFiles{Cert: cert, Key: cert, ClientCA: "/none"})},
 	} {

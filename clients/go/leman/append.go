@@ -27,7 +27,15 @@ type Source struct {
 
 // Batches are rows in memory; they are sent again where the services went away.
 func Batches(schema *arrow.Schema, batches ...arrow.RecordBatch) Source {
-	return Source{func() (array.RecordReader, error) { return array.NewRecordReader(schema, batches) }}
+	return Source{func() (array.RecordReader, error) {
+		if schema == nil {
+			return nil, invalid("schema", "the schema of the rows is nil: give that of the batches")
+		}
+		if err := allGiven("batches", batches); err != nil {
+			return nil, err
+		}
+		return array.NewRecordReader(schema, batches)
+	}}
 }
 
 // Reopened are rows that open gives anew each time: they are sent again where the services went away.
@@ -46,6 +54,18 @@ func Reader(reader array.RecordReader) Source {
 		spent = true
 		return reader, nil
 	}}
+}
+
+// start opens the rows anew.
+func (s Source) start() (array.RecordReader, error) {
+	if s.open == nil {
+		return nil, invalid("rows", "rows has no source: it is made by Batches, Reader or Reopened")
+	}
+	reader, err := s.open()
+	if err == nil && isNil(reader) {
+		return nil, invalid("rows", "the reader of rows is nil")
+	}
+	return reader, err
 }
 
 // startingWith has the first attempt take a reader that is open already.
@@ -79,13 +99,16 @@ type Appended struct {
 // Append adds rows, all of them or none, in one version of the table. Columns that the rows do not have become NULL. It
 // holds a record batch at a time, and no more than 16 MiB of it in the form that is sent.
 func (t *Table) Append(ctx context.Context, rows Source, options ...AppendOption) (Appended, error) {
+	if err := checked(ctx, options); err != nil {
+		return Appended{}, err
+	}
 	header := &lemanv1.AppendRowsHeader{Table: t.ref(), RequestId: requestID(ctx)}
 	for _, option := range options {
 		option(header)
 	}
 	var answer *lemanv1.AppendRowsResponse
 	err := t.client().upload(ctx, func(ctx context.Context) error {
-		reader, err := rows.open()
+		reader, err := rows.start()
 		if err != nil {
 			return err
 		}
@@ -99,6 +122,9 @@ func (t *Table) Append(ctx context.Context, rows Source, options ...AppendOption
 // upload makes a call that is sent a stream, again and again while the services are away. An error that is none of a
 // call ends it; so does the second attempt at what can be sent once.
 func (c *Client) upload(ctx context.Context, once func(ctx context.Context) error) error {
+	if err := contextGiven(ctx); err != nil {
+		return err
+	}
 	waiting := newPatience(c.patience)
 	var failed *Error
 	for {

@@ -30,9 +30,18 @@ var (
 // Invoke makes a unary call; the generated stubs call it. It is sent again while the services are away, as long as the
 // client's patience and the context last.
 func (c *Client) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+	if err := checked(ctx, options); err != nil {
+		return err
+	}
+	facts := factsOf(method)
+	if request == nil || facts.requestID != nil && isNil(request) { // one that reads may be a message of none
+		return invalid("request", "request is nil: give the message that is sent")
+	}
+	if isNil(reply) {
+		return invalid("reply", "reply is nil: give the message that takes the answer")
+	}
 	ctx, cancel := withDeadline(ctx, method)
 	defer cancel()
-	facts := factsOf(method)
 	request = withRequestID(ctx, facts, request)
 	waiting := newPatience(c.patience)
 	for {
@@ -98,6 +107,9 @@ func (c *Client) outgoing(ctx context.Context) (_ context.Context, id, token str
 	} else {
 		id = rand.Text()
 		carried.Set(requestIDHeader, id)
+	}
+	if c.exposed != "" && len(carried.Get(authorization)) > 0 {
+		return ctx, id, "", inTheClear(c.exposed)
 	}
 	if len(carried.Get(authorization)) == 0 {
 		var err error
@@ -165,6 +177,12 @@ func (c *Client) explain(guarded context.Context, method, id string, err error) 
 func (c *Client) NewStream(
 	ctx context.Context, description *grpc.StreamDesc, method string, options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
+	if description == nil {
+		return nil, invalid("description", "description is nil: give that of the stream")
+	}
 	ctx, id, token, err := c.outgoing(ctx)
 	if err != nil {
 		return nil, asError(method, id, err)

@@ -24,6 +24,7 @@ type Client struct {
 	patience time.Duration
 	logger   *slog.Logger
 	closed   atomic.Bool
+	exposed  string // the address of another machine that no token may go to, as there is no TLS; empty: there is none
 
 	catalog   lemanv1.CatalogServiceClient
 	commits   lemanv1.CommitServiceClient
@@ -40,14 +41,21 @@ var _ grpc.ClientConnInterface = (*Client)(nil)
 // answers for all of them, or several of these separated by commas: the first that answers is called, and another one
 // when it goes away.
 //
-// Without [WithTLS] the connection is plaintext, and only to this machine, unless [WithPlaintext] says otherwise.
+// Without [WithTLS] the connection is plaintext, and a token goes to this machine alone, unless [WithPlaintext] says
+// otherwise.
 //
 // The error is an [*Error]: INVALID_ARGUMENT for options that do not go together, UNAVAILABLE where nothing answers,
 // UNAUTHENTICATED for a token that does not hold.
 func Connect(ctx context.Context, endpoint string, options ...Option) (*Client, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	s := &settings{patience: defaultPatience, contact: firstContact, logger: slog.Default()}
 	for _, option := range options {
 		option(s)
+	}
+	if s.wrong != nil {
+		return nil, s.wrong
 	}
 	return connect(ctx, endpoint, s)
 }
@@ -86,6 +94,7 @@ func newClient(endpoint string, s *settings) (*Client, error) {
 	if client.endpoint, err = open(endpoint, s); err != nil {
 		return nil, err
 	}
+	client.expose(endpoint, s)
 	for service, address := range map[string]string{
 		"planner": s.services.Planner, "executor": s.services.Executor, "commit_coordinator": s.services.CommitCoordinator,
 	} {
@@ -97,6 +106,7 @@ func newClient(endpoint string, s *settings) (*Client, error) {
 			_ = client.Close()
 			return nil, err
 		}
+		client.expose(address, s)
 		for _, name := range servedBy[service] {
 			client.own[name] = conn
 		}
@@ -109,6 +119,13 @@ func newClient(endpoint string, s *settings) (*Client, error) {
 	client.planner = lemanv1.NewPlannerServiceClient(client)
 	client.tables = lemanv1.NewTableServiceClient(client)
 	return client, nil
+}
+
+// expose keeps of addresses that were opened whether tokens may go there.
+func (c *Client) expose(addresses string, s *settings) {
+	if hosts, err := hostsOf(addresses); err == nil && c.exposed == "" {
+		c.exposed = s.exposed(hosts)
+	}
 }
 
 // unreachable says of a first contact that took too long that nothing answered.

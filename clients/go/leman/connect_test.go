@@ -30,7 +30,9 @@ import (
 func TestOptionsThatDoNotGoTogetherAreRefused(t *testing.T) {
 	folder := t.TempDir()
 	for name, connect := range map[string]func() (*Client, error){
-		"another machine": func() (*Client, error) { return Connect(t.Context(), "leman.example:7443") },
+		"TLS and not": func() (*Client, error) {
+			return Connect(t.Context(), "localhost:1", WithTLS(TLSFiles{}), WithPlaintext())
+		},
 		"no such CA": func() (*Client, error) {
 			return Connect(t.Context(), "localhost:1", WithTLS(TLSFiles{CA: filepath.Join(folder, "ca.pem")}))
 		},
@@ -55,7 +57,7 @@ func TestWhatIsNoAddressIsToldWithWhatToDo(t *testing.T) {
 			check(t, status.Code(err) == codes.InvalidArgument && strings.Contains(err.Error(), told), "%q: %v", endpoint, err)
 		}
 	}
-	hosts, err := hostsOf("a:1, [::1]:7443,a:1 ,a:1")
+	hosts, err := hostsOf("a:1, [::1]:7443,a:1 ,a:1,dns:///a:1, dns:///[::1]:7443")
 	check(t, err == nil && slices.Equal(hosts, []string{"a:1", "[::1]:7443"}), "%q: %v", hosts, err)
 }
 

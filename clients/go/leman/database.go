@@ -3,6 +3,7 @@ package leman
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
@@ -28,8 +29,7 @@ func (d *Database) ref(table string) *lemanv1.TableRef {
 
 // Tables lists the names of its tables and views, in their order.
 func (d *Database) Tables(ctx context.Context, options ...ListOption) iter.Seq2[string, error] {
-	size := listed(options)
-	return pages(ctx, func(ctx context.Context, token string) ([]string, string, error) {
+	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]string, string, error) {
 		page, err := d.client.catalog.ListTables(ctx,
 			&lemanv1.ListTablesRequest{Database: d.name, PageSize: size, PageToken: token})
 		return page.GetTables(), page.GetNextPageToken(), err
@@ -80,6 +80,9 @@ func (d *Database) CreateTable(ctx context.Context, name string, schema *arrow.S
 func (d *Database) createTable(
 	ctx context.Context, name string, schema *arrow.Schema, options []CreateOption,
 ) (*createSettings, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	message, err := EncodeSchema(schema)
 	if err != nil {
 		return nil, err
@@ -91,6 +94,9 @@ func (d *Database) createTable(
 	for _, option := range options {
 		option(s)
 	}
+	if err := allGiven("options", s.append); err != nil {
+		return nil, err
+	}
 	_, err = d.client.tables.CreateTable(ctx, s.request)
 	return s, err
 }
@@ -98,7 +104,7 @@ func (d *Database) createTable(
 // CreateTableFrom makes a table and adds rows to it. Where the rows cannot be added, the table goes again, unless
 // the caller gave a request id ([WithRequestID]): then it stays for the next call under that.
 func (d *Database) CreateTableFrom(ctx context.Context, name string, rows Source, options ...CreateOption) (*Table, error) {
-	first, err := rows.open()
+	first, err := rows.start()
 	if err != nil {
 		return nil, err
 	}
@@ -127,18 +133,23 @@ func (forceOption) force() {}
 // Force has a change made although others rest on what goes. What becomes of them stands at the call.
 func Force() ForceOption { return forceOption{} }
 
+// forced tells whether [Force] is among the options.
+func forced(options []ForceOption) bool {
+	return slices.ContainsFunc(options, func(option ForceOption) bool { return option != nil })
+}
+
 // DropTable removes a table with all its versions, computed values and checkpoints. The history of its jobs stays. With
 // [Force]: although views rest on it, which keep their rows and cannot be refreshed any more, or jobs of it have not
 // ended, which fail.
 func (d *Database) DropTable(ctx context.Context, name string, options ...ForceOption) error {
-	_, err := d.client.tables.DropTable(ctx, &lemanv1.DropTableRequest{Table: d.ref(name), Force: len(options) > 0})
+	_, err := d.client.tables.DropTable(ctx, &lemanv1.DropTableRequest{Table: d.ref(name), Force: forced(options)})
 	return err
 }
 
 // RenameTable gives a table another name, in one step. What refers to it by its old name does not follow; with [Force]
 // also where views or jobs do.
 func (d *Database) RenameTable(ctx context.Context, name, newName string, options ...ForceOption) (*Table, error) {
-	request := &lemanv1.RenameTableRequest{Table: d.ref(name), NewName: newName, Force: len(options) > 0}
+	request := &lemanv1.RenameTableRequest{Table: d.ref(name), NewName: newName, Force: forced(options)}
 	if _, err := d.client.tables.RenameTable(ctx, request); err != nil {
 		return nil, err
 	}
@@ -165,8 +176,7 @@ func (d *Database) Verify(ctx context.Context, resumeToken string) iter.Seq2[*le
 
 // Databases lists the databases that have names.
 func (c *Client) Databases(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.Database, error] {
-	size := listed(options)
-	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.Database, string, error) {
+	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.Database, string, error) {
 		page, err := c.databases.ListDatabases(ctx, &lemanv1.ListDatabasesRequest{PageSize: size, PageToken: token})
 		c.warn(ctx, page.GetWarnings())
 		return page.GetDatabases(), page.GetNextPageToken(), err
@@ -195,7 +205,7 @@ func (c *Client) UpdateDatabase(ctx context.Context, database *lemanv1.Database,
 // UnregisterDatabase takes a name from a database, whose tables stay. With [Force]: although jobs of it have not ended,
 // which go on.
 func (c *Client) UnregisterDatabase(ctx context.Context, name string, options ...ForceOption) error {
-	request := &lemanv1.UnregisterDatabaseRequest{Name: name, Force: len(options) > 0}
+	request := &lemanv1.UnregisterDatabaseRequest{Name: name, Force: forced(options)}
 	_, err := c.databases.UnregisterDatabase(ctx, request)
 	return err
 }

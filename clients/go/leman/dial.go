@@ -31,7 +31,10 @@ func dial(addresses string, s *settings) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	secured, err := transportCredentials(hosts, s)
+	if err := s.checkWay(hosts); err != nil {
+		return nil, err
+	}
+	secured, err := transportCredentials(s)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +59,7 @@ func hostsOf(addresses string) ([]string, error) {
 	}
 	var hosts []string
 	for address := range strings.SplitSeq(addresses, ",") {
-		address = strings.TrimSpace(address)
+		address = strings.TrimPrefix(strings.TrimSpace(address), "dns:///") // as gRPC has it
 		if scheme, place, is := strings.Cut(address, "://"); is {
 			return nil, invalid("endpoint", "%q is a URL: leave %s:// out and give %s (for TLS WithTLS)",
 				address, scheme, strings.TrimRight(place, "/"))
@@ -98,21 +101,47 @@ func failover(hosts []string) resolver.Builder {
 	return builder
 }
 
-func transportCredentials(hosts []string, s *settings) (credentials.TransportCredentials, error) {
+func transportCredentials(s *settings) (credentials.TransportCredentials, error) {
 	if s.tls != nil {
 		return newRenewedCredentials(s.tls)
 	}
+	return insecure.NewCredentials(), nil
+}
+
+// checkWay refuses to show a token to other machines in the clear, and options that contradict each other.
+func (s *settings) checkWay(hosts []string) error {
+	if s.tls != nil && s.plaintext {
+		return invalid("options", "WithTLS and WithPlaintext contradict each other: leave one of them out")
+	}
+	exposed := s.exposed(hosts)
+	if s.tokens == nil || exposed == "" {
+		return nil
+	}
+	return inTheClear(exposed)
+}
+
+// exposed gives the first address at which somebody on the way could read along without permission; empty: there is none.
+func (s *settings) exposed(hosts []string) string {
+	if s.tls != nil || s.plaintext || s.lake != nil {
+		return ""
+	}
 	for _, address := range hosts {
-		if !s.plaintext && !isLoopback(address) {
-			return nil, invalid("endpoint", "%s is another machine: connect WithTLS, or WithPlaintext where others may"+
-				" read along", address)
+		if !isLoopback(address) {
+			return address
 		}
 	}
-	return insecure.NewCredentials(), nil
+	return ""
+}
+
+func inTheClear(address string) *Error {
+	failed := invalid("endpoint", "%s is another machine, and without TLS whoever is on the way reads the token: connect"+
+		" WithTLS, or WithPlaintext where the network is protected", address)
+	failed.Reason = ReasonPlaintextToken
+	return failed
 }
 
 func isLoopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
+	return strings.EqualFold(host, "localhost") || (ip != nil && ip.IsLoopback())
 }

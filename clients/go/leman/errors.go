@@ -20,6 +20,8 @@ const (
 	ReasonJobFailed    = "JOB_FAILED"    // a job ended as FAILED and did not say why
 	ReasonJobCancelled = "JOB_CANCELLED" // a job ended as CANCELLED
 	ReasonClosed       = "CLOSED"        // the client was closed
+	// ReasonPlaintextToken: a token would have been sent to another machine without TLS; nothing was sent.
+	ReasonPlaintextToken = "PLAINTEXT_TOKEN"
 )
 
 // Error is every error of the services, and of the client where it has one of its own. Find it with [errors.As].

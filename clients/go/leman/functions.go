@@ -22,8 +22,7 @@ const (
 
 // Functions lists the registered functions, by name, then newest first.
 func (d *Database) Functions(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.UdfDefinition, error] {
-	size := listed(options)
-	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.UdfDefinition, string, error) {
+	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.UdfDefinition, string, error) {
 		page, err := d.client.catalog.ListUdfs(ctx,
 			&lemanv1.ListUdfsRequest{Database: d.name, PageSize: size, PageToken: token})
 		return page.GetDefinitions(), page.GetNextPageToken(), err
@@ -44,6 +43,9 @@ func EntrypointFunction(
 ) (*lemanv1.UdfDefinition, error) {
 	definition, err := define(name, version, kind, output)
 	if err != nil {
+		return nil, err
+	}
+	if err := typesGiven("inputs", inputs); err != nil {
 		return nil, err
 	}
 	declared := make([]arrow.Field, len(inputs))
@@ -70,6 +72,9 @@ func SQLFunction(name, version, expression string, inputs []string, output arrow
 func define(
 	name, version string, kind lemanv1.UdfDefinition_Kind, output arrow.DataType,
 ) (*lemanv1.UdfDefinition, error) {
+	if isNil(output) {
+		return nil, invalid("output", "output is nil: give the type of the function's values")
+	}
 	result := arrow.Field{Name: name, Type: output, Nullable: true}
 	schema, err := EncodeSchema(arrow.NewSchema([]arrow.Field{result}, nil))
 	return &lemanv1.UdfDefinition{Name: name, Version: version, Kind: kind, OutputSchema: schema}, err
@@ -91,6 +96,9 @@ func (d *Database) RegisterFunction(ctx context.Context, definition *lemanv1.Udf
 func (d *Database) RegisterRemote(
 	ctx context.Context, name string, addresses []string, changes ...func(*lemanv1.UdfDefinition),
 ) (*lemanv1.UdfDefinition, error) {
+	if err := allGiven("changes", changes); err != nil {
+		return nil, err
+	}
 	definition := &lemanv1.UdfDefinition{Name: name, Kind: lemanv1.UdfDefinition_KIND_REMOTE}
 	served := &lemanv1.RemoteFunction{Addresses: addresses}
 	definition.Code = &lemanv1.UdfDefinition_RemoteFunction{RemoteFunction: served}
@@ -108,6 +116,9 @@ func (d *Database) RegisterRemote(
 func (d *Database) RegisterBundle(
 	ctx context.Context, definition *lemanv1.UdfDefinition, bundle []byte, pythonVersion string,
 ) (created bool, err error) {
+	if definition == nil {
+		return false, invalid("definition", "definition is nil: give that of the function")
+	}
 	digest := sha256.Sum256(bundle)
 	definition.Code = &lemanv1.UdfDefinition_PythonBundle{PythonBundle: &lemanv1.PythonBundle{
 		Sha256: hex.EncodeToString(digest[:]), PythonVersion: pythonVersion, SizeBytes: int64(len(bundle)),
@@ -125,6 +136,9 @@ func (d *Database) RegisterBundle(
 // UploadBundle stores a bundle for a function that is registered afterwards. It is read twice, once for its digest, and
 // again where the services went away. created is false when it was there.
 func (d *Database) UploadBundle(ctx context.Context, bundle io.ReadSeeker) (created bool, err error) {
+	if isNil(bundle) {
+		return false, invalid("bundle", "bundle is nil: give a reader of what Python made")
+	}
 	digest := sha256.New()
 	size, err := io.Copy(digest, bundle)
 	if err != nil {

@@ -27,9 +27,15 @@ func (oldestFirstOption) listJobs(s *listSettings) { s.oldestFirst = true }
 func (d *Database) Jobs(
 	ctx context.Context, filter *lemanv1.JobFilter, options ...JobListOption,
 ) iter.Seq2[*lemanv1.Job, error] {
+	if err := allGiven("options", options); err != nil {
+		return nothingBut[*lemanv1.Job](err)
+	}
 	var s listSettings
 	for _, option := range options {
 		option.listJobs(&s)
+	}
+	if err := noneNegative(amount{"page_size", int64(s.pageSize)}); err != nil {
+		return nothingBut[*lemanv1.Job](err)
 	}
 	order := lemanv1.JobOrder_JOB_ORDER_NEWEST_FIRST
 	if s.oldestFirst {
@@ -125,6 +131,9 @@ func (j *Job) update(ctx context.Context, request *lemanv1.UpdateJobRequest, fie
 // Retry starts a job that calls the function again for the rows of this one's column that are marked as failed, once it
 // has ended.
 func (j *Job) Retry(ctx context.Context, options ...RetryOption) (*Job, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	request := &lemanv1.RetryJobRequest{Database: j.database.name, JobId: j.id}
 	for _, option := range options {
 		option.retry(request)
@@ -162,9 +171,15 @@ func PlacesOnly() ErrorListOption {
 // Errors lists the rows for which the function failed, by address.
 func (j *Job) Errors(ctx context.Context, options ...ErrorListOption) iter.Seq2[*lemanv1.RowError, error] {
 	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.RowError, string, error) {
+		if err := checked(ctx, options); err != nil {
+			return nil, "", err
+		}
 		request := &lemanv1.ListJobErrorsRequest{Database: j.database.name, JobId: j.id}
 		for _, option := range options {
 			option.listErrors(request)
+		}
+		if err := noneNegative(amount{"page_size", int64(request.GetPageSize())}); err != nil {
+			return nil, "", err
 		}
 		request.PageToken = token
 		page, err := j.calls().ListJobErrors(ctx, request)

@@ -13,21 +13,30 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
+
+	lemanv1 "leman.dev/go/leman/v1"
 )
 
 const lakeScheme = "leman-local"
 
-// ConnectLocal opens the database in a folder of this machine, with the services that run for it here (leman up): they
-// say in the folder where they are, and what their token is, and are found again where they were started anew. None is
-// started: the error is UNAVAILABLE where none runs. Close the database's [Database.Client] in the end.
+// ConnectLocal opens the database in a folder of this machine, with the services that run for it here, which leman up or a
+// program in Python started: they say in the folder where they are, and what their token is, and are found again where they
+// were started anew. None is started: the error is UNAVAILABLE where none runs. Close the database's [Database.Client] in
+// the end.
 //
 // Options that say where services are, or what they are shown, have no place here.
 func ConnectLocal(ctx context.Context, folder string, options ...Option) (*Database, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	s := &settings{patience: defaultPatience, contact: firstContact, logger: slog.Default()}
 	for _, option := range options {
 		option(s)
 	}
-	if s.tokens != nil || s.tls != nil || s.services != (ServiceAddresses{}) || s.direct {
+	if s.wrong != nil {
+		return nil, s.wrong
+	}
+	if s.tokens != nil || s.tls != nil || s.plaintext || s.services != (ServiceAddresses{}) || s.direct {
 		return nil, invalid("options", "services of a local database say themselves where they are and what their token is")
 	}
 	found := &lake{folder: folder, file: filepath.Join(folder, "_leman", "service.json")}
@@ -41,7 +50,7 @@ func ConnectLocal(ctx context.Context, folder string, options ...Option) (*Datab
 	if err != nil {
 		return nil, err
 	}
-	if info, err := client.Info(ctx); err != nil || info.GetDatabase() != told.Database {
+	if info, err := client.Info(ctx); err != nil || !told.isOf(info) {
 		_ = client.Close()
 		return nil, found.away("others answer at the address of its services now")
 	}
@@ -62,6 +71,15 @@ type serviceFile struct {
 
 func (f serviceFile) address(service string) string {
 	return map[string]string{"planner": f.Planner, "executor": f.Executor, "commit_coordinator": f.CommitCoordinator}[service]
+}
+
+// isOf tells whether it was the services that say this. A system of many databases names none; its addresses tell it then.
+func (f serviceFile) isOf(info *lemanv1.GetInfoResponse) bool {
+	if info.GetDatabase() != "" {
+		return info.GetDatabase() == f.Database
+	}
+	return info.GetPlannerAddress() == f.Planner && info.GetExecutorAddress() == f.Executor &&
+		info.GetCommitCoordinatorAddress() == f.CommitCoordinator
 }
 
 func (l *lake) read() (told serviceFile, err error) {

@@ -68,6 +68,24 @@ func TestALocalDatabaseSaysWhereItsServicesAre(t *testing.T) {
 	check(t, slices.Equal(shown, []string{"Bearer first", "Bearer second"}), "%q", shown)
 }
 
+func TestServicesOfManyDatabasesAreToldByTheirAddresses(t *testing.T) {
+	folder := t.TempDir()
+	planner, executor := ranFor(t, folder, "token")
+	answer := &lemanv1.GetInfoResponse{
+		PlannerAddress: planner.address, ExecutorAddress: executor.address, CommitCoordinatorAddress: planner.address,
+	}
+	planner.handlers["InfoService/GetInfo"] = unary(
+		func(context.Context, *lemanv1.GetInfoRequest) (*lemanv1.GetInfoResponse, error) { return answer, nil })
+
+	db, err := ConnectLocal(t.Context(), folder)
+	check(t, err == nil && db.Name() == "/data/lake", "%v", err)
+	_ = db.Client().Close()
+
+	answer = &lemanv1.GetInfoResponse{PlannerAddress: planner.address, ExecutorAddress: "127.0.0.1:1"}
+	_, err = ConnectLocal(t.Context(), folder)
+	check(t, status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "others answer"), "%v", err)
+}
+
 func TestNoServicesRunForALocalDatabase(t *testing.T) {
 	folder := t.TempDir()
 	_, err := ConnectLocal(t.Context(), folder)

@@ -58,13 +58,19 @@ type Merged struct {
 // Merge brings rows together with those of the table that have the same values in the columns on, all of it or nothing,
 // in one version of the table.
 func (t *Table) Merge(ctx context.Context, on []string, rows Source, rules ...MergeRule) (Merged, error) {
+	if err := contextGiven(ctx); err != nil {
+		return Merged{}, err
+	}
+	if err := allGiven("rules", rules); err != nil {
+		return Merged{}, err
+	}
 	header := &lemanv1.MergeRowsHeader{Table: t.ref(), RequestId: requestID(ctx), On: on}
 	for _, rule := range rules {
 		rule(header)
 	}
 	var answer *lemanv1.MergeRowsResponse
 	err := t.client().upload(ctx, func(ctx context.Context) error {
-		reader, err := rows.open()
+		reader, err := rows.start()
 		if err != nil {
 			return err
 		}

@@ -60,8 +60,11 @@ type requestIDKey struct{}
 // WithRequestID has the mutation that is made with the returned context carry this id, in place of one that the client
 // makes up; calls with an empty one are refused. Use it to send a mutation again from another process: under one id it is
 // done once. The same id with another mutation, or with other rows, is refused (REQUEST_ID_REUSED). Take a context of its
-// own for each mutation.
+// own for each mutation. Of no context there is none with an id: the call refuses it.
 func WithRequestID(ctx context.Context, id string) context.Context {
+	if ctx == nil {
+		return nil
+	}
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 

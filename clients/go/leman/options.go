@@ -27,6 +27,13 @@ type settings struct {
 	contact   time.Duration
 	logger    *slog.Logger
 	dial      []grpc.DialOption
+	wrong     error // of the first option that cannot be
+}
+
+func (s *settings) refuse(field, why string) {
+	if s.wrong == nil {
+		s.wrong = invalid(field, "%s", why)
+	}
 }
 
 // WithToken shows the same token with every call.
@@ -34,7 +41,16 @@ func WithToken(token string) Option { return WithTokenSource(StaticToken(token))
 
 // WithTokenSource shows tokens that are renewed: see [TokenSource], [TokenFile] and [TokenFunc].
 func WithTokenSource(source TokenSource) Option {
-	return func(s *settings) { s.tokens = source }
+	return func(s *settings) {
+		if isNil(source) {
+			s.refuse("source", "WithTokenSource was given nil: leave it out to show no token")
+		} else if source == StaticToken("") {
+			s.refuse("token", "the token is empty: leave WithToken out to show none")
+		} else if source == TokenFile("") {
+			s.refuse("path", "TokenFile was given no path: leave it out to show no token")
+		}
+		s.tokens = source
+	}
 }
 
 // TLSFiles names PEM files. They are read anew for each connection, so that all may be renewed in place; while they cannot
@@ -55,11 +71,17 @@ func WithTLS(files TLSFiles) Option {
 
 // WithTLSConfig connects over TLS as the configuration says.
 func WithTLSConfig(config *tls.Config) Option {
-	return func(s *settings) { s.tls = func() (*tls.Config, error) { return config.Clone(), nil } }
+	return func(s *settings) {
+		if config == nil {
+			s.refuse("config", "WithTLSConfig was given nil: use WithTLS(TLSFiles{}) for the certificates of the system")
+		}
+		s.tls = func() (*tls.Config, error) { return config.Clone(), nil }
+	}
 }
 
-// WithPlaintext connects without TLS to other machines than this one. Whoever is on the way can then read the token and
-// the rows.
+// WithPlaintext shows the token to other machines than this one without TLS, for networks that are protected otherwise:
+// whoever is on the way can read the token, and the rows. Without it, and without [WithTLS], such a token is refused before
+// anything is sent ([ReasonPlaintextToken]).
 func WithPlaintext() Option {
 	return func(s *settings) { s.plaintext = true }
 }
@@ -84,21 +106,41 @@ func WithDirectServices() Option {
 // WithPatience sets how long calls, watches and reads wait for services that are away before they fail; 0: they are
 // not sent again beyond what the published retry policy says. A minute, unless it is set.
 func WithPatience(patience time.Duration) Option {
-	return func(s *settings) { s.patience = max(0, patience) }
+	return func(s *settings) {
+		if patience < 0 {
+			s.refuse("patience", "the patience is negative: 0 has no call wait for services that are away")
+		}
+		s.patience = patience
+	}
 }
 
 // WithFirstContact sets how long [Connect] waits for an answer. Ten seconds, unless it is set.
 func WithFirstContact(limit time.Duration) Option {
-	return func(s *settings) { s.contact = limit }
+	return func(s *settings) {
+		if limit <= 0 {
+			s.refuse("limit", "the time for the first contact is none: give one, such as 10 * time.Second")
+		}
+		s.contact = limit
+	}
 }
 
 // WithLogger has warnings of the services (damaged entries that a listing left out, for example) and calls that are
 // sent again logged there; [slog.Default], unless it is set.
 func WithLogger(logger *slog.Logger) Option {
-	return func(s *settings) { s.logger = logger }
+	return func(s *settings) {
+		if logger == nil {
+			s.refuse("logger", "the logger is nil: slog.New(slog.DiscardHandler) logs nothing")
+		}
+		s.logger = logger
+	}
 }
 
 // WithDialOptions adds options of gRPC, such as interceptors or a dialer.
 func WithDialOptions(options ...grpc.DialOption) Option {
-	return func(s *settings) { s.dial = append(s.dial, options...) }
+	return func(s *settings) {
+		if err := allGiven("options", options); err != nil && s.wrong == nil {
+			s.wrong = err
+		}
+		s.dial = append(s.dial, options...)
+	}
 }

@@ -25,12 +25,32 @@ func PageSize(n int32) ListOption { return pageSizeOption(n) }
 func (n pageSizeOption) list(s *listSettings)     { s.pageSize = int32(n) }
 func (n pageSizeOption) listJobs(s *listSettings) { s.pageSize = int32(n) }
 
-func listed(options []ListOption) int32 {
+// listed gives the items of a paged listing, as its options say.
+func listed[T any](
+	ctx context.Context, options []ListOption,
+	fetch func(ctx context.Context, size int32, token string) (items []T, next string, err error),
+) iter.Seq2[T, error] {
 	var s listSettings
+	if err := allGiven("options", options); err != nil {
+		return nothingBut[T](err)
+	}
 	for _, option := range options {
 		option.list(&s)
 	}
-	return s.pageSize
+	if err := noneNegative(amount{"page_size", int64(s.pageSize)}); err != nil {
+		return nothingBut[T](err)
+	}
+	return pages(ctx, func(ctx context.Context, token string) ([]T, string, error) {
+		return fetch(ctx, s.pageSize, token)
+	})
+}
+
+// nothingBut gives an error, and ends.
+func nothingBut[T any](err error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		yield(none, err)
+	}
 }
 
 // pages gives the items of a paged listing, one after the other. The next page is asked for when it is needed. An error
@@ -60,6 +80,9 @@ func pages[T any](
 
 // Collect takes all that an iterator of this package gives, up to its first error.
 func Collect[T any](items iter.Seq2[T, error]) ([]T, error) {
+	if items == nil {
+		return nil, invalid("items", "items is nil: give what a listing returned")
+	}
 	var all []T
 	for item, err := range items {
 		if err != nil {

@@ -28,6 +28,9 @@ func ComputedColumn(name string) *lemanv1.NewColumn { return &lemanv1.NewColumn{
 func (t *Table) Preview(
 	ctx context.Context, column *lemanv1.NewColumn, options ...PreviewFunc,
 ) (*lemanv1.PreviewFunctionResponse, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	request := &lemanv1.PreviewFunctionRequest{
 		Table: t.ref(), Column: column.GetName(), InputColumns: column.GetInputColumns(), ErrorPolicy: column.GetErrorPolicy(),
 	}
@@ -39,6 +42,9 @@ func (t *Table) Preview(
 	}
 	for _, set := range options {
 		set(request)
+	}
+	if err := noneNegative(amount{"rows", int64(request.GetRows())}); err != nil {
+		return nil, err
 	}
 	return t.client().jobs.PreviewFunction(ctx, request)
 }

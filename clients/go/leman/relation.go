@@ -25,8 +25,7 @@ func (r relation) ref() *lemanv1.TableRef { return r.database.ref(r.name) }
 
 // Commits lists Leman's commits in its history, newest first.
 func (r relation) Commits(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.Commit, error] {
-	size := listed(options)
-	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.Commit, string, error) {
+	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.Commit, string, error) {
 		page, err := r.client().commits.ListCommits(ctx,
 			&lemanv1.ListCommitsRequest{Table: r.ref(), PageSize: size, PageToken: token})
 		return page.GetCommits(), page.GetNextPageToken(), err
@@ -53,6 +52,9 @@ func (r relation) OptimizeIndices(ctx context.Context, columns ...string) ([]*le
 func (r relation) CollectGarbage(
 	ctx context.Context, changes ...func(*lemanv1.CollectGarbageRequest),
 ) (*lemanv1.CollectGarbageResponse, error) {
+	if err := allGiven("changes", changes); err != nil {
+		return nil, err
+	}
 	request := &lemanv1.CollectGarbageRequest{Table: r.ref()}
 	for _, change := range changes {
 		change(request)

@@ -26,6 +26,10 @@ func resumed[M any](
 	silence time.Duration,
 ) iter.Seq2[*M, error] {
 	return func(yield func(*M, error) bool) {
+		if err := contextGiven(ctx); err != nil {
+			yield(nil, err)
+			return
+		}
 		waiting := newPatience(client.patience)
 		for {
 			done, failed := follow(ctx, open, silence, func(message *M) (more bool) {

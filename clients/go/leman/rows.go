@@ -40,9 +40,19 @@ var _ array.RecordReader = (*Rows)(nil)
 
 // Read begins to read rows, and waits for their schema. The context holds until the rows are released.
 func (r relation) Read(ctx context.Context, options ...ReadOption) (*Rows, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	request := &lemanv1.ReadRowsRequest{Table: r.ref()}
 	for _, option := range options {
 		option.read(request)
+	}
+	err := noneNegative(
+		amount{"limit", request.GetLimit()}, amount{"offset", request.GetOffset()},
+		amount{"batch_size", int64(request.GetBatchSize())},
+	)
+	if err != nil {
+		return nil, err
 	}
 	client := r.client()
 	ctx, cancel := context.WithCancel(ctx)

@@ -9,8 +9,21 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
+// typesGiven refuses fields of which one has no type, which a schema cannot have.
+func typesGiven(name string, fields []arrow.Field) error {
+	for i, field := range fields {
+		if isNil(field.Type) {
+			return invalid(name, "%s: the type of number %d, %q, is nil: give it", name, i+1, field.Name)
+		}
+	}
+	return nil
+}
+
 // EncodeSchema gives a schema as an Arrow IPC message, as requests of the services have it.
 func EncodeSchema(schema *arrow.Schema) ([]byte, error) {
+	if schema == nil {
+		return nil, invalid("schema", "schema is nil: give that of the table")
+	}
 	payload := ipc.GetSchemaPayload(schema, memory.DefaultAllocator)
 	defer payload.Release()
 	var message bytes.Buffer

@@ -83,6 +83,9 @@ func (t *Table) AlterColumns(ctx context.Context, columns ...*lemanv1.ColumnAlte
 
 // AddPlainColumns adds columns that no function computes, all NULL: all of them or none.
 func (t *Table) AddPlainColumns(ctx context.Context, fields ...arrow.Field) (version int64, err error) {
+	if err := typesGiven("fields", fields); err != nil {
+		return 0, err
+	}
 	schema, err := EncodeSchema(arrow.NewSchema(fields, nil))
 	if err != nil {
 		return 0, err
@@ -99,7 +102,7 @@ func (t *Table) AddPlainColumns(ctx context.Context, fields ...arrow.Field) (ver
 func (t *Table) AlterPlainColumns(
 	ctx context.Context, columns []*lemanv1.PlainColumnAlteration, options ...ForceOption,
 ) (version int64, err error) {
-	request := &lemanv1.AlterPlainColumnsRequest{Table: t.ref(), Columns: columns, Force: len(options) > 0}
+	request := &lemanv1.AlterPlainColumnsRequest{Table: t.ref(), Columns: columns, Force: forced(options)}
 	answer, err := t.client().tables.AlterPlainColumns(ctx, request)
 	return answer.GetVersion(), err
 }
@@ -107,31 +110,43 @@ func (t *Table) AlterPlainColumns(
 // DropColumns drops columns, computed ones too: all of them or none. With [Force]: although computed columns or views read
 // them, or jobs compute them, which then fail.
 func (t *Table) DropColumns(ctx context.Context, columns []string, options ...ForceOption) (version int64, err error) {
-	request := &lemanv1.DropColumnsRequest{Table: t.ref(), Columns: columns, Force: len(options) > 0}
+	request := &lemanv1.DropColumnsRequest{Table: t.ref(), Columns: columns, Force: forced(options)}
 	answer, err := t.client().tables.DropColumns(ctx, request)
 	return answer.GetVersion(), err
 }
 
 // Backfill starts a job that computes a column for the rows that have no current value. [Job.Wait] waits for it.
 func (t *Table) Backfill(ctx context.Context, column string, options ...BackfillOption) (*Job, error) {
-	return t.database.createJob(ctx, t.backfill(column, options))
+	request, err := t.backfill(ctx, column, options)
+	if err != nil {
+		return nil, err
+	}
+	return t.database.createJob(ctx, request)
 }
 
 // ExplainBackfill tells what a backfill would do, and why: a dry run.
 func (t *Table) ExplainBackfill(
 	ctx context.Context, column string, options ...BackfillOption,
 ) (*lemanv1.ExplainPlanResponse, error) {
-	spec := t.backfill(column, options).GetBackfill()
-	return t.client().planner.ExplainPlan(ctx, &lemanv1.ExplainPlanRequest{Spec: spec})
+	request, err := t.backfill(ctx, column, options)
+	if err != nil {
+		return nil, err
+	}
+	return t.client().planner.ExplainPlan(ctx, &lemanv1.ExplainPlanRequest{Spec: request.GetBackfill()})
 }
 
-func (t *Table) backfill(column string, options []BackfillOption) *lemanv1.CreateJobRequest {
+func (t *Table) backfill(
+	ctx context.Context, column string, options []BackfillOption,
+) (*lemanv1.CreateJobRequest, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	spec := &lemanv1.BackfillSpec{Table: t.ref(), Column: column}
 	request := &lemanv1.CreateJobRequest{Request: &lemanv1.CreateJobRequest_Backfill{Backfill: spec}}
 	for _, option := range options {
 		option.backfill(request)
 	}
-	return request
+	return request, noneNegative(amount{"concurrency", int64(spec.GetConcurrency())})
 }
 
 // RowStates counts the rows of a computed column by what is known of their values.
@@ -151,8 +166,7 @@ type Row struct {
 func (t *Table) RowsInState(
 	ctx context.Context, column string, state lemanv1.RowState, options ...ListOption,
 ) iter.Seq2[Row, error] {
-	size := listed(options)
-	return pages(ctx, func(ctx context.Context, token string) ([]Row, string, error) {
+	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]Row, string, error) {
 		page, err := t.client().planner.GetRowStates(ctx, &lemanv1.GetRowStatesRequest{
 			Table: t.ref(), Column: column, State: state, PageSize: size, PageToken: token,
 		})

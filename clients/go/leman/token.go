@@ -47,18 +47,20 @@ func (t staticToken) Token(context.Context) (Token, error) { return Token{Value:
 
 // TokenFile gives the token in a file, without the white space around it. A new one holds a second after the file has
 // changed, and at once when the services refuse the old one.
-func TokenFile(path string) TokenSource {
-	return TokenFunc(func(context.Context) (Token, error) {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return Token{}, err
-		}
-		value := strings.TrimSpace(string(content))
-		if value == "" {
-			return Token{}, fmt.Errorf("%s is empty", path)
-		}
-		return Token{Value: value, Expires: time.Now().Add(expiryMargin + fileTokenAge)}, nil
-	})
+func TokenFile(path string) TokenSource { return tokenFile(path) }
+
+type tokenFile string
+
+func (f tokenFile) Token(context.Context) (Token, error) {
+	content, err := os.ReadFile(string(f))
+	if err != nil {
+		return Token{}, err
+	}
+	value := strings.TrimSpace(string(content))
+	if value == "" {
+		return Token{}, fmt.Errorf("%s is empty", f)
+	}
+	return Token{Value: value, Expires: time.Now().Add(expiryMargin + fileTokenAge)}, nil
 }
 
 // tokens keeps the current token of a source; nil: calls carry none.

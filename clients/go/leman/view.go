@@ -28,8 +28,7 @@ func (d *Database) OpenView(ctx context.Context, name string) (*View, error) {
 
 // Views lists the views, by name.
 func (d *Database) Views(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.MaterializedViewSummary, error] {
-	size := listed(options)
-	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.MaterializedViewSummary, string, error) {
+	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.MaterializedViewSummary, string, error) {
 		page, err := d.client.catalog.ListMaterializedViews(ctx,
 			&lemanv1.ListMaterializedViewsRequest{Database: d.name, PageSize: size, PageToken: token})
 		d.client.warn(ctx, page.GetWarnings())
@@ -50,6 +49,9 @@ func MaxRowsPerViewFragment(rows int64) ViewOption {
 func (d *Database) CreateView(
 	ctx context.Context, name string, query *lemanv1.ViewQuery, options ...ViewOption,
 ) (*View, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	if source := query.GetSource(); source != nil && source.GetDatabase() == "" {
 		query = &lemanv1.ViewQuery{
 			Source: d.ref(source.GetTable()), Columns: query.GetColumns(), Functions: query.GetFunctions(),
@@ -71,7 +73,7 @@ func (d *Database) CreateView(
 // DropView removes a view, with its history and what is stored beside it. Its source stays. With [Force]: although views
 // rest on it, which keep their rows and cannot be refreshed any more.
 func (d *Database) DropView(ctx context.Context, name string, options ...ForceOption) error {
-	_, err := d.client.commits.DropView(ctx, &lemanv1.DropViewRequest{View: d.ref(name), Force: len(options) > 0})
+	_, err := d.client.commits.DropView(ctx, &lemanv1.DropViewRequest{View: d.ref(name), Force: forced(options)})
 	return err
 }
 
@@ -83,22 +85,32 @@ func (v *View) Describe(ctx context.Context) (*lemanv1.MaterializedView, error) 
 
 // Refresh starts a job that brings the view to a version of its source. [Job.Wait] waits for it.
 func (v *View) Refresh(ctx context.Context, options ...RefreshOption) (*Job, error) {
-	return v.database.createJob(ctx, v.refresh(options))
+	request, err := v.refresh(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return v.database.createJob(ctx, request)
 }
 
 // ExplainRefresh tells what a refresh would do, and why: a dry run.
 func (v *View) ExplainRefresh(ctx context.Context, options ...RefreshOption) (*lemanv1.ExplainRefreshResponse, error) {
-	spec := v.refresh(options).GetRefresh()
-	return v.client().planner.ExplainRefresh(ctx, &lemanv1.ExplainRefreshRequest{Spec: spec})
+	request, err := v.refresh(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return v.client().planner.ExplainRefresh(ctx, &lemanv1.ExplainRefreshRequest{Spec: request.GetRefresh()})
 }
 
-func (v *View) refresh(options []RefreshOption) *lemanv1.CreateJobRequest {
+func (v *View) refresh(ctx context.Context, options []RefreshOption) (*lemanv1.CreateJobRequest, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	spec := &lemanv1.RefreshSpec{View: v.ref()}
 	request := &lemanv1.CreateJobRequest{Request: &lemanv1.CreateJobRequest_Refresh{Refresh: spec}}
 	for _, option := range options {
 		option.refresh(request)
 	}
-	return request
+	return request, noneNegative(amount{"concurrency", int64(spec.GetConcurrency())})
 }
 
 // AlterColumns gives function columns of the view other functions or inputs: all of them or none. They are stale until

@@ -77,6 +77,9 @@ func Terminal(state lemanv1.Job_State) bool {
 // over restarts of the services and cuts of the connection, as long as something comes within the client's patience. The
 // job goes on when the watch ends early.
 func (j *Job) Watch(ctx context.Context, options ...WatchOption) iter.Seq2[*JobUpdate, error] {
+	if err := checked(ctx, options); err != nil {
+		return func(yield func(*JobUpdate, error) bool) { yield(nil, err) }
+	}
 	var s watchSettings
 	for _, option := range options {
 		option.watch(&s)
@@ -120,6 +123,9 @@ func (j *Job) updates(ctx context.Context, after int64) iter.Seq2[*JobUpdate, er
 // why) or was CANCELLED (JOB_CANCELLED). A job that ended as DONE_WITH_ERRORS has no error; one that is paused is waited
 // for. When the context ends, the job goes on.
 func (j *Job) Wait(ctx context.Context, options ...WaitOption) (*lemanv1.Job, error) {
+	if err := checked(ctx, options); err != nil {
+		return nil, err
+	}
 	var s watchSettings
 	for _, option := range options {
 		option.wait(&s)
