@@ -38,6 +38,9 @@ final class Clients implements AutoCloseable {
     } else if (told.hasNonNull("token")) {
       builder.token(told.get("token").asText());
     }
+    if (told.hasNonNull("plaintext")) {
+      builder.plaintext(told.get("plaintext").asBoolean());
+    }
     if (told.hasNonNull("ca")) {
       builder.tls(Path.of(told.get("ca").asText()));
     }

@@ -1,5 +1,6 @@
 package dev.leman;
 
+import com.google.common.net.InetAddresses;
 import io.grpc.Status;
 import java.util.ArrayList;
 import java.util.List;
@@ -11,6 +12,7 @@ final class Addresses {
   private static final Pattern ADDRESS =
       Pattern.compile("(?:\\[[\\w:.%]+\\]|[^\\s:/,@\\[\\]]+):(\\d{1,9})");
   private static final Pattern URL = Pattern.compile("([^:/]+://)(.*?)/*");
+  private static final Pattern AS_GRPC_HAS_IT = Pattern.compile("^dns:///");
   private static final int LARGEST_PORT = 65535;
 
   private Addresses() {}
@@ -29,13 +31,32 @@ final class Addresses {
       if (one == null) {
         throw refused("an endpoint is null: name host:port, such as leman.internal:7443", null);
       }
-      String address = one.strip();
+      String address = AS_GRPC_HAS_IT.matcher(one.strip()).replaceFirst("");
       check(address);
       if (!addresses.contains(address)) {
         addresses.add(address);
       }
     }
     return addresses;
+  }
+
+  /** Whether host:port is of this machine and nothing else. */
+  static boolean isLoopback(String address) {
+    String host = address.substring(0, address.lastIndexOf(':')).replaceAll("^\\[|\\]$", "");
+    return InetAddresses.isInetAddress(host)
+        ? InetAddresses.forString(host).isLoopbackAddress()
+        : host.equalsIgnoreCase("localhost");
+  }
+
+  /** What a token is refused with that would go to another machine in the clear. */
+  static LemanException inTheClear(String address) {
+    return new LemanException(
+        Status.Code.INVALID_ARGUMENT,
+        LemanException.PLAINTEXT_TOKEN,
+        address
+            + " is another machine, and without TLS whoever is on the way reads the token: connect"
+            + " with tls(), or plaintext(true) where the network is protected",
+        null);
   }
 
   private static void check(String address) {

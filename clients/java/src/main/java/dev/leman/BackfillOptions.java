@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.BackfillSpec;
 import dev.leman.v1.CheckpointBounds;
 import dev.leman.v1.CreateJobRequest;
@@ -25,11 +26,13 @@ public final class BackfillOptions {
 
   /** Compute with a registered function, {@code name@version}, in place of the column's. */
   public BackfillOptions function(String nameAndVersion) {
+    Arguments.given("nameAndVersion", nameAndVersion);
     return with(told.toBuilder().setUdf(ColumnFunction.ref(nameAndVersion)));
   }
 
   /** Only rows for which this SQL condition is true. */
   public BackfillOptions where(String condition) {
+    Arguments.given("condition", condition);
     return with(told.toBuilder().setWhere(condition));
   }
 
@@ -40,6 +43,7 @@ public final class BackfillOptions {
 
   /** Read the inputs in the version that has this tag. */
   public BackfillOptions readTag(String tag) {
+    Arguments.given("tag", tag);
     return with(told.toBuilder().setReadTag(tag));
   }
 
@@ -50,6 +54,7 @@ public final class BackfillOptions {
 
   /** Rows between checkpoints. */
   public BackfillOptions checkpoint(CheckpointBounds bounds) {
+    Arguments.given("bounds", bounds);
     return with(told.toBuilder().setCheckpoint(bounds));
   }
 
@@ -80,6 +85,7 @@ public final class BackfillOptions {
 
   /** By what the job is found; see {@link JobQuery#labels}. */
   public BackfillOptions labels(Map<String, String> given) {
+    Arguments.given("given", given);
     return of(job.toBuilder().clearLabels().putAllLabels(given));
   }
 
@@ -93,6 +99,7 @@ public final class BackfillOptions {
    * services forget them when the job ends, and tell nobody more than the names.
    */
   public BackfillOptions env(Map<String, String> variables) {
+    Arguments.given("variables", variables);
     return of(job.toBuilder().clearEnv().putAllEnv(variables));
   }
 

@@ -30,7 +30,7 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
       token = connections.carry(headers);
     } catch (LemanException none) {
       failed = true;
-      super.start(new Listener<A>() {}, headers);
+      super.start(new Listener<A>() {}, new Metadata());
       super.cancel("there is no token", none);
       Status status = Status.UNAUTHENTICATED.withCause(none);
       options.getExecutor().execute(() -> listener.onClose(status, new Metadata()));

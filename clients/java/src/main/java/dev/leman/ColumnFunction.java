@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.ErrorPolicy;
 import dev.leman.v1.NewColumn;
 import dev.leman.v1.PreviewFunctionRequest;
@@ -25,6 +26,7 @@ public final class ColumnFunction {
 
   /** A SQL expression, such as {@code upper(title)}; computed without Spark. */
   public static ColumnFunction sql(String expression) {
+    Arguments.given("expression", expression);
     return new ColumnFunction(expression, null, List.of(), null);
   }
 
@@ -34,11 +36,14 @@ public final class ColumnFunction {
    * @param inputs the columns that it reads; none: as it names them itself
    */
   public static ColumnFunction registered(String nameAndVersion, String... inputs) {
+    Arguments.given("nameAndVersion", nameAndVersion);
+    Arguments.given("inputs", inputs);
     return new ColumnFunction(null, ref(nameAndVersion), List.of(inputs), null);
   }
 
   /** The same SQL expression, with what happens to rows on which it fails. */
   public ColumnFunction errorPolicy(ErrorPolicy policy) {
+    Arguments.given("policy", policy);
     return new ColumnFunction(sql, function, inputs, policy);
   }
 

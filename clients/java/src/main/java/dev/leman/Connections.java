@@ -57,6 +57,7 @@ final class Connections extends Channel {
   private final Tokens tokens;
   private volatile Duration patience;
   private final RetryPolicy policy = RetryPolicy.published();
+  private volatile String exposed;
   private volatile boolean closed;
 
   Connections(
@@ -77,6 +78,13 @@ final class Connections extends Channel {
   /** From now on, operations wait so long for services that are away. */
   void waitFor(Duration time) {
     patience = time;
+  }
+
+  /**
+   * Refuse calls that bring a token of their own, as it would go there in the clear; null: none.
+   */
+  void showNoTokenTo(String address) {
+    exposed = address;
   }
 
   /** A new measure of how long one operation may wait for the services. */
@@ -176,6 +184,9 @@ final class Connections extends Channel {
       headers.put(REQUEST_ID, UUID.randomUUID().toString());
     }
     if (headers.containsKey(AUTHORIZATION)) {
+      if (exposed != null) {
+        throw Addresses.inTheClear(exposed);
+      }
       return "";
     }
     String token = tokens.current();
@@ -238,7 +249,22 @@ final class Connections extends Channel {
     if (failure.code() == Status.Code.UNAUTHENTICATED && waiting.mayRenew() && renew(token)) {
       return;
     }
-    Duration pause = failure.code() == Status.Code.UNAVAILABLE ? pause(failure, waiting) : null;
+    pauseOrThrow(failure, waiting, failure.code() == Status.Code.UNAVAILABLE);
+  }
+
+  /** As {@link #beforeNextStream}; uploads also stand in line where too many are at work. */
+  void beforeNextUpload(LemanException failure, Patience waiting, String token) {
+    boolean inLine =
+        failure.code() == Status.Code.RESOURCE_EXHAUSTED && failure.retryDelay().isPresent();
+    if (inLine && !closed) {
+      pauseOrThrow(failure, waiting, true);
+    } else {
+      beforeNextStream(failure, waiting, token);
+    }
+  }
+
+  private void pauseOrThrow(LemanException failure, Patience waiting, boolean mayPass) {
+    Duration pause = mayPass ? pause(failure, waiting) : null;
     if (pause == null) {
       throw failure;
     }

@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.AppendRowsHeader;
 import dev.leman.v1.CancelJobsRequest;
 import dev.leman.v1.CancelJobsResponse;
@@ -60,6 +61,7 @@ public final class Database {
    * own.
    */
   public Database withRequestId(String id) {
+    Arguments.given("id", id);
     return new Database(connections, name, RequestId.of(id));
   }
 
@@ -70,16 +72,19 @@ public final class Database {
 
   /** A table. Nothing is called: whether there is one is told by the first call. */
   public Table table(String table) {
+    Arguments.given("table", table);
     return new Table(connections, name, table, RequestId.MADE_UP);
   }
 
   /** A view. Nothing is called: whether there is one is told by the first call. */
   public View view(String view) {
+    Arguments.given("view", view);
     return new View(connections, name, view, RequestId.MADE_UP);
   }
 
   /** A job, by its id. Nothing is called. */
   public JobHandle job(String id) {
+    Arguments.given("id", id);
     return new JobHandle(connections, name, id);
   }
 
@@ -101,6 +106,8 @@ public final class Database {
 
   /** As {@link #createTable(String, Schema)}. */
   public CompletableFuture<Table> createTableAsync(String table, Schema schema) {
+    Arguments.given("table", table);
+    Arguments.given("schema", schema);
     CreateTableRequest request =
         CreateTableRequest.newBuilder()
             .setTable(ref(table))
@@ -117,6 +124,8 @@ public final class Database {
    * request id: then it stays for the next call.
    */
   public Table createTable(String table, RowSource rows) {
+    Arguments.given("table", table);
+    Arguments.given("rows", rows);
     try (ArrowReader first = rows.open()) {
       if (first == null) {
         throw new LemanException(
@@ -133,6 +142,8 @@ public final class Database {
 
   /** As {@link #createTable(String, RowSource)}; the rows are taken in a thread of the client. */
   public CompletableFuture<Table> createTableAsync(String table, RowSource rows) {
+    Arguments.given("table", table);
+    Arguments.given("rows", rows);
     return Futures.run(connections, () -> createTable(table, rows));
   }
 
@@ -178,6 +189,7 @@ public final class Database {
 
   /** Remove a table that nothing rests on; see {@link #dropTable(String, boolean)}. */
   public void dropTable(String table) {
+    Arguments.given("table", table);
     dropTable(table, false);
   }
 
@@ -193,6 +205,7 @@ public final class Database {
 
   /** As {@link #dropTable(String, boolean)}. */
   public CompletableFuture<Void> dropTableAsync(String table, boolean force) {
+    Arguments.given("table", table);
     DropTableRequest request =
         DropTableRequest.newBuilder()
             .setTable(ref(table))
@@ -204,6 +217,8 @@ public final class Database {
 
   /** Give a table another name; see {@link #renameTable(String, String, boolean)}. */
   public Table renameTable(String table, String newName) {
+    Arguments.given("table", table);
+    Arguments.given("newName", newName);
     return renameTable(table, newName, false);
   }
 
@@ -218,6 +233,8 @@ public final class Database {
 
   /** As {@link #renameTable(String, String, boolean)}. */
   public CompletableFuture<Table> renameTableAsync(String table, String newName, boolean force) {
+    Arguments.given("table", table);
+    Arguments.given("newName", newName);
     RenameTableRequest request =
         RenameTableRequest.newBuilder()
             .setTable(ref(table))
@@ -252,6 +269,8 @@ public final class Database {
 
   /** As {@link #createView}. */
   public CompletableFuture<View> createViewAsync(String view, ViewDefinition definition) {
+    Arguments.given("view", view);
+    Arguments.given("definition", definition);
     CreateMaterializedViewRequest request =
         CreateMaterializedViewRequest.newBuilder()
             .setView(ref(view))
@@ -264,6 +283,7 @@ public final class Database {
 
   /** Remove a view that is no other one's source; see {@link #dropView(String, boolean)}. */
   public void dropView(String view) {
+    Arguments.given("view", view);
     dropView(view, false);
   }
 
@@ -278,6 +298,7 @@ public final class Database {
 
   /** As {@link #dropView(String, boolean)}. */
   public CompletableFuture<Void> dropViewAsync(String view, boolean force) {
+    Arguments.given("view", view);
     DropViewRequest request =
         DropViewRequest.newBuilder()
             .setView(ref(view))
@@ -306,6 +327,7 @@ public final class Database {
 
   /** As {@link #function}. */
   public CompletableFuture<UdfDefinition> functionAsync(String nameAndVersion) {
+    Arguments.given("nameAndVersion", nameAndVersion);
     GetUdfRequest request =
         GetUdfRequest.newBuilder()
             .setDatabase(name)
@@ -322,6 +344,7 @@ public final class Database {
 
   /** As {@link #registerFunction}. */
   public CompletableFuture<Void> registerFunctionAsync(FunctionDefinition definition) {
+    Arguments.given("definition", definition);
     RegisterUdfRequest request =
         RegisterUdfRequest.newBuilder().setDatabase(name).setDefinition(definition.told()).build();
     return connections.unary(CatalogServiceGrpc.getRegisterUdfMethod(), request, answer -> null);
@@ -339,6 +362,7 @@ public final class Database {
 
   /** As {@link #registerRemote}. */
   public CompletableFuture<UdfDefinition> registerRemoteAsync(FunctionDefinition definition) {
+    Arguments.given("definition", definition);
     RegisterUdfRequest request =
         RegisterUdfRequest.newBuilder().setDatabase(name).setDefinition(definition.told()).build();
     return connections.unary(
@@ -350,16 +374,19 @@ public final class Database {
    * FunctionDefinition#bundle}.
    */
   public String uploadBundle(byte[] data) {
+    Arguments.given("data", data);
     return BundleUpload.send(connections, name, data);
   }
 
   /** As {@link #uploadBundle}. */
   public CompletableFuture<String> uploadBundleAsync(byte[] data) {
+    Arguments.given("data", data);
     return Futures.run(connections, () -> uploadBundle(data));
   }
 
   /** The jobs of the database, running or from history. */
   public Pages<Job> jobs(JobQuery query) {
+    Arguments.given("query", query);
     ListJobsRequest.Builder request =
         ListJobsRequest.newBuilder()
             .setDatabase(name)
@@ -384,6 +411,7 @@ public final class Database {
 
   /** As {@link #cancelJobs}. */
   public CompletableFuture<CancelJobsResponse> cancelJobsAsync(JobQuery query) {
+    Arguments.given("query", query);
     CancelJobsRequest request =
         CancelJobsRequest.newBuilder().setDatabase(name).setFilter(query.filter()).build();
     return connections.unary(JobServiceGrpc.getCancelJobsMethod(), request, answer -> answer);
@@ -398,6 +426,7 @@ public final class Database {
    * As {@link #verify()}, behind what an earlier one told, by the resume token of its last part.
    */
   public Verification verify(String resumeToken) {
+    Arguments.given("resumeToken", resumeToken);
     return new Verification(connections, name, resumeToken);
   }
 

@@ -1,6 +1,7 @@
 package dev.leman;
 
 import com.google.protobuf.FieldMask;
+import dev.leman.internal.Arguments;
 import dev.leman.v1.DatabaseServiceGrpc;
 import dev.leman.v1.GetDatabaseRequest;
 import dev.leman.v1.GetDatabaseResponse;
@@ -33,6 +34,7 @@ public final class Databases {
    * change is refused.
    */
   public Databases withRequestId(String id) {
+    Arguments.given("id", id);
     return new Databases(connections, RequestId.of(id));
   }
 
@@ -57,6 +59,7 @@ public final class Databases {
 
   /** As {@link #get}. */
   public CompletableFuture<dev.leman.v1.Database> getAsync(String name) {
+    Arguments.given("name", name);
     GetDatabaseRequest request = GetDatabaseRequest.newBuilder().setName(name).build();
     return connections.unary(
         DatabaseServiceGrpc.getGetDatabaseMethod(), request, GetDatabaseResponse::getDatabase);
@@ -69,6 +72,7 @@ public final class Databases {
 
   /** As {@link #register}. */
   public CompletableFuture<dev.leman.v1.Database> registerAsync(dev.leman.v1.Database database) {
+    Arguments.given("database", database);
     RegisterDatabaseRequest request =
         RegisterDatabaseRequest.newBuilder()
             .setDatabase(database)
@@ -88,6 +92,8 @@ public final class Databases {
   /** As {@link #update}. */
   public CompletableFuture<dev.leman.v1.Database> updateAsync(
       dev.leman.v1.Database database, String... fields) {
+    Arguments.given("database", database);
+    Arguments.given("fields", fields);
     UpdateDatabaseRequest request =
         UpdateDatabaseRequest.newBuilder()
             .setDatabase(database)
@@ -106,6 +112,7 @@ public final class Databases {
 
   /** As {@link #unregister}. */
   public CompletableFuture<Void> unregisterAsync(String name, boolean force) {
+    Arguments.given("name", name);
     UnregisterDatabaseRequest request =
         UnregisterDatabaseRequest.newBuilder()
             .setName(name)

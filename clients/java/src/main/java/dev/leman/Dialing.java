@@ -27,12 +27,26 @@ final class Dialing {
   Path authority;
   Path chain;
   Path key;
+  boolean plaintext;
 
   /** Open the channels of one client; nothing is called. */
   Connections open(List<String> endpoints, Tokens tokens, Duration patience) {
     ChannelCredentials credentials = credentials();
-    return open(
-        endpoints, tokens, patience, pool -> endpoint -> channel(endpoint, credentials, pool));
+    String exposed = exposed(endpoints);
+    if (exposed != null && tokens.given()) {
+      throw Addresses.inTheClear(exposed);
+    }
+    Connections opened =
+        open(endpoints, tokens, patience, pool -> endpoint -> channel(endpoint, credentials, pool));
+    opened.showNoTokenTo(exposed);
+    return opened;
+  }
+
+  /** Another machine to which a token would go in the clear without permission; null: none. */
+  private String exposed(List<String> endpoints) {
+    return authority != null || plaintext
+        ? null
+        : endpoints.stream().filter(at -> !Addresses.isLoopback(at)).findFirst().orElse(null);
   }
 
   /** Open channels that {@code opened} makes. */
@@ -72,6 +86,9 @@ final class Dialing {
   private ChannelCredentials credentials() {
     if ((chain == null) != (key == null) || (chain != null && authority == null)) {
       throw Addresses.refused("a certificate goes with its key, and with tls()", null);
+    }
+    if (authority != null && plaintext) {
+      throw Addresses.refused("tls() and plaintext(true) contradict each other", null);
     }
     if (authority == null) {
       return InsecureChannelCredentials.create();

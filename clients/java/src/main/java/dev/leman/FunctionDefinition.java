@@ -1,6 +1,7 @@
 package dev.leman;
 
 import com.google.protobuf.util.Durations;
+import dev.leman.internal.Arguments;
 import dev.leman.v1.CheckpointBounds;
 import dev.leman.v1.ErrorPolicy;
 import dev.leman.v1.PythonBundle;
@@ -43,6 +44,7 @@ public final class FunctionDefinition {
 
   /** A function that is installed on the workers, {@code package.module:name}: no code is sent. */
   public static Builder entrypoint(String entrypoint) {
+    Arguments.given("entrypoint", entrypoint);
     return new Builder(
         UdfDefinition.newBuilder()
             .setKind(UdfDefinition.Kind.KIND_SCALAR)
@@ -51,6 +53,7 @@ public final class FunctionDefinition {
 
   /** A SQL expression over its inputs. */
   public static Builder sql(String expression) {
+    Arguments.given("expression", expression);
     return new Builder(
         UdfDefinition.newBuilder()
             .setKind(UdfDefinition.Kind.KIND_SQL)
@@ -64,6 +67,7 @@ public final class FunctionDefinition {
    * @param addresses of its servers, {@code grpc://host:port} or {@code grpc+tls://host:port}
    */
   public static Builder remote(String... addresses) {
+    Arguments.given("addresses", addresses);
     RemoteFunction served = RemoteFunction.newBuilder().addAllAddresses(List.of(addresses)).build();
     return new Builder(
         UdfDefinition.newBuilder()
@@ -79,6 +83,8 @@ public final class FunctionDefinition {
    * @param pythonVersion the Python that pickled it, such as {@code 3.11}
    */
   public static Builder bundle(String sha256, long sizeBytes, String pythonVersion) {
+    Arguments.given("sha256", sha256);
+    Arguments.given("pythonVersion", pythonVersion);
     PythonBundle bundle =
         PythonBundle.newBuilder()
             .setSha256(sha256)
@@ -103,6 +109,7 @@ public final class FunctionDefinition {
 
     /** The name that people know it by. */
     public Builder name(String name) {
+      Arguments.given("name", name);
       told.setName(name);
       return this;
     }
@@ -112,6 +119,7 @@ public final class FunctionDefinition {
      * have to say.
      */
     public Builder version(String version) {
+      Arguments.given("version", version);
       told.setVersion(version);
       return this;
     }
@@ -121,12 +129,14 @@ public final class FunctionDefinition {
      * kind.
      */
     public Builder kind(Kind kind) {
+      Arguments.given("kind", kind);
       told.setKind(kind.told);
       return this;
     }
 
     /** What the servers of a remote function call it, where that is not its name. */
     public Builder servedAs(String function) {
+      Arguments.given("function", function);
       told.getRemoteFunctionBuilder().setFunction(function);
       return this;
     }
@@ -136,23 +146,27 @@ public final class FunctionDefinition {
      * are called like these, unless they are given.
      */
     public Builder inputs(String... columns) {
+      Arguments.given("columns", columns);
       told.clearInputColumns().addAllInputColumns(List.of(columns));
       return this;
     }
 
     /** The type that it gives. */
     public Builder output(ArrowType type) {
+      Arguments.given("type", type);
       return output(new Field("value", FieldType.nullable(type), null));
     }
 
     /** The type that it gives, where that is nested or has metadata. */
     public Builder output(Field field) {
+      Arguments.given("field", field);
       told.setOutputSchema(Schemas.write(new Schema(List.of(field))));
       return this;
     }
 
     /** What happens to rows for which it raises. */
     public Builder errorPolicy(ErrorPolicy policy) {
+      Arguments.given("policy", policy);
       told.setErrorPolicy(policy);
       return this;
     }
@@ -165,18 +179,21 @@ public final class FunctionDefinition {
 
     /** How long one call of it may take. */
     public Builder callTimeout(Duration time) {
+      Arguments.given("time", time);
       told.setCallTimeout(Durations.fromNanos(time.toNanos()));
       return this;
     }
 
     /** Rows between checkpoints. */
     public Builder checkpoint(CheckpointBounds bounds) {
+      Arguments.given("bounds", bounds);
       told.setCheckpoint(bounds);
       return this;
     }
 
     /** What it takes on a worker. */
     public Builder resources(Resources resources) {
+      Arguments.given("resources", resources);
       told.setResources(resources);
       return this;
     }

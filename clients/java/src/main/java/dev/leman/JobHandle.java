@@ -1,6 +1,7 @@
 package dev.leman;
 
 import com.google.protobuf.FieldMask;
+import dev.leman.internal.Arguments;
 import dev.leman.v1.CancelJobRequest;
 import dev.leman.v1.CancelJobResponse;
 import dev.leman.v1.DeleteJobRequest;
@@ -47,6 +48,7 @@ public final class JobHandle {
    * asked for, also by another process after this one died.
    */
   public JobHandle withRequestId(String id) {
+    Arguments.given("id", id);
     return new JobHandle(connections, database, this.id, RequestId.of(id));
   }
 
@@ -107,6 +109,7 @@ public final class JobHandle {
    * @throws LemanException DEADLINE_EXCEEDED after {@code time}; the job goes on
    */
   public Job await(Duration time, Consumer<Progress> progress) {
+    Arguments.given("progress", progress);
     Job last = Job.getDefaultInstance();
     try (JobWatch watch = watch(time)) {
       while (watch.hasNext()) {
@@ -127,6 +130,7 @@ public final class JobHandle {
 
   /** As {@link #await(Duration, Consumer)}; {@code progress} is told in a thread of the client. */
   public CompletableFuture<Job> awaitAsync(Duration time, Consumer<Progress> progress) {
+    Arguments.given("progress", progress);
     return Futures.run(connections, () -> await(time, progress));
   }
 
@@ -173,6 +177,7 @@ public final class JobHandle {
 
   /** Give it these labels, and no others. */
   public Job updateLabels(Map<String, String> labels) {
+    Arguments.given("labels", labels);
     return Futures.get(update(UpdateJobRequest.newBuilder().putAllLabels(labels), "labels"));
   }
 
@@ -212,6 +217,7 @@ public final class JobHandle {
    * @param env as for {@link BackfillOptions#env}: those of this job are not known any more
    */
   public JobHandle retry(Map<String, String> env) {
+    Arguments.given("env", env);
     return Futures.get(retry(RetryJobRequest.newBuilder().putAllEnv(env)));
   }
 
@@ -221,11 +227,14 @@ public final class JobHandle {
    * @param keepOthers whether the rows that did not fail keep their values and count as current
    */
   public JobHandle retry(String nameAndVersion, boolean keepOthers) {
+    Arguments.given("nameAndVersion", nameAndVersion);
     return retry(nameAndVersion, keepOthers, Map.of());
   }
 
   /** As {@link #retry(String, boolean)}, with environment variables of the function. */
   public JobHandle retry(String nameAndVersion, boolean keepOthers, Map<String, String> env) {
+    Arguments.given("nameAndVersion", nameAndVersion);
+    Arguments.given("env", env);
     return Futures.get(
         retry(
             RetryJobRequest.newBuilder()

@@ -1,6 +1,7 @@
 package dev.leman;
 
 import com.google.protobuf.util.Timestamps;
+import dev.leman.internal.Arguments;
 import dev.leman.v1.Job;
 import dev.leman.v1.JobFilter;
 import dev.leman.v1.JobOrder;
@@ -31,36 +32,43 @@ public final class JobQuery {
 
   /** In one of these states. */
   public JobQuery states(Job.State... states) {
+    Arguments.given("states", states);
     return with(filter.toBuilder().clearStates().addAllStates(List.of(states)));
   }
 
   /** Of one of these tables or views. */
   public JobQuery tables(String... names) {
+    Arguments.given("names", names);
     return with(filter.toBuilder().clearTables().addAllTables(List.of(names)));
   }
 
   /** Backfills of this column. */
   public JobQuery column(String name) {
+    Arguments.given("name", name);
     return with(filter.toBuilder().setColumn(name));
   }
 
   /** With all of these labels. */
   public JobQuery labels(Map<String, String> labels) {
+    Arguments.given("labels", labels);
     return with(filter.toBuilder().clearLabels().putAllLabels(labels));
   }
 
   /** Accepted at this time or later. */
   public JobQuery createdFrom(Instant time) {
+    Arguments.given("time", time);
     return with(filter.toBuilder().setCreateTimeFrom(Timestamps.fromMillis(time.toEpochMilli())));
   }
 
   /** Accepted before this time. */
   public JobQuery createdBefore(Instant time) {
+    Arguments.given("time", time);
     return with(filter.toBuilder().setCreateTimeBefore(Timestamps.fromMillis(time.toEpochMilli())));
   }
 
   /** Asked for by this caller. */
   public JobQuery initiator(String name) {
+    Arguments.given("name", name);
     return with(filter.toBuilder().setInitiator(name));
   }
 

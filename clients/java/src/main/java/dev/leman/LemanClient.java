@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.GetInfoRequest;
 import dev.leman.v1.GetInfoResponse;
 import dev.leman.v1.InfoServiceGrpc;
@@ -47,6 +48,7 @@ public final class LemanClient implements AutoCloseable {
    * called; a database is made with its first table.
    */
   public Database database(String nameOrUri) {
+    Arguments.given("nameOrUri", nameOrUri);
     return new Database(connections, nameOrUri);
   }
 
@@ -95,37 +97,54 @@ public final class LemanClient implements AutoCloseable {
 
     /** Send this token. */
     public Builder token(String token) {
+      Arguments.notEmpty("token", token);
       tokens = Tokens.fixed(token);
       return this;
     }
 
     /** Send the token that this source gives; it is asked again when that is refused. */
     public Builder tokens(TokenSource source) {
+      Arguments.given("source", source);
       tokens = Tokens.from(source);
       return this;
     }
 
     /** Use TLS, and check the services' certificates with those in this PEM file. */
     public Builder tls(Path certificates) {
+      Arguments.given("certificates", certificates);
       dialing.authority = certificates;
       return this;
     }
 
     /** Show this certificate, which says who calls; both are PEM files. Goes with {@link #tls}. */
     public Builder certificate(Path chain, Path key) {
+      Arguments.given("chain", chain);
+      Arguments.given("key", key);
       dialing.chain = chain;
       dialing.key = key;
       return this;
     }
 
+    /**
+     * Whether a token goes to other machines than this one without TLS: for networks that are
+     * protected otherwise. Such a token is refused else, before anything is sent, with the reason
+     * {@link LemanException#PLAINTEXT_TOKEN}.
+     */
+    public Builder plaintext(boolean permitted) {
+      dialing.plaintext = permitted;
+      return this;
+    }
+
     /** How long a call waits for services that are away; a minute, unless it is given. */
     public Builder patience(Duration time) {
+      Arguments.notNegative("time", time);
       patience = time;
       return this;
     }
 
     /** How long {@link #connect} waits for the first answer; ten seconds, unless it is given. */
     public Builder firstContact(Duration time) {
+      Arguments.notNegative("time", time);
       firstContact = time;
       return this;
     }

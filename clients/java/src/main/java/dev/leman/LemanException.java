@@ -6,9 +6,12 @@ import com.google.protobuf.util.Durations;
 import com.google.rpc.BadRequest;
 import com.google.rpc.ErrorInfo;
 import com.google.rpc.RetryInfo;
+import dev.leman.internal.Arguments;
 import dev.leman.v1.ErrorReason;
 import io.grpc.Status;
+import io.grpc.StatusRuntimeException;
 import io.grpc.protobuf.StatusProto;
+import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -27,6 +30,9 @@ public class LemanException extends RuntimeException {
 
   /** Reason of calls on a client that was closed; no service says it. */
   public static final String CLOSED = "CLOSED";
+
+  /** Reason of a token that would go to another machine without TLS; nothing was sent. */
+  public static final String PLAINTEXT_TOKEN = "PLAINTEXT_TOKEN";
 
   private final Status.Code code;
   private final String reason;
@@ -80,15 +86,18 @@ public class LemanException extends RuntimeException {
 
   /** Tells whether it has this reason. */
   public boolean is(ErrorReason asked) {
+    Arguments.given("asked", asked);
     return reason.equals(asked.name());
   }
 
   /**
    * Give the exception for a failure: of a generated stub, of a {@link
    * java.util.concurrent.Future}, or one of these already. What is none of a call has the code
-   * UNKNOWN and the failure as its cause. A stream that a proxy reset is UNAVAILABLE.
+   * UNKNOWN and the failure as its cause. A stream that a proxy reset is UNAVAILABLE, and so is a
+   * call whose connection was lost before it was sent.
    */
   public static LemanException from(Throwable failure) {
+    Arguments.given("failure", failure);
     Throwable found = failure;
     while ((found instanceof CompletionException || found instanceof ExecutionException)
         && found.getCause() != null) {
@@ -103,7 +112,7 @@ public class LemanException extends RuntimeException {
     }
     com.google.rpc.Status told = StatusProto.fromThrowable(found);
     Details details = told == null ? Details.NONE : Details.of(told);
-    if (wasCut(status, details)) {
+    if (wasCut(status, details) || wasClosed(found)) {
       status = Status.UNAVAILABLE.withDescription(status.getDescription()).withCause(found);
     }
     if (told != null) {
@@ -121,6 +130,16 @@ public class LemanException extends RuntimeException {
         status.getCode() == Status.Code.INTERNAL || status.getCode() == Status.Code.UNKNOWN;
     String said = status.getDescription();
     return broken && details.reason().isEmpty() && said != null && said.contains("RST_STREAM");
+  }
+
+  /**
+   * Whether the connection was lost before the call was on it: gRPC then says UNKNOWN in place of
+   * UNAVAILABLE.
+   */
+  private static boolean wasClosed(Throwable found) {
+    Status status = found instanceof StatusRuntimeException failed ? failed.getStatus() : Status.OK;
+    return status.getCode() == Status.Code.UNKNOWN
+        && status.getCause() instanceof ClosedChannelException;
   }
 
   private static String text(Status status, com.google.rpc.Status told, Details details) {

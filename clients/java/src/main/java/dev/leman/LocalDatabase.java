@@ -2,6 +2,8 @@ package dev.leman;
 
 import com.google.protobuf.Struct;
 import com.google.protobuf.util.JsonFormat;
+import dev.leman.internal.Arguments;
+import dev.leman.v1.GetInfoResponse;
 import io.grpc.Status;
 import java.io.IOException;
 import java.nio.file.Files;
@@ -32,6 +34,7 @@ public final class LocalDatabase implements AutoCloseable {
    * @throws LemanException UNAVAILABLE where none runs
    */
   public static LocalDatabase connect(Path folder) {
+    Arguments.given("folder", folder);
     return connect(folder, Duration.ofSeconds(10));
   }
 
@@ -43,7 +46,7 @@ public final class LocalDatabase implements AutoCloseable {
       Connections connections =
           LocalResolver.channels(file, () -> read(file).token(), firstContact);
       client = new LemanClient(connections);
-      if (!connections.contact(firstContact).getDatabase().equals(first.database())) {
+      if (!first.isOf(connections.contact(firstContact))) {
         throw new IOException("others answer at the address of its services now");
       }
       connections.waitFor(Duration.ofMinutes(1));
@@ -94,7 +97,24 @@ public final class LocalDatabase implements AutoCloseable {
   }
 
   /** What the services say of themselves. */
-  record Told(String token, String database, List<String> addresses) {}
+  record Told(String token, String database, List<String> addresses) {
+    /**
+     * Whether it was they that say this. A system of many databases names none; its addresses tell
+     * it then.
+     */
+    boolean isOf(GetInfoResponse info) {
+      if (!info.getDatabase().isEmpty()) {
+        return info.getDatabase().equals(database);
+      }
+      return addresses.equals(
+          Stream.of(
+                  info.getPlannerAddress(),
+                  info.getExecutorAddress(),
+                  info.getCommitCoordinatorAddress())
+              .distinct()
+              .toList());
+    }
+  }
 
   static Told read(Path file) throws IOException {
     Struct.Builder told = Struct.newBuilder();

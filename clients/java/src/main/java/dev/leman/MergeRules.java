@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.MergeRowsHeader;
 import dev.leman.v1.TableRef;
 
@@ -17,6 +18,7 @@ public final class MergeRules {
 
   /** Rows match that have the same values in these columns. */
   public static MergeRules on(String... columns) {
+    Arguments.given("columns", columns);
     MergeRowsHeader.Builder header = MergeRowsHeader.newBuilder();
     for (String column : columns) {
       header.addOn(column);
@@ -34,6 +36,7 @@ public final class MergeRules {
    * and {@code source.n}.
    */
   public MergeRules updateMatched(String condition) {
+    Arguments.given("condition", condition);
     return with(told.toBuilder().setUpdateMatched(true).setUpdateWhere(condition));
   }
 
@@ -49,6 +52,7 @@ public final class MergeRules {
 
   /** Those of them are deleted for which this SQL over the table's columns is true. */
   public MergeRules deleteNotMatchedBySource(String condition) {
+    Arguments.given("condition", condition);
     return with(told.toBuilder().setDeleteNotMatchedBySource(true).setDeleteWhere(condition));
   }
 

@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import java.util.ArrayDeque;
 import java.util.Iterator;
 import java.util.List;
@@ -67,6 +68,7 @@ public final class Pages<T> implements Iterable<T> {
    * warned}.
    */
   public Iterator<T> iterator(Consumer<String> warned) {
+    Arguments.given("warned", warned);
     return new Items(warned);
   }
 

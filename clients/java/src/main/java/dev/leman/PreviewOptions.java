@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.PreviewFunctionRequest;
 import java.time.Duration;
 import java.util.Map;
@@ -30,6 +31,7 @@ public final class PreviewOptions {
 
   /** Only rows for which this SQL condition is true. */
   public PreviewOptions where(String condition) {
+    Arguments.given("condition", condition);
     return new PreviewOptions(told.toBuilder().setWhere(condition).build());
   }
 
@@ -40,6 +42,7 @@ public final class PreviewOptions {
 
   /** Rows of the version that has this tag. */
   public PreviewOptions readTag(String tag) {
+    Arguments.given("tag", tag);
     return new PreviewOptions(told.toBuilder().setReadTag(tag).build());
   }
 
@@ -50,6 +53,7 @@ public final class PreviewOptions {
 
   /** How long all of it may take. */
   public PreviewOptions timeout(Duration most) {
+    Arguments.given("most", most);
     var time =
         com.google.protobuf.Duration.newBuilder()
             .setSeconds(most.getSeconds())
@@ -59,6 +63,7 @@ public final class PreviewOptions {
 
   /** Environment variables of the function, for this preview: see {@link BackfillOptions#env}. */
   public PreviewOptions env(Map<String, String> variables) {
+    Arguments.given("variables", variables);
     return new PreviewOptions(told.toBuilder().clearEnv().putAllEnv(variables).build());
   }
 

@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.ReadRowsRequest;
 import java.util.List;
 
@@ -20,11 +21,13 @@ public final class ReadOptions {
 
   /** Only these columns, in this order. */
   public ReadOptions columns(String... names) {
+    Arguments.given("names", names);
     return new ReadOptions(told.toBuilder().clearColumns().addAllColumns(List.of(names)).build());
   }
 
   /** Only rows for which this SQL condition is true. */
   public ReadOptions where(String condition) {
+    Arguments.given("condition", condition);
     return new ReadOptions(told.toBuilder().setWhere(condition).build());
   }
 
@@ -45,6 +48,7 @@ public final class ReadOptions {
 
   /** The version that has this tag. */
   public ReadOptions tag(String tag) {
+    Arguments.given("tag", tag);
     return new ReadOptions(told.toBuilder().setTag(tag).build());
   }
 

@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.CreateJobRequest;
 import dev.leman.v1.RefreshSpec;
 import java.util.Map;
@@ -29,6 +30,7 @@ public final class RefreshOptions {
 
   /** Whether the whole view may, or has to, be computed anew. */
   public RefreshOptions policy(RefreshSpec.Policy policy) {
+    Arguments.given("policy", policy);
     return with(told.toBuilder().setPolicy(policy));
   }
 
@@ -49,6 +51,7 @@ public final class RefreshOptions {
 
   /** By what the job is found. */
   public RefreshOptions labels(Map<String, String> given) {
+    Arguments.given("given", given);
     return of(job.toBuilder().clearLabels().putAllLabels(given));
   }
 
@@ -62,6 +65,7 @@ public final class RefreshOptions {
    * services forget them when the job ends, and tell nobody more than the names.
    */
   public RefreshOptions env(Map<String, String> variables) {
+    Arguments.given("variables", variables);
     return of(job.toBuilder().clearEnv().putAllEnv(variables));
   }
 

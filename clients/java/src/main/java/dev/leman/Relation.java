@@ -1,6 +1,7 @@
 package dev.leman;
 
 import com.google.protobuf.util.Durations;
+import dev.leman.internal.Arguments;
 import dev.leman.v1.CollectGarbageRequest;
 import dev.leman.v1.CollectGarbageResponse;
 import dev.leman.v1.Commit;
@@ -44,6 +45,7 @@ public abstract sealed class Relation permits Table, View {
 
   /** All rows, see {@link #read(ReadOptions, BufferAllocator)}. */
   public Rows read(BufferAllocator allocator) {
+    Arguments.given("allocator", allocator);
     return read(ReadOptions.all(), allocator);
   }
 
@@ -52,6 +54,8 @@ public abstract sealed class Relation permits Table, View {
    * holds a batch of them.
    */
   public Rows read(ReadOptions options, BufferAllocator allocator) {
+    Arguments.given("options", options);
+    Arguments.given("allocator", allocator);
     return new Rows(connections, options.told().toBuilder().setTable(ref()).build(), allocator);
   }
 
@@ -60,6 +64,8 @@ public abstract sealed class Relation permits Table, View {
    * subscriber's, who closes it; columns that are encoded by dictionaries need {@link #read}.
    */
   public Flow.Publisher<VectorSchemaRoot> publish(ReadOptions options, BufferAllocator allocator) {
+    Arguments.given("options", options);
+    Arguments.given("allocator", allocator);
     return new IteratorPublisher<>(connections, () -> new OwnedBatches(read(options, allocator)));
   }
 
@@ -70,6 +76,7 @@ public abstract sealed class Relation permits Table, View {
 
   /** As {@link #commit}. */
   public CompletableFuture<Commit> commitAsync(String requestId) {
+    Arguments.given("requestId", requestId);
     GetCommitRequest request =
         GetCommitRequest.newBuilder().setTable(ref()).setRequestId(requestId).build();
     return connections.unary(
@@ -88,6 +95,7 @@ public abstract sealed class Relation permits Table, View {
 
   /** As {@link #optimizeIndices}. */
   public CompletableFuture<List<IndexCoverage>> optimizeIndicesAsync(String... columns) {
+    Arguments.given("columns", columns);
     OptimizeIndicesRequest request =
         OptimizeIndicesRequest.newBuilder().setTable(ref()).addAllColumns(List.of(columns)).build();
     return connections.unary(
@@ -109,6 +117,7 @@ public abstract sealed class Relation permits Table, View {
   /** As {@link #collectGarbage}. */
   public CompletableFuture<CollectGarbageResponse> collectGarbageAsync(
       Duration olderThan, boolean dryRun) {
+    Arguments.given("olderThan", olderThan);
     CollectGarbageRequest request =
         CollectGarbageRequest.newBuilder()
             .setTable(ref())

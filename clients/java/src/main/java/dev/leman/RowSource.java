@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import java.io.IOException;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.dictionary.DictionaryProvider;
@@ -21,6 +22,8 @@ public interface RowSource {
 
   /** As {@link #of(VectorSchemaRoot)}, where columns are encoded by dictionaries. */
   static RowSource of(VectorSchemaRoot rows, DictionaryProvider dictionaries) {
+    Arguments.given("rows", rows);
+    Arguments.given("dictionaries", dictionaries);
     return () -> new RootReader(rows, dictionaries);
   }
 
@@ -29,6 +32,7 @@ public interface RowSource {
    * away meanwhile, the rows are not sent again, and the call fails.
    */
   static RowSource once(ArrowReader reader) {
+    Arguments.given("reader", reader);
     ArrowReader[] left = {reader};
     return () -> {
       ArrowReader taken = left[0];

@@ -1,6 +1,7 @@
 package dev.leman;
 
 import com.google.protobuf.ByteString;
+import dev.leman.internal.Arguments;
 import io.grpc.Status;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
@@ -21,6 +22,7 @@ public final class Schemas {
    * @throws LemanException DATA_LOSS where it is none
    */
   public static Schema read(ByteString message) {
+    Arguments.given("message", message);
     try (ReadChannel channel =
         new ReadChannel(Channels.newChannel(new ByteArrayInputStream(message.toByteArray())))) {
       return MessageSerializer.deserializeSchema(channel);
@@ -31,6 +33,7 @@ public final class Schemas {
 
   /** Write a schema for a request. */
   public static ByteString write(Schema schema) {
+    Arguments.given("schema", schema);
     ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     try (WriteChannel channel = new WriteChannel(Channels.newChannel(bytes))) {
       MessageSerializer.serialize(channel, schema);

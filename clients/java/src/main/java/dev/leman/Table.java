@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.AddColumnsRequest;
 import dev.leman.v1.AddColumnsResponse;
 import dev.leman.v1.AddPlainColumnsRequest;
@@ -39,6 +40,8 @@ import dev.leman.v1.UpdateRowsResponse;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /** A table of a database. */
@@ -53,6 +56,7 @@ public final class Table extends Relation {
    * another change, or with other rows, is refused (REQUEST_ID_REUSED).
    */
   public Table withRequestId(String id) {
+    Arguments.given("id", id);
     return new Table(connections, database, name, RequestId.of(id));
   }
 
@@ -76,6 +80,7 @@ public final class Table extends Relation {
    * Add rows, all or none, in one version of the table. Columns that they do not have become NULL.
    */
   public AppendRowsResponse append(RowSource rows) {
+    Arguments.given("rows", rows);
     AppendRowsHeader header =
         AppendRowsHeader.newBuilder().setTable(ref()).setRequestId(newId()).build();
     return RowUpload.append(connections, header, rows);
@@ -83,6 +88,7 @@ public final class Table extends Relation {
 
   /** As {@link #append}; the rows are taken in a thread of the client. */
   public CompletableFuture<AppendRowsResponse> appendAsync(RowSource rows) {
+    Arguments.given("rows", rows);
     return Futures.run(connections, () -> append(rows));
   }
 
@@ -96,6 +102,7 @@ public final class Table extends Relation {
 
   /** As {@link #delete}. */
   public CompletableFuture<Long> deleteAsync(String where) {
+    Arguments.given("where", where);
     DeleteRowsRequest request =
         DeleteRowsRequest.newBuilder()
             .setTable(ref())
@@ -119,6 +126,8 @@ public final class Table extends Relation {
 
   /** As {@link #update}. */
   public CompletableFuture<Long> updateAsync(String where, Map<String, String> set) {
+    Arguments.given("where", where);
+    Arguments.given("set", set);
     UpdateRowsRequest request =
         UpdateRowsRequest.newBuilder()
             .setTable(ref())
@@ -135,11 +144,15 @@ public final class Table extends Relation {
    * it or nothing, in one version of the table.
    */
   public MergeRowsResponse merge(RowSource rows, MergeRules rules) {
+    Arguments.given("rows", rows);
+    Arguments.given("rules", rules);
     return RowUpload.merge(connections, rules.header(ref(), newId()), rows);
   }
 
   /** As {@link #merge}; the rows are taken in a thread of the client. */
   public CompletableFuture<MergeRowsResponse> mergeAsync(RowSource rows, MergeRules rules) {
+    Arguments.given("rows", rows);
+    Arguments.given("rules", rules);
     return Futures.run(connections, () -> merge(rows, rules));
   }
 
@@ -155,6 +168,7 @@ public final class Table extends Relation {
 
   /** As {@link #addColumns}. */
   public CompletableFuture<Long> addColumnsAsync(Map<String, ColumnFunction> columns) {
+    Arguments.given("columns", columns);
     AddColumnsRequest.Builder request =
         AddColumnsRequest.newBuilder().setTable(ref()).setRequestId(newId());
     columns.forEach((column, function) -> request.addColumns(function.column(column)));
@@ -167,6 +181,7 @@ public final class Table extends Relation {
    * backfill.
    */
   public long alterColumns(Map<String, ColumnFunction> columns) {
+    Arguments.given("columns", columns);
     return alterColumns(columns, false);
   }
 
@@ -183,6 +198,7 @@ public final class Table extends Relation {
   /** As {@link #alterColumns(Map, boolean)}. */
   public CompletableFuture<Long> alterColumnsAsync(
       Map<String, ColumnFunction> columns, boolean keepValues) {
+    Arguments.given("columns", columns);
     AlterColumnsRequest.Builder request =
         AlterColumnsRequest.newBuilder().setTable(ref()).setRequestId(newId());
     columns.forEach(
@@ -207,6 +223,7 @@ public final class Table extends Relation {
 
   /** As {@link #addPlainColumns}. */
   public CompletableFuture<Long> addPlainColumnsAsync(Schema columns) {
+    Arguments.given("columns", columns);
     AddPlainColumnsRequest request =
         AddPlainColumnsRequest.newBuilder()
             .setTable(ref())
@@ -219,6 +236,7 @@ public final class Table extends Relation {
 
   /** Drop columns that nothing reads; see {@link #dropColumns(List, boolean)}. */
   public long dropColumns(String... columns) {
+    Arguments.given("columns", columns);
     return dropColumns(List.of(columns), false);
   }
 
@@ -234,6 +252,7 @@ public final class Table extends Relation {
 
   /** As {@link #dropColumns(List, boolean)}. */
   public CompletableFuture<Long> dropColumnsAsync(List<String> columns, boolean force) {
+    Arguments.given("columns", columns);
     DropColumnsRequest request =
         DropColumnsRequest.newBuilder()
             .setTable(ref())
@@ -247,6 +266,8 @@ public final class Table extends Relation {
 
   /** Give a column another name; see {@link #renameColumn(String, String, boolean)}. */
   public long renameColumn(String column, String newName) {
+    Arguments.given("column", column);
+    Arguments.given("newName", newName);
     return renameColumn(column, newName, false);
   }
 
@@ -262,6 +283,8 @@ public final class Table extends Relation {
 
   /** As {@link #renameColumn(String, String, boolean)}. */
   public CompletableFuture<Long> renameColumnAsync(String column, String newName, boolean force) {
+    Arguments.given("column", column);
+    Arguments.given("newName", newName);
     AlterPlainColumnsRequest request =
         AlterPlainColumnsRequest.newBuilder()
             .setTable(ref())
@@ -275,8 +298,42 @@ public final class Table extends Relation {
         AlterPlainColumnsResponse::getVersion);
   }
 
+  /**
+   * Give a column another type: among integers, among floats, and between text, bytes or lists and
+   * their large forms. A value that does not fit refuses the call.
+   *
+   * @return the version of the table with the type
+   */
+  public long retypeColumn(String column, Field type) {
+    return Futures.get(retypeColumnAsync(column, type));
+  }
+
+  /** As {@link #retypeColumn(String, Field)}, for types that are not nested. */
+  public long retypeColumn(String column, ArrowType type) {
+    Arguments.given("type", type);
+    return retypeColumn(column, Field.nullable("item", type));
+  }
+
+  /** As {@link #retypeColumn(String, Field)}. */
+  public CompletableFuture<Long> retypeColumnAsync(String column, Field type) {
+    Arguments.given("column", column);
+    Arguments.given("type", type);
+    PlainColumnAlteration.Builder altered = PlainColumnAlteration.newBuilder();
+    AlterPlainColumnsRequest request =
+        AlterPlainColumnsRequest.newBuilder()
+            .setTable(ref())
+            .addColumns(altered.setName(column).setType(ColumnType.told(type)))
+            .setRequestId(newId())
+            .build();
+    return connections.unary(
+        TableServiceGrpc.getAlterPlainColumnsMethod(),
+        request,
+        AlterPlainColumnsResponse::getVersion);
+  }
+
   /** Begin to compute the missing and stale values of a column. */
   public JobHandle backfill(String column) {
+    Arguments.given("column", column);
     return backfill(column, BackfillOptions.usual());
   }
 
@@ -287,6 +344,8 @@ public final class Table extends Relation {
 
   /** As {@link #backfill(String, BackfillOptions)}. */
   public CompletableFuture<JobHandle> backfillAsync(String column, BackfillOptions options) {
+    Arguments.given("column", column);
+    Arguments.given("options", options);
     CreateJobRequest.Builder request =
         options.job().setBackfill(options.told().setTable(ref()).setColumn(column));
     return begin(request);
@@ -299,6 +358,8 @@ public final class Table extends Relation {
 
   /** As {@link #plan}. */
   public CompletableFuture<ExplainPlanResponse> planAsync(String column, BackfillOptions options) {
+    Arguments.given("column", column);
+    Arguments.given("options", options);
     ExplainPlanRequest request =
         ExplainPlanRequest.newBuilder()
             .setSpec(options.told().setTable(ref()).setColumn(column))
@@ -317,6 +378,8 @@ public final class Table extends Relation {
   /** As {@link #preview(String, PreviewOptions)}. */
   public CompletableFuture<PreviewFunctionResponse> previewAsync(
       String column, PreviewOptions options) {
+    Arguments.given("column", column);
+    Arguments.given("options", options);
     return preview(options.told().setColumn(column));
   }
 
@@ -331,6 +394,8 @@ public final class Table extends Relation {
   /** As {@link #preview(ColumnFunction, PreviewOptions)}. */
   public CompletableFuture<PreviewFunctionResponse> previewAsync(
       ColumnFunction function, PreviewOptions options) {
+    Arguments.given("function", function);
+    Arguments.given("options", options);
     PreviewFunctionRequest.Builder request = options.told();
     function.of(request);
     return preview(request);
@@ -349,6 +414,7 @@ public final class Table extends Relation {
 
   /** As {@link #rowStates}. */
   public CompletableFuture<GetRowStatesResponse> rowStatesAsync(String column) {
+    Arguments.given("column", column);
     GetRowStatesRequest request =
         GetRowStatesRequest.newBuilder().setTable(ref()).setColumn(column).build();
     return connections.unary(PlannerServiceGrpc.getGetRowStatesMethod(), request, answer -> answer);
@@ -356,6 +422,8 @@ public final class Table extends Relation {
 
   /** Addresses of a computed column's rows in a state, in the latest version. */
   public Pages<Long> rowsInState(String column, RowState state) {
+    Arguments.given("column", column);
+    Arguments.given("state", state);
     GetRowStatesRequest.Builder request =
         GetRowStatesRequest.newBuilder().setTable(ref()).setColumn(column).setState(state);
     return new Pages<>(

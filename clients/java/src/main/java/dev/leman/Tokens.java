@@ -25,6 +25,11 @@ final class Tokens {
     return new Tokens(source, true, null);
   }
 
+  /** Whether there is a token, or a source of them. */
+  boolean given() {
+    return renewable || !last.isEmpty();
+  }
+
   /** The token; empty: none. */
   synchronized String current() {
     if (last == null) {

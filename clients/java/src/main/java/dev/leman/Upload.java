@@ -65,7 +65,7 @@ final class Upload<Q, A> implements AutoCloseable {
     call.request(2);
   }
 
-  /** Make attempts at an upload until one is through, as long as the services are away. */
+  /** Make attempts at an upload until one is through, as long as the services are away, or full. */
   static <A> A repeated(Connections connections, Tokenized tokens, Attempt<A> attempt) {
     Patience waiting = connections.patience();
     LemanException failure = null;
@@ -81,7 +81,7 @@ final class Upload<Q, A> implements AutoCloseable {
           throw failed;
         }
         failure = failed;
-        connections.beforeNextStream(failed, waiting, tokens.last);
+        connections.beforeNextUpload(failed, waiting, tokens.last);
       }
     }
   }

@@ -1,6 +1,7 @@
 package dev.leman;
 
 import com.google.protobuf.FieldMask;
+import dev.leman.internal.Arguments;
 import dev.leman.v1.AlterMaterializedViewRequest;
 import dev.leman.v1.AlterMaterializedViewResponse;
 import dev.leman.v1.CatalogServiceGrpc;
@@ -28,6 +29,7 @@ public final class View extends Relation {
    * another change is refused.
    */
   public View withRequestId(String id) {
+    Arguments.given("id", id);
     return new View(connections, database, name, RequestId.of(id));
   }
 
@@ -58,6 +60,7 @@ public final class View extends Relation {
 
   /** As {@link #refresh(RefreshOptions)}. */
   public CompletableFuture<JobHandle> refreshAsync(RefreshOptions options) {
+    Arguments.given("options", options);
     CreateJobRequest.Builder request = options.job().setRefresh(options.told().setView(ref()));
     return begin(request);
   }
@@ -69,6 +72,7 @@ public final class View extends Relation {
 
   /** As {@link #plan}. */
   public CompletableFuture<ExplainRefreshResponse> planAsync(RefreshOptions options) {
+    Arguments.given("options", options);
     ExplainRefreshRequest request =
         ExplainRefreshRequest.newBuilder().setSpec(options.told().setView(ref())).build();
     return connections.unary(PlannerServiceGrpc.getExplainRefreshMethod(), request, plan -> plan);
@@ -84,6 +88,7 @@ public final class View extends Relation {
 
   /** As {@link #alter}. */
   public CompletableFuture<MaterializedView> alterAsync(Map<String, String> functions) {
+    Arguments.given("functions", functions);
     List<ViewFunction> wanted =
         functions.entrySet().stream()
             .map(

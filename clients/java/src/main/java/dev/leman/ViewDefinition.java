@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import dev.leman.v1.TableRef;
 import dev.leman.v1.ViewColumn;
 import dev.leman.v1.ViewFunction;
@@ -16,12 +17,14 @@ public final class ViewDefinition {
 
   /** All rows and columns of a table or view of the same database. */
   public static ViewDefinition of(String source) {
+    Arguments.given("source", source);
     return new ViewDefinition(
         ViewQuery.newBuilder().setSource(TableRef.newBuilder().setTable(source)).build());
   }
 
   /** The source lies in another database. */
   public ViewDefinition from(String database) {
+    Arguments.given("database", database);
     ViewQuery.Builder changed = told.toBuilder();
     changed.getSourceBuilder().setDatabase(database);
     return new ViewDefinition(changed.build());
@@ -29,6 +32,7 @@ public final class ViewDefinition {
 
   /** Only these columns of the source, and those added by the other methods. */
   public ViewDefinition columns(String... names) {
+    Arguments.given("names", names);
     ViewQuery.Builder changed = told.toBuilder();
     for (String name : names) {
       changed.addColumns(ViewColumn.newBuilder().setName(name));
@@ -41,6 +45,8 @@ public final class ViewDefinition {
    * only one.
    */
   public ViewDefinition sql(String name, String expression) {
+    Arguments.given("name", name);
+    Arguments.given("expression", expression);
     return new ViewDefinition(
         told.toBuilder()
             .addColumns(ViewColumn.newBuilder().setName(name).setExpression(expression))
@@ -52,6 +58,9 @@ public final class ViewDefinition {
    * names them itself.
    */
   public ViewDefinition function(String name, String nameAndVersion, String... inputs) {
+    Arguments.given("name", name);
+    Arguments.given("nameAndVersion", nameAndVersion);
+    Arguments.given("inputs", inputs);
     ViewFunction function =
         ViewFunction.newBuilder()
             .setName(name)
@@ -63,6 +72,7 @@ public final class ViewDefinition {
 
   /** Only rows for which this SQL condition is true. */
   public ViewDefinition where(String condition) {
+    Arguments.given("condition", condition);
     return new ViewDefinition(told.toBuilder().setWhere(condition).build());
   }
 

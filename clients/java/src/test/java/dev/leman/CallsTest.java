@@ -23,6 +23,7 @@ import io.grpc.StatusRuntimeException;
 import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.StreamObserver;
 import java.io.IOException;
+import java.nio.channels.ClosedChannelException;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -73,6 +74,19 @@ class CallsTest {
       assertEquals(7, served.database().table("docs").describe().getVersion());
     }
     assertEquals(2, catalog.calls);
+  }
+
+  @Test
+  void aCallWhoseConnectionWasLostBeforeItWasSentMayBeMadeAgain() {
+    Status lost = Status.UNKNOWN.withDescription("channel closed");
+    var failure = lost.withCause(new ClosedChannelException()).asRuntimeException();
+    assertEquals(Status.Code.UNAVAILABLE, LemanException.from(failure).code());
+    assertEquals(
+        Status.Code.UNKNOWN, LemanException.from(lost.asRuntimeException()).code(), "no cause");
+    assertEquals(
+        Status.Code.UNKNOWN,
+        LemanException.from(new ClosedChannelException()).code(),
+        "the caller's own connection");
   }
 
   @Test

@@ -112,7 +112,7 @@ class ConnectingTest {
           assertThrows(LemanException.class, builder.firstContact(Duration.ofMillis(200))::connect);
       assertEquals(Status.Code.UNAVAILABLE, away.code());
       assertTrue(away.getMessage().startsWith("nothing answers at " + hung), away.getMessage());
-      assertTrue(System.nanoTime() - begun < Duration.ofSeconds(5).toNanos(), "it took longer");
+      assertTrue(System.nanoTime() - begun < Duration.ofSeconds(30).toNanos(), "it took longer");
     }
   }
 
@@ -155,6 +155,7 @@ class ConnectingTest {
     assertRefused("cannot be called", LemanClient.builder("localhost:1", "a_b:1"));
     assertEquals(
         List.of("a:1", "[::1]:7443"), Addresses.checked("a:1", " [::1]:7443", "a:1", "a:1 "));
+    assertEquals(List.of("a:1", "b:2"), Addresses.checked("dns:///a:1", "b:2", " dns:///a:1"));
   }
 
   @Test

@@ -59,6 +59,20 @@ class LocalDatabaseTest {
   }
 
   @Test
+  void servicesOfManyDatabasesAreToldByTheirAddresses(@TempDir Path folder) throws Exception {
+    Server shared = ranFor(folder, "token", "");
+    try (LocalDatabase local = LocalDatabase.connect(folder)) {
+      assertEquals(LAKE, local.database().name());
+    }
+    String told = Files.readString(file(folder));
+    Files.writeString(
+        file(folder),
+        told.replaceFirst("\"executor\": \"[^\"]*\"", "\"executor\": \"127.0.0.1:1\""));
+    assertAway(folder, "others answer");
+    shared.shutdownNow().awaitTermination();
+  }
+
+  @Test
   void whatNobodyServesIsToldWithWhatToDo(@TempDir Path folder) throws Exception {
     assertAway(folder, "leman up " + folder);
     Server others = ranFor(folder, "token", "/data/another");
@@ -85,6 +99,7 @@ class LocalDatabaseTest {
 
   /** Services of a folder, which say there where they are; they take the token alone. */
   private Server ranFor(Path folder, String token, String database) throws IOException {
+    CompletableFuture<Integer> port = new CompletableFuture<>();
     Server server =
         Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create())
             .addService(
@@ -92,8 +107,14 @@ class LocalDatabaseTest {
                   @Override
                   public void getInfo(
                       GetInfoRequest request, StreamObserver<GetInfoResponse> answer) {
+                    String at = "127.0.0.1:" + port.join();
                     GetInfoResponse told =
-                        GetInfoResponse.newBuilder().setDatabase(database).build();
+                        GetInfoResponse.newBuilder()
+                            .setDatabase(database)
+                            .setPlannerAddress(at)
+                            .setExecutorAddress(at)
+                            .setCommitCoordinatorAddress(at)
+                            .build();
                     CallsTest.answer(answer, null, told);
                   }
                 })
@@ -112,6 +133,7 @@ class LocalDatabaseTest {
             .intercept(new Seen())
             .build()
             .start();
+    port.complete(server.getPort());
     Files.createDirectories(folder.resolve("_leman"));
     String at = "127.0.0.1:" + server.getPort();
     Files.writeString(

@@ -1,5 +1,7 @@
 package dev.leman.functions;
 
+import dev.leman.internal.Arguments;
+
 /**
  * What went wrong with a batch, with a type that the rules of an error policy name. Of any other
  * exception the type is the name of its class, without the package.
@@ -12,10 +14,11 @@ public final class FunctionException extends Exception {
    * An error.
    *
    * @param type what an error policy calls it, such as {@code ValueError}
-   * @param message what was wrong
+   * @param message what was wrong; null: it does not say
    */
   public FunctionException(String type, String message) {
     super(message);
+    Arguments.given("type", type);
     this.type = type;
   }
 

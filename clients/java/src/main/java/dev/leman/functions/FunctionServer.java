@@ -1,5 +1,6 @@
 package dev.leman.functions;
 
+import dev.leman.internal.Arguments;
 import dev.leman.internal.Threads;
 import dev.leman.internal.TlsFiles;
 import io.grpc.InsecureServerCredentials;
@@ -102,7 +103,7 @@ public final class FunctionServer implements AutoCloseable {
     }
   }
 
-  /** What a server is made by. */
+  /** What a server is made by. Null is refused as INVALID_ARGUMENT, with the argument's name. */
   public static final class Builder {
     private final Map<String, ServedFunction> functions = new LinkedHashMap<>();
     private String host = "127.0.0.1";
@@ -121,6 +122,7 @@ public final class FunctionServer implements AutoCloseable {
      * @throws IllegalArgumentException where there is one of its name
      */
     public Builder add(ServedFunction function) {
+      Arguments.given("function", function);
       if (functions.putIfAbsent(function.name, function) != null) {
         throw new IllegalArgumentException("there is a function \"" + function.name + "\" already");
       }
@@ -129,6 +131,7 @@ public final class FunctionServer implements AutoCloseable {
 
     /** Listen at this name or address of the machine: this machine alone, unless it is given. */
     public Builder host(String host) {
+      Arguments.given("host", host);
       this.host = host;
       return this;
     }
@@ -141,6 +144,7 @@ public final class FunctionServer implements AutoCloseable {
 
     /** Serve callers that show this token, and refuse all others. */
     public Builder token(String token) {
+      Arguments.given("token", token);
       if (token.isEmpty()) {
         throw new IllegalArgumentException(
             "the token is empty: set it, or leave it out and serve this machine alone");
@@ -152,6 +156,7 @@ public final class FunctionServer implements AutoCloseable {
 
     /** Serve callers whose token is allowed; it is asked about an empty one where none is shown. */
     public Builder tokenCheck(Predicate<String> allows) {
+      Arguments.given("allows", allows);
       this.allows = allows;
       return this;
     }
@@ -161,6 +166,8 @@ public final class FunctionServer implements AutoCloseable {
      * connections find the new ones.
      */
     public Builder tls(Path cert, Path key) {
+      Arguments.given("cert", cert);
+      Arguments.given("key", key);
       this.cert = cert;
       this.key = key;
       return this;
@@ -170,12 +177,14 @@ public final class FunctionServer implements AutoCloseable {
      * Serve callers with a certificate only, signed by one of these (PEM), which may be renewed.
      */
     public Builder clientAuthority(Path authority) {
+      Arguments.given("authority", authority);
       clientAuthority = authority;
       return this;
     }
 
     /** How long functions hold up {@link FunctionServer#close}: half a minute, unless given. */
     public Builder grace(Duration grace) {
+      Arguments.given("grace", grace);
       this.grace = grace;
       return this;
     }

@@ -3,6 +3,7 @@ package dev.leman.functions;
 import com.google.protobuf.Struct;
 import com.google.protobuf.Value;
 import dev.leman.Schemas;
+import dev.leman.internal.Arguments;
 import io.grpc.Status;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -60,6 +61,7 @@ public final class ServedFunction {
 
   /** Begin a function with its name. */
   public static Builder named(String name) {
+    Arguments.given("name", name);
     return new Builder(name);
   }
 
@@ -141,7 +143,7 @@ public final class ServedFunction {
     }
   }
 
-  /** What a function is made by. */
+  /** What a function is made by. Null is refused as INVALID_ARGUMENT, with the argument's name. */
   public static final class Builder {
     private final String name;
     private final List<Field> inputs = new ArrayList<>();
@@ -155,22 +157,27 @@ public final class ServedFunction {
 
     /** Its next parameter. */
     public Builder input(String name, ArrowType type) {
+      Arguments.given("name", name);
+      Arguments.given("type", type);
       return input(new Field(name, FieldType.nullable(type), null));
     }
 
     /** Its next parameter, where that is nested or has metadata. */
     public Builder input(Field field) {
+      Arguments.given("field", field);
       inputs.add(field);
       return this;
     }
 
     /** The type of its values. */
     public Builder output(ArrowType type) {
+      Arguments.given("type", type);
       return output(new Field("value", FieldType.nullable(type), null));
     }
 
     /** The type of its values, where that is nested or has metadata. */
     public Builder output(Field field) {
+      Arguments.given("field", field);
       output = new Field("value", field.getFieldType(), field.getChildren());
       return this;
     }
@@ -180,12 +187,14 @@ public final class ServedFunction {
      * has it. Leman takes values of another version for others.
      */
     public Builder version(String version) {
+      Arguments.given("version", version);
       this.version = version;
       return this;
     }
 
     /** What it computes, in words. */
     public Builder description(String description) {
+      Arguments.given("description", description);
       this.description = description;
       return this;
     }
@@ -196,6 +205,7 @@ public final class ServedFunction {
      * @throws IllegalArgumentException where something is missing, or is no version
      */
     public ServedFunction computedBy(Compute compute) {
+      Arguments.given("compute", compute);
       return new ServedFunction(this, compute);
     }
   }

@@ -1,0 +1,57 @@
+package dev.leman;
+
+import dev.leman.v1.JsonArrowDataType;
+import dev.leman.v1.JsonArrowField;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.Field;
+
+/** Types that a column may be given in place of its own, as requests name them. */
+final class ColumnType {
+  private ColumnType() {}
+
+  /**
+   * The type of a field.
+   *
+   * @throws LemanException INVALID_ARGUMENT where no column becomes one
+   */
+  static JsonArrowDataType told(Field field) {
+    JsonArrowDataType.Builder told = JsonArrowDataType.newBuilder().setType(name(field));
+    for (Field values : field.getChildren()) {
+      told.addFields(
+          JsonArrowField.newBuilder()
+              .setName(values.getName())
+              .setType(told(values))
+              .setNullable(values.isNullable()));
+    }
+    return told.build();
+  }
+
+  private static String name(Field field) {
+    ArrowType type = field.getType();
+    if (type instanceof ArrowType.Int number) {
+      return (number.getIsSigned() ? "int" : "uint") + number.getBitWidth();
+    }
+    if (type instanceof ArrowType.FloatingPoint number) {
+      return switch (number.getPrecision()) {
+        case HALF -> "float16";
+        case SINGLE -> "float32";
+        case DOUBLE -> "float64";
+      };
+    }
+    return switch (type.getTypeID()) {
+      case Utf8 -> "utf8";
+      case LargeUtf8 -> "large_utf8";
+      case Binary -> "binary";
+      case LargeBinary -> "large_binary";
+      case List -> "list";
+      case LargeList -> "large_list";
+      default ->
+          throw Addresses.refused(
+              "no column becomes "
+                  + type
+                  + ": integers and floats become other ones, and text, bytes and lists their"
+                  + " large forms; add a column of that type instead",
+              null);
+    };
+  }
+}
