@@ -12,6 +12,7 @@ interface Connection {
   endpoint: string;
   token?: string;
   tokens?: string[];
+  plaintext?: boolean;
   ca?: string;
   cert?: string;
   key?: string;
@@ -30,9 +31,9 @@ class Connections {
   async client(told: Connection): Promise<Client> {
     let found = this.#open.get(told.name);
     if (found === undefined) {
-      const { endpoint, ca, cert, key } = told;
+      const { endpoint, ca, cert, key, plaintext } = told;
       const tls = ca === undefined ? undefined : { ca, cert, key };
-      found = await connect(endpoint, { token: tokenOf(told), tls, onWarning: () => undefined });
+      found = await connect(endpoint, { token: tokenOf(told), tls, plaintext, onWarning: () => undefined });
       this.#open.set(told.name, found);
     }
     return found;

@@ -1,6 +1,9 @@
-import { invalid } from "./errors.js";
+import { BlockList, isIP } from "node:net";
+
+import { invalid, LemanError } from "./errors.js";
 
 const ADDRESS = /^(?:\[[\w:.%]+\]|[^\s:/,@[\]]+):(\d+)$/;
+const AS_GRPC_HAS_IT = /^dns:\/\/\//;
 const LARGEST_PORT = 65535;
 const SUCH_AS = "such as leman.internal:7443";
 
@@ -16,11 +19,34 @@ export function addressesOf(given: unknown): readonly string[] {
   return [...new Set(told.map(checked))];
 }
 
+const loopback = new BlockList();
+loopback.addSubnet("127.0.0.0", 8, "ipv4");
+loopback.addAddress("::1", "ipv6");
+
+/** Tell whether host:port is of this machine and nothing else. */
+export function isLoopback(address: string): boolean {
+  const host = address.slice(0, address.lastIndexOf(":")).replace(/^\[|\]$/g, "");
+  const version = isIP(host);
+  return version === 0 ? host.toLowerCase() === "localhost" : loopback.check(host, version === 4 ? "ipv4" : "ipv6");
+}
+
+/** Throw where a token would go to one of the addresses in the clear, before anything is sent. */
+export function checkWay(addresses: readonly string[]): void {
+  const exposed = addresses.find((address) => !isLoopback(address));
+  if (exposed !== undefined) {
+    const message =
+      `${exposed} is another machine, and without TLS whoever is on the way reads the token: give the option tls, ` +
+      "or plaintext: true where the network is protected";
+    const fields = [{ field: "endpoint", description: message }];
+    throw new LemanError({ code: "INVALID_ARGUMENT", reason: "PLAINTEXT_TOKEN", message, fields });
+  }
+}
+
 function checked(given: unknown): string {
   if (typeof given !== "string") {
     throw wrong(given, `is no text like host:port, ${SUCH_AS}`);
   }
-  const address = given.trim();
+  const address = given.trim().replace(AS_GRPC_HAS_IT, "");
   const [scheme, rest] = address.split("://");
   if (rest !== undefined) {
     const place = rest.replace(/\/+$/, "");

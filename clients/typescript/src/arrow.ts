@@ -1,6 +1,7 @@
 import type { Schema } from "apache-arrow";
 import { AsyncByteQueue, RecordBatch, RecordBatchReader, RecordBatchStreamWriter, Table } from "apache-arrow";
 
+import { check, type Kind } from "./arguments.js";
 import { invalid, LemanError } from "./errors.js";
 import { asyncIterator, type AnyIterable } from "./iterables.js";
 
@@ -18,6 +19,15 @@ export type RowSource =
 
 type Batches = AnyIterable<RecordBatch>;
 
+export const ROWS: Kind = {
+  told: "an Arrow table, record batches, or a function that gives them",
+  admits: (value) =>
+    typeof value === "function" ||
+    (typeof value === "object" && value !== null && (Symbol.iterator in value || Symbol.asyncIterator in value)) ||
+    value instanceof RecordBatch,
+};
+const BATCH: Kind = { told: "made of Arrow record batches", admits: (value) => value instanceof RecordBatch };
+
 /** Rows that are opened once for each attempt. */
 export class Rows {
   readonly #open: () => Batches;
@@ -26,7 +36,9 @@ export class Rows {
   readonly #schema: Schema | undefined;
   #peeked: { schema: Schema; rest: Batches } | undefined;
 
+  /** Throws INVALID_ARGUMENT for what gives no rows. */
   constructor(source: RowSource, schema?: Schema) {
+    check("rows", source, ROWS);
     this.repeatable =
       typeof source === "function" || Array.isArray(source) || source instanceof Table || source instanceof RecordBatch;
     this.#open = typeof source === "function" ? source : () => batchesOf(source);
@@ -45,6 +57,7 @@ export class Rows {
       throw invalid("rows", "there is no batch, so no schema: give the option `schema`");
     }
     const batch: RecordBatch = first.value;
+    check("rows", batch, BATCH);
     this.#peeked = { schema: batch.schema, rest: following(batch, iterator) };
     return batch.schema;
   }
@@ -117,6 +130,7 @@ export async function* encode(
     begin(schema);
   }
   for await (const batch of batches) {
+    check("rows", batch, BATCH);
     if (begun === undefined) {
       begin(batch.schema);
     } else if (!sameFields(begun, batch.schema)) {

@@ -14,14 +14,14 @@ import {
 import { Metadata, type ClientWritableStream } from "@grpc/grpc-js";
 
 import { SEARCH, type Ask, type Endpoints } from "./endpoints.js";
-import { fromCall, LemanError } from "./errors.js";
+import { LemanError } from "./errors.js";
 import { InfoService } from "./gen/leman/v1/info_pb.js";
 import { SourceFailed, sourceOf, type AnyIterable } from "./iterables.js";
 import { defaultTimeout, methodName, policyOf, type RetryPolicy } from "./policy.js";
 import { Retrying } from "./retrying.js";
 import { Scope, type CallOptions } from "./scope.js";
 import type { Tokens } from "./tokens.js";
-import { ending, hasRequestId, isServiceError, timeLeft, wire } from "./wire.js";
+import { ending, hasRequestId, settling, timeLeft, told, wire } from "./wire.js";
 
 /** What a call carries. */
 interface Carried {
@@ -139,8 +139,9 @@ export class Calls {
     open: () => AnyIterable<MessageInitShape<I>>,
     options: CallOptions | undefined,
     retrying: Retrying,
+    timeout = defaultTimeout(method),
   ): Promise<MessageShape<O>> {
-    const scope = this.scope(options, defaultTimeout(method));
+    const scope = this.scope(options, timeout);
     return this.#repeated(method, retrying, scope, (carried) => this.#uploadOnce(method, open, carried, scope));
   }
 
@@ -194,32 +195,28 @@ export class Calls {
     return { metadata, token, requestId };
   }
 
-  #unaryOnce<I extends DescMessage, O extends DescMessage>(
+  async #unaryOnce<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     message: MessageShape<I>,
     carried: Carried,
     scope: Scope,
     connection = this.#endpoints.connection,
   ): Promise<MessageShape<O>> {
-    return new Promise((resolve, reject) => {
-      const call = connection.makeUnaryRequest(
-        ...wire(method),
-        message,
-        carried.metadata,
-        timeLeft(scope),
-        (error, answer) => {
-          release();
-          if (error !== null) {
-            reject(fromCall(error, methodName(method), carried.requestId));
-          } else {
-            resolve(answer as MessageShape<O>);
-          }
-        },
-      );
-      const release = scope.onAbort(() => {
-        call.cancel();
+    let release = (): void => undefined;
+    try {
+      return await new Promise((resolve, reject) => {
+        const settle = settling(resolve, reject);
+        const left = timeLeft(scope);
+        const call = connection.makeUnaryRequest(...wire(method), message, carried.metadata, left, settle);
+        release = scope.onAbort(() => {
+          call.cancel();
+        });
       });
-    });
+    } catch (error) {
+      throw told(error, method, carried.requestId);
+    } finally {
+      release();
+    }
   }
 
   async *#streamOnce<I extends DescMessage, O extends DescMessage>(
@@ -264,7 +261,7 @@ export class Calls {
       if (quiet.tooLong) {
         throw new LemanError({ code: "UNAVAILABLE", message: "the services said nothing for too long", cause: error });
       }
-      throw isServiceError(error) ? fromCall(error, methodName(method), carried.requestId) : error;
+      throw told(error, method, carried.requestId);
     } finally {
       release();
       cancel();
@@ -280,19 +277,12 @@ export class Calls {
     const ended = new AbortController(); // once there is an answer nothing more is sent
     let call!: ClientWritableStream<MessageShape<I>>;
     const answered = new Promise<MessageShape<O>>((resolve, reject) => {
-      call = this.#endpoints.connection.makeClientStreamRequest(
-        ...wire(method),
-        carried.metadata,
-        timeLeft(scope),
-        (error, answer) => {
-          ended.abort();
-          if (error !== null) {
-            reject(fromCall(error, methodName(method), carried.requestId));
-          } else {
-            resolve(answer as MessageShape<O>);
-          }
-        },
-      );
+      const settle = settling(resolve, reject);
+      const { connection } = this.#endpoints;
+      call = connection.makeClientStreamRequest(...wire(method), carried.metadata, timeLeft(scope), (error, answer) => {
+        ended.abort();
+        settle(error, answer);
+      });
     });
     call.on("error", () => undefined);
     answered.catch(() => undefined); // it is awaited below, unless the source failed before
@@ -310,6 +300,8 @@ export class Calls {
       }
       call.end();
       return await answered;
+    } catch (error) {
+      throw told(error, method, carried.requestId);
     } finally {
       release();
       call.cancel();

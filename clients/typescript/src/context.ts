@@ -1,8 +1,9 @@
 import { createHash, randomUUID } from "node:crypto";
 
+import { flag, text, type Kinds } from "./arguments.js";
 import type { Calls } from "./calls.js";
 import { invalid } from "./errors.js";
-import type { CallOptions } from "./scope.js";
+import { CALL, type CallOptions } from "./scope.js";
 import type { Stubs } from "./stubs.js";
 
 /** What the objects of one client share. */
@@ -22,6 +23,17 @@ export interface MutationOptions extends CallOptions {
    */
   requestId?: string | undefined;
 }
+
+/** What the options of a mutation are. */
+export const MUTATION: Kinds<MutationOptions> = { ...CALL, requestId: text };
+
+/** Options of what removes or renames: although others rest on it. */
+export interface ForceOptions extends MutationOptions {
+  force?: boolean | undefined;
+}
+
+/** What the options of such a mutation are. */
+export const FORCE: Kinds<ForceOptions> = { ...MUTATION, force: flag };
 
 /** Give the id of a further change of one call; no other caller gives that by chance. */
 export function derivedId(requestId: string, what: string): string {

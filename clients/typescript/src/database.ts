@@ -3,8 +3,18 @@ import { createHash } from "node:crypto";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Schema } from "apache-arrow";
 
-import { encodeSchema, Rows, type RowSource } from "./arrow.js";
-import { derivedId, requestIdOf, type Context, type MutationOptions } from "./context.js";
+import { appendRows } from "./appending.js";
+import { bytes, either, flag, object, record, schema, text, whole, type Kind, type Kinds } from "./arguments.js";
+import { encodeSchema, ROWS, Rows, type RowSource } from "./arrow.js";
+import {
+  derivedId,
+  FORCE,
+  MUTATION,
+  requestIdOf,
+  type Context,
+  type ForceOptions,
+  type MutationOptions,
+} from "./context.js";
 import { LemanError } from "./errors.js";
 import {
   definitionOf,
@@ -21,12 +31,14 @@ import {
 import { CommitService, type VerifyDatabaseResponse } from "./gen/leman/v1/commit_pb.js";
 import { JobOrder, type CancelJobsResponse, type Job as JobInfo } from "./gen/leman/v1/jobs_pb.js";
 import type { UdfDefinition } from "./gen/leman/v1/udf_pb.js";
-import { Job, jobFilter, type JobFilter, type ListJobsOptions } from "./jobs.js";
-import { listed } from "./paging.js";
+import { FILTER, jobFilter, LIST_JOBS, type JobFilter, type ListJobsOptions } from "./job_options.js";
+import { Job } from "./jobs.js";
+import { LIST, listed, type ListOptions } from "./paging.js";
 import { policyOf } from "./policy.js";
-import type { Query } from "./query.js";
-import type { CallOptions } from "./scope.js";
+import { Query } from "./query.js";
+import { CALL, type CallOptions } from "./scope.js";
 import { Table } from "./table.js";
+import { takes } from "./takes.js";
 import { toInt64, udfRef } from "./values.js";
 import { View } from "./view.js";
 
@@ -39,16 +51,12 @@ export interface CreateTableOptions extends MutationOptions {
   stableRowIds?: boolean | undefined;
 }
 
-/** Options of what removes or renames: although others rest on it. */
-export interface ForceOptions extends MutationOptions {
-  force?: boolean | undefined;
-}
+const CREATE_TABLE: Kinds<CreateTableOptions> = { ...MUTATION, schema, maxRowsPerFragment: whole, stableRowIds: flag };
 
-/** How much of a listing is taken. */
-export interface ListOptions extends CallOptions {
-  /** At most so many; undefined: all. */
-  limit?: number | undefined;
-}
+const QUERY: Kind = {
+  told: "a query, such as table.query().select([…])",
+  admits: (value) => value instanceof Query,
+};
 
 const PIECE_BYTES = 512 << 10;
 const AN_HOUR = 3_600_000;
@@ -66,16 +74,19 @@ export class Database {
   }
 
   /** A table by its name. Nothing is called. */
+  @takes({ name: text })
   table(name: string): Table {
     return new Table(this.#context, this.name, name);
   }
 
   /** A view by its name. Nothing is called. */
+  @takes({ name: text })
   view(name: string): View {
     return new View(this.#context, this.name, name);
   }
 
   /** A job by its id, to watch, wait for or cancel. Nothing is called. */
+  @takes({ id: text })
   job(id: string): Job {
     return new Job(this.#context, this.name, id);
   }
@@ -84,30 +95,34 @@ export class Database {
    * Make a table of rows, or with a schema alone one without rows. Where the rows cannot be added, the table goes again,
    * unless a `requestId` was given: then it stays for the next call under that.
    */
+  @takes({ name: text, rows: either(schema, ROWS) }, CREATE_TABLE)
   async createTable(name: string, rows: RowSource | Schema, options: CreateTableOptions = {}): Promise<Table> {
     const table = this.table(name);
     const source = rows instanceof Schema ? undefined : new Rows(rows, options.schema);
-    const schema = rows instanceof Schema ? rows : await (source as Rows).schema();
+    const columns = rows instanceof Schema ? rows : await (source as Rows).schema();
     const request = {
       table: table.ref,
-      columns: { case: "schema" as const, value: encodeSchema(schema) },
+      columns: { case: "schema" as const, value: encodeSchema(columns) },
       stableRowIds: options.stableRowIds ?? true,
       requestId: requestIdOf(options),
     };
     await this.#context.stubs.tables.createTable(request, options);
     if (source !== undefined) {
       const requestId = derivedId(request.requestId, "rows");
-      await table.appendRows(source, schema, { ...options, requestId }).catch(async (error: unknown) => {
-        if (options.requestId === undefined) {
-          await this.dropTable(name, { force: true });
-        }
-        throw error;
-      });
+      await appendRows(this.#context, table.ref, source, columns, { ...options, requestId }).catch(
+        async (error: unknown) => {
+          if (options.requestId === undefined) {
+            await this.dropTable(name, { force: true });
+          }
+          throw error;
+        },
+      );
     }
     return table;
   }
 
   /** Names of the tables, in their order. */
+  @takes({}, LIST)
   tables(options?: ListOptions): AsyncGenerator<string, void, undefined> {
     const { catalog } = this.#context.stubs;
     const call = (page: object) => catalog.listTables({ database: this.name, ...page }, options);
@@ -115,12 +130,14 @@ export class Database {
   }
 
   /** Remove a table with all its versions. `force`: although views rest on it, or jobs of it have not ended. */
+  @takes({ name: text }, FORCE)
   async dropTable(name: string, options?: ForceOptions): Promise<void> {
     const request = { table: this.#ref(name), force: options?.force ?? false, requestId: requestIdOf(options) };
     await this.#context.stubs.tables.dropTable(request, options);
   }
 
   /** Give a table another name. */
+  @takes({ name: text, newName: text }, FORCE)
   async renameTable(name: string, newName: string, options?: ForceOptions): Promise<Table> {
     const request = {
       table: this.#ref(name),
@@ -133,6 +150,7 @@ export class Database {
   }
 
   /** Make a view of a query: `refresh` fills it. */
+  @takes({ name: text, query: QUERY }, { ...MUTATION, maxRowsPerFragment: whole })
   async createView(
     name: string,
     query: Query,
@@ -150,6 +168,7 @@ export class Database {
   }
 
   /** The views, by name; `view(name).info()` has more of each. */
+  @takes({}, LIST)
   views(options?: ListOptions): AsyncGenerator<MaterializedViewSummary, void, undefined> {
     const { catalog } = this.#context.stubs;
     const call = (page: object) => catalog.listMaterializedViews({ database: this.name, ...page }, options);
@@ -157,12 +176,14 @@ export class Database {
   }
 
   /** Remove a view. `force`: although views rest on it. */
+  @takes({ name: text }, FORCE)
   async dropView(name: string, options?: ForceOptions): Promise<void> {
     const request = { view: this.#ref(name), force: options?.force ?? false, requestId: requestIdOf(options) };
     await this.#context.stubs.commits.dropView(request, options);
   }
 
   /** The registered functions, by name, then newest first. */
+  @takes({}, LIST)
   functions(options?: ListOptions): AsyncGenerator<UdfDefinition, void, undefined> {
     const { catalog } = this.#context.stubs;
     const call = (page: object) => catalog.listUdfs({ database: this.name, ...page }, options);
@@ -170,11 +191,13 @@ export class Database {
   }
 
   /** A registered function, `name@version`, or `name` for the newest. */
+  @takes({ name: text }, CALL)
   async function(name: string, options?: CallOptions): Promise<GetUdfResponse> {
     return this.#context.stubs.catalog.getUdf({ database: this.name, udf: udfRef(name) }, options);
   }
 
   /** Register a function; gives false where the same one was there already. */
+  @takes({ wanted: record }, CALL)
   async registerFunction(wanted: FunctionDefinition, options?: CallOptions): Promise<boolean> {
     const request = { database: this.name, definition: definitionOf(wanted) };
     return (await this.#context.stubs.catalog.registerUdf(request, options)).created;
@@ -184,6 +207,7 @@ export class Database {
    * Register a function that servers compute, at least one of which has to answer now; gives it as it is stored, with what
    * they say of it. Columns are computed by `name@version`. Other addresses may be registered under the same version.
    */
+  @takes({ wanted: record }, CALL)
   async registerRemote(wanted: RemoteFunctionDefinition, options?: CallOptions): Promise<UdfDefinition> {
     const request = { database: this.name, definition: remoteDefinitionOf(wanted) };
     const { definition, warnings } = await this.#context.stubs.catalog.registerUdf(request, options);
@@ -195,18 +219,19 @@ export class Database {
   }
 
   /** Store a pickled function that was made elsewhere; gives the sha256 under which `RegisterUdf` finds it. */
+  @takes({ data: bytes }, CALL)
   async uploadBundle(data: Uint8Array, options?: CallOptions): Promise<string> {
     const sha256 = createHash("sha256").update(data).digest("hex");
     const header = { database: this.name, sha256, sizeBytes: BigInt(data.byteLength) };
     const { calls } = this.#context;
     const method = CatalogService.method.uploadBundle;
     const open = (): ReturnType<typeof bundleMessages> => bundleMessages(header, data);
-    const untilDone = { signal: options?.signal, timeout: options?.timeout ?? AN_HOUR };
-    await calls.clientStream(method, open, untilDone, calls.retrying(policyOf(method, false)));
+    await calls.clientStream(method, open, options, calls.retrying(policyOf(method, false)), AN_HOUR);
     return sha256;
   }
 
   /** The jobs that a filter lets through, newest first. */
+  @takes({}, LIST_JOBS)
   jobs(options: ListJobsOptions = {}): AsyncGenerator<JobInfo, void, undefined> {
     const order = options.order === "oldest" ? JobOrder.OLDEST_FIRST : JobOrder.NEWEST_FIRST;
     const request = { database: this.name, filter: jobFilter(options), order };
@@ -216,6 +241,7 @@ export class Database {
   }
 
   /** Ask all jobs to stop that a filter lets through and that have not ended. */
+  @takes({ filter: object(FILTER) }, CALL)
   async cancelJobs(filter: JobFilter, options?: CallOptions): Promise<CancelJobsResponse> {
     return this.#context.stubs.jobs.cancelJobs({ database: this.name, filter: jobFilter(filter) }, options);
   }
@@ -224,6 +250,7 @@ export class Database {
    * Compare all that the database keeps with the digests of what was written: says what was looked at, part by part.
    * Interrupted, it goes on where it was; `resumeToken`: of an answer of an earlier call.
    */
+  @takes({}, { ...CALL, resumeToken: text })
   async *verify(
     options: CallOptions & { resumeToken?: string } = {},
   ): AsyncGenerator<VerifyDatabaseResponse, void, undefined> {

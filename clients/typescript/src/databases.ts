@@ -1,9 +1,11 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
-import { requestIdOf, type Context, type MutationOptions } from "./context.js";
+import { integer, object, strings, text, type Kinds } from "./arguments.js";
+import { FORCE, MUTATION, requestIdOf, type Context, type ForceOptions, type MutationOptions } from "./context.js";
 import type { Database as DatabaseInfo, DatabaseSchema, ListDatabasesResponse } from "./gen/leman/v1/databases_pb.js";
-import { listed } from "./paging.js";
-import type { CallOptions } from "./scope.js";
+import { LIST, listed, type ListOptions } from "./paging.js";
+import { CALL, type CallOptions } from "./scope.js";
+import { takes } from "./takes.js";
 import { given } from "./values.js";
 
 /** What is said of a registered database. */
@@ -15,6 +17,12 @@ export interface DatabaseAttributes {
   limits?: { maxRunningJobs?: number; maxWaitingJobs?: number } | undefined;
 }
 
+const ATTRIBUTES: Kinds<DatabaseAttributes> = {
+  description: text,
+  labels: strings,
+  limits: object({ maxRunningJobs: integer, maxWaitingJobs: integer }),
+};
+
 /** The databases that the services know by name. */
 export class Databases {
   readonly #context: Context;
@@ -25,7 +33,8 @@ export class Databases {
   }
 
   /** All of them, by name. */
-  list(options?: CallOptions & { limit?: number | undefined }): AsyncGenerator<DatabaseInfo, void, undefined> {
+  @takes({}, LIST)
+  list(options?: ListOptions): AsyncGenerator<DatabaseInfo, void, undefined> {
     const { databases } = this.#context.stubs;
     const itemsOf = ({ databases, warnings }: ListDatabasesResponse): DatabaseInfo[] => {
       warnings.forEach(this.#context.warn);
@@ -35,11 +44,13 @@ export class Databases {
   }
 
   /** One of them. */
+  @takes({ name: text }, CALL)
   async get(name: string, options?: CallOptions): Promise<DatabaseInfo | undefined> {
     return (await this.#context.stubs.databases.getDatabase({ name }, options)).database;
   }
 
   /** Give a database a name. `root`: its path or uri, as the services reach it. */
+  @takes({ name: text, root: text }, { ...ATTRIBUTES, ...MUTATION })
   async register(
     name: string,
     root: string,
@@ -50,6 +61,7 @@ export class Databases {
   }
 
   /** Change what is said of a database; what is left out stays. */
+  @takes({ name: text, changes: object(ATTRIBUTES) }, CALL)
   async update(name: string, changes: DatabaseAttributes, options?: CallOptions): Promise<DatabaseInfo | undefined> {
     const changed = attributes(changes);
     const request = { database: { name, ...changed }, updateMask: { paths: Object.keys(changed) } };
@@ -57,7 +69,8 @@ export class Databases {
   }
 
   /** Take the name from a database; all that is in it stays. `force`: although jobs of it have not ended. */
-  async unregister(name: string, options?: MutationOptions & { force?: boolean | undefined }): Promise<void> {
+  @takes({ name: text }, FORCE)
+  async unregister(name: string, options?: ForceOptions): Promise<void> {
     const request = { name, force: options?.force ?? false, requestId: requestIdOf(options) };
     await this.#context.stubs.databases.unregisterDatabase(request, options);
   }

@@ -1,4 +1,3 @@
-import { isIPv4, isIPv6 } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import {
@@ -9,7 +8,7 @@ import {
   type ChannelOptions,
 } from "@grpc/grpc-js";
 
-import { addressesOf } from "./addresses.js";
+import { addressesOf, isLoopback } from "./addresses.js";
 import { Certificates, type TlsOptions } from "./certificates.js";
 import { LemanError } from "./errors.js";
 
@@ -51,6 +50,11 @@ export class Endpoints {
     this.#options = channelOptions(tls === true ? undefined : tls?.serverName);
   }
 
+  /** The addresses as they are known now. */
+  get addresses(): readonly string[] {
+    return this.#addresses;
+  }
+
   /** The connection to be used now. */
   get connection(): Connection {
     return this.#to(this.#addresses[this.#current] ?? "");
@@ -60,8 +64,7 @@ export class Endpoints {
     this.#renew();
     let found = this.#connections.get(address);
     if (found === undefined) {
-      const host = address.slice(0, address.lastIndexOf(":")).replace(/^\[|\]$/g, "");
-      const proxied = isLoopback(host) ? { "grpc.enable_http_proxy": 0 } : {};
+      const proxied = isLoopback(address) ? { "grpc.enable_http_proxy": 0 } : {};
       found = new Connection(address, this.#credentials, { ...this.#options, ...proxied });
       this.#connections.set(address, found);
     }
@@ -187,8 +190,4 @@ function channelOptions(serverName: string | undefined): ChannelOptions {
     "grpc.service_config_disable_resolution": 1,
     ...(serverName === undefined ? {} : (named as Record<string, string>)),
   };
-}
-
-function isLoopback(host: string): boolean {
-  return host === "localhost" || (isIPv4(host) && host.startsWith("127.")) || (isIPv6(host) && host === "::1");
 }

@@ -32,14 +32,16 @@ export type Code = Exclude<(typeof CODES)[number], "OK">;
 
 /**
  * What went wrong, for programs: a name of `ErrorReason`, or one of the client's own: `CLOSED` (the client was closed),
- * `JOB_FAILED` (a job failed and did not say why), `JOB_CANCELLED`, `TYPE_NOT_READABLE` (apache-arrow does not know a type
- * of the rows). Later releases of the services may send names that this one does not know.
+ * `JOB_FAILED` (a job failed and did not say why), `JOB_CANCELLED`, `PLAINTEXT_TOKEN` (a token would have
+ * been sent to another machine without TLS), `TYPE_NOT_READABLE` (apache-arrow does not know a type of the rows). Later
+ * releases of the services may send names that this one does not know.
  */
 export type Reason =
   | Exclude<keyof typeof ErrorReason, "ERROR_REASON_UNSPECIFIED">
   | "CLOSED"
   | "JOB_FAILED"
   | "JOB_CANCELLED"
+  | "PLAINTEXT_TOKEN"
   | "TYPE_NOT_READABLE"
   | (string & {});
 
@@ -109,8 +111,7 @@ export function invalid(field: string, message: string): LemanError {
 
 /** Make the error for what gRPC says of a failed call. */
 export function fromCall(error: ServiceError, method: string, requestId: string): LemanError {
-  const [packed] = error.metadata.get("grpc-status-details-bin");
-  const told = packed instanceof Uint8Array ? fromStatus(fromBinary(StatusSchema, packed)) : undefined;
+  const told = detailsOf(error);
   const message = error.details === "" ? error.message : error.details;
   const code = codeName(error.code);
   return new LemanError({
@@ -121,6 +122,16 @@ export function fromCall(error: ServiceError, method: string, requestId: string)
     requestId,
     cause: error,
   });
+}
+
+/** What the services say beside code and message; undefined: nothing, or what is no message of theirs. */
+function detailsOf(error: ServiceError): LemanErrorInit | undefined {
+  const [packed] = error.metadata.get("grpc-status-details-bin");
+  try {
+    return packed instanceof Uint8Array ? fromStatus(fromBinary(StatusSchema, packed)) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /**

@@ -1,6 +1,23 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { Field, Schema, type DataType } from "apache-arrow";
 
+import {
+  check,
+  checkOptions,
+  choice,
+  either,
+  flag,
+  integer,
+  list,
+  names,
+  object,
+  record,
+  text,
+  whole,
+  duration,
+  type Kind,
+  type Kinds,
+} from "./arguments.js";
 import { encodeSchema } from "./arrow.js";
 import {
   ErrorRule_Action,
@@ -77,8 +94,57 @@ export interface RemoteFunctionDefinition extends Pick<
   inputs?: readonly string[] | undefined;
 }
 
+const fraction: Kind = { told: "a number", admits: Number.isFinite };
+
+const RULE: Kinds<ErrorRule> = {
+  action: choice("fail", "skip", "retry"),
+  exceptions: names,
+  message: text,
+  maxAttempts: integer,
+  initialBackoff: duration,
+  maxBackoff: duration,
+};
+
+/** What an error policy is. */
+export const ERROR_POLICY = object<ErrorPolicy>(
+  {
+    rules: list(object(RULE, "action")),
+    maxErrors: whole,
+    maxErrorFraction: fraction,
+    storeErrors: flag,
+  },
+  "rules",
+);
+
+/** What says how many rows are between checkpoints. */
+export const CHECKPOINT = { size: whole, min: whole, max: whole };
+
+const EITHER = {
+  name: text,
+  version: text,
+  inputs: names,
+  errorPolicy: ERROR_POLICY,
+  batchSize: whole,
+  callTimeout: duration,
+  resources: object({ numCpus: fraction, numGpus: fraction, memoryBytes: whole }),
+  checkpoint: object(CHECKPOINT),
+};
+
+const FUNCTION: Kinds<FunctionDefinition> = {
+  ...EITHER,
+  code: object({ entrypoint: text, sql: text }),
+  kind: choice("scalar", "array", "record_batch"),
+  output: either(text, record),
+  stateful: flag,
+};
+
+const REMOTE: Kinds<RemoteFunctionDefinition> = { ...EITHER, addresses: names, function: text };
+
 /** Make a definition of the protos, which lacks what the servers are to say. */
 export function remoteDefinitionOf(wanted: RemoteFunctionDefinition): MessageInitShape<typeof UdfDefinitionSchema> {
+  check("name", wanted.name, text);
+  check("addresses", wanted.addresses, names);
+  checkOptions(wanted, REMOTE);
   return {
     name: wanted.name,
     version: wanted.version ?? "",
@@ -94,6 +160,11 @@ export function remoteDefinitionOf(wanted: RemoteFunctionDefinition): MessageIni
 
 /** Make a definition of the protos. */
 export function definitionOf(wanted: FunctionDefinition): MessageInitShape<typeof UdfDefinitionSchema> {
+  check("name", wanted.name, text);
+  check("code", wanted.code, record);
+  check("inputs", wanted.inputs, names);
+  check("output", wanted.output, FUNCTION.output);
+  checkOptions(wanted, FUNCTION);
   const sql = "sql" in wanted.code;
   const kind = sql ? "SQL" : (wanted.kind ?? "scalar").toUpperCase();
   return {

@@ -1,6 +1,7 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 
-import { requestIdOf, type Context, type MutationOptions } from "./context.js";
+import { flag, integer, object, strings, text, type Kinds } from "./arguments.js";
+import { requestIdOf, type Context } from "./context.js";
 import { fromStatus, LemanError } from "./errors.js";
 import {
   Job_State,
@@ -9,19 +10,26 @@ import {
   JobService,
   type Job as JobInfo,
   type JobEvent,
-  type JobFilterSchema,
-  type Progress,
   type RowError,
   type WatchJobResponse,
 } from "./gen/leman/v1/jobs_pb.js";
-import { listed } from "./paging.js";
-import type { CallOptions } from "./scope.js";
-import { toTimestamp, udfRef } from "./values.js";
+import {
+  RETRY,
+  WAIT,
+  WATCH,
+  type JobOptions,
+  type JobState,
+  type JobUpdate,
+  type RetryOptions,
+  type WaitOptions,
+  type WatchOptions,
+} from "./job_options.js";
+import { LIST, listed, type ListOptions } from "./paging.js";
+import { CALL, type CallOptions } from "./scope.js";
+import { takes } from "./takes.js";
+import { udfRef } from "./values.js";
 
 export type { JobInfo };
-
-/** The state of a job: PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED; CANCELLED; PAUSED. */
-export type JobState = Exclude<keyof typeof Job_State, "STATE_UNSPECIFIED">;
 
 /** Of what kind an event of a job is. */
 export type JobEventKind = keyof typeof JobEvent_Kind;
@@ -45,75 +53,7 @@ export function hasEnded(job: JobInfo): boolean {
   return ENDED.includes(job.state);
 }
 
-/** A job at one moment, with what happened since the one before. */
-export interface JobUpdate {
-  readonly job: JobInfo;
-  readonly state: JobState;
-  /** Each event once, in their order. */
-  readonly events: readonly JobEvent[];
-  /** Grows with each update, over restarts of the services too. */
-  readonly sequence: bigint;
-  /** Events may be missing before these: there were too many, or the executor that kept them died. `job` is whole. */
-  readonly eventsMissing: boolean;
-}
-
-/** How a job is watched. */
-export interface WatchOptions extends CallOptions {
-  /** Begin behind an update that was seen before, by this process or another one: its `sequence`. */
-  after?: bigint | undefined;
-}
-
-/** How a job is waited for. */
-export interface WaitOptions extends WatchOptions {
-  /** Called with how far the job is, whenever that has changed and at least every 15 seconds. */
-  onProgress?: ((progress: Progress, job: JobInfo) => void) | undefined;
-  /** Called with each update. */
-  onUpdate?: ((update: JobUpdate) => void) | undefined;
-}
-
-/** What is said of a job beside what it does. */
-export interface JobOptions extends MutationOptions {
-  /** What to find it by later. */
-  labels?: Readonly<Record<string, string>> | undefined;
-  /** From −100 to 100: of jobs that wait for their turn, those with a higher one go first. */
-  priority?: number | undefined;
-  /**
-   * Environment variables of the job's functions, such as an API key. Values are secrets: the services forget them when the
-   * job ends, and tell nobody more than the names. A retry has none of those of the job that it retries.
-   */
-  env?: Readonly<Record<string, string>> | undefined;
-}
-
-/** Which jobs are meant: those for which all that is given holds. */
-export interface JobFilter {
-  states?: readonly JobState[] | undefined;
-  tables?: readonly string[] | undefined;
-  column?: string | undefined;
-  labels?: Readonly<Record<string, string>> | undefined;
-  createdFrom?: Date | undefined;
-  createdBefore?: Date | undefined;
-  initiator?: string | undefined;
-}
-
-/** Which jobs are listed, and how many. */
-export interface ListJobsOptions extends JobFilter, CallOptions {
-  /** At most so many; undefined: all. */
-  limit?: number | undefined;
-  order?: "newest" | "oldest" | undefined;
-}
-
-/** Make a filter of the protos. */
-export function jobFilter(filter: JobFilter): MessageInitShape<typeof JobFilterSchema> {
-  return {
-    states: (filter.states ?? []).map((state) => Job_State[state]),
-    tables: [...(filter.tables ?? [])],
-    column: filter.column ?? "",
-    labels: { ...filter.labels },
-    initiator: filter.initiator ?? "",
-    ...(filter.createdFrom && { createTimeFrom: toTimestamp(filter.createdFrom) }),
-    ...(filter.createdBefore && { createTimeBefore: toTimestamp(filter.createdBefore) }),
-  };
-}
+const CHANGES: Kinds<Pick<JobOptions, "labels" | "priority">> = { labels: strings, priority: integer };
 
 /** A job; it runs in the services, whatever becomes of this object. */
 export class Job {
@@ -131,6 +71,7 @@ export class Job {
   }
 
   /** Get the job as it stands now. */
+  @takes({}, CALL)
   async info(options?: CallOptions): Promise<JobInfo> {
     return this.#told(await this.#stub.getJob(this.#ref, options));
   }
@@ -139,7 +80,12 @@ export class Job {
    * Watch the job: how it stands now and whenever something changed; the last update has it ended. Goes on where it was
    * over restarts of the services and cuts of the connection. The job goes on when the iteration is left.
    */
+  @takes({}, WATCH)
   async *watch(options: WatchOptions = {}): AsyncGenerator<JobUpdate, void, undefined> {
+    yield* this.#updates(options);
+  }
+
+  async *#updates(options: WatchOptions): AsyncGenerator<JobUpdate, void, undefined> {
     let sequence = options.after ?? 0n;
     let lastEvent = 0n;
     const request = (): object => ({ ...this.#ref, afterSequence: sequence });
@@ -162,16 +108,17 @@ export class Job {
    * that is paused is waited for. Throws a LemanError with the job's reason where it FAILED, JOB_CANCELLED where it was
    * cancelled, DEADLINE_EXCEEDED after `timeout`; the job then goes on.
    */
+  @takes({}, WAIT)
   async wait(options: WaitOptions = {}): Promise<JobInfo> {
     let last: JobInfo | undefined;
-    for await (const update of this.watch(options)) {
+    for await (const update of this.#updates(options)) {
       last = update.job;
       options.onUpdate?.(update);
       if (last.progress !== undefined) {
         options.onProgress?.(last.progress, last);
       }
     }
-    const job = last ?? (await this.info(options));
+    const job = last ?? this.#told(await this.#stub.getJob(this.#ref, options));
     const failed = failureOf(job);
     if (failed !== undefined) {
       throw failed;
@@ -180,21 +127,25 @@ export class Job {
   }
 
   /** Ask it to stop; what it finished is kept. Gives it as it stands then, usually CANCELLING. */
+  @takes({}, CALL)
   async cancel(options?: CallOptions): Promise<JobInfo> {
     return this.#told(await this.#stub.cancelJob(this.#ref, options));
   }
 
   /** Have it stop until it is resumed; nothing is computed again then. */
+  @takes({}, CALL)
   async pause(options?: CallOptions): Promise<JobInfo> {
     return this.#told(await this.#stub.pauseJob(this.#ref, options));
   }
 
   /** Have it go on after `pause`. */
+  @takes({}, CALL)
   async resume(options?: CallOptions): Promise<JobInfo> {
     return this.#told(await this.#stub.resumeJob(this.#ref, options));
   }
 
   /** Give it other labels (all of them), or another priority. */
+  @takes({ changes: object(CHANGES) }, CALL)
   async update(changes: Pick<JobOptions, "labels" | "priority">, options?: CallOptions): Promise<JobInfo> {
     const { labels, priority } = changes;
     const paths = Object.entries({ labels, priority }).filter(([, value]) => value !== undefined);
@@ -208,6 +159,7 @@ export class Job {
   }
 
   /** Once it has ended: take it out of the history for good. What it computed stays. */
+  @takes({}, CALL)
   async delete(options?: CallOptions): Promise<void> {
     await this.#stub.deleteJob(this.#ref, options);
   }
@@ -216,7 +168,8 @@ export class Job {
    * Once it has ended: compute the rows that failed again, and no others. `udf`: with another function, `name` or
    * `name@version`; `keepOthers`: the other rows then keep their values and count as current.
    */
-  async retry(options: JobOptions & { udf?: string; keepOthers?: boolean } = {}): Promise<Job> {
+  @takes({}, RETRY)
+  async retry(options: RetryOptions = {}): Promise<Job> {
     const request = {
       ...this.#ref,
       keepOthers: options.keepOthers ?? false,
@@ -231,8 +184,9 @@ export class Job {
   }
 
   /** The rows for which the function failed, by row address. */
+  @takes({}, { ...LIST, column: text, placesOnly: flag })
   errors(
-    options: CallOptions & { column?: string; limit?: number | undefined; placesOnly?: boolean } = {},
+    options: ListOptions & { column?: string; placesOnly?: boolean } = {},
   ): AsyncGenerator<RowError, void, undefined> {
     const { column = "", limit, placesOnly = false } = options;
     const call = (page: object) => this.#stub.listJobErrors({ ...this.#ref, ...page, column, placesOnly }, options);

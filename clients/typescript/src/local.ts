@@ -1,9 +1,12 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-import { connectTo, type Client, type ConnectOptions } from "./client.js";
+import { check, checkOptions, text, type Kinds } from "./arguments.js";
+import { CONNECT, connectTo, type Client, type ConnectOptions } from "./client.js";
 import type { Database } from "./database.js";
 import { LemanError } from "./errors.js";
+import type { GetInfoResponse } from "./gen/leman/v1/info_pb.js";
+import { takes } from "./takes.js";
 
 /** A database in a folder of this machine, and the connections to its services, made by {@link connectLocal}. */
 export class LocalDatabase implements AsyncDisposable {
@@ -14,6 +17,7 @@ export class LocalDatabase implements AsyncDisposable {
   ) {}
 
   /** End all calls that are under way, and close the connections. Jobs go on, and so do the services. */
+  @takes()
   close(): void {
     this.client.close();
   }
@@ -23,15 +27,19 @@ export class LocalDatabase implements AsyncDisposable {
   }
 }
 
+type LocalOptions = Omit<ConnectOptions, "token" | "tls" | "plaintext">;
+
+const { signal, timeout, patience, firstContact, onWarning } = CONNECT;
+const LOCAL: Kinds<LocalOptions> = { signal, timeout, patience, firstContact, onWarning };
+
 /**
  * Connect to the services that run for a folder of this machine (`leman up`, or a program in Python). They say there where
  * they are, and what their token is, and are found again where they were started anew. None is started: throws a
  * LemanError, UNAVAILABLE, where none runs.
  */
-export async function connectLocal(
-  folder: string,
-  options: Omit<ConnectOptions, "token" | "tls"> = {},
-): Promise<LocalDatabase> {
+export async function connectLocal(folder: string, options: LocalOptions = {}): Promise<LocalDatabase> {
+  check("folder", folder, text);
+  checkOptions(options, LOCAL);
   const file = join(folder, "_leman", "service.json");
   const first = attempt(folder, () => read(file));
   const token = (): string => read(file).token;
@@ -39,11 +47,10 @@ export async function connectLocal(
     throw away(folder, cause);
   });
   try {
-    const { database } = await client.info(options);
-    if (database !== first.database) {
+    if (!isOf(await client.info({ signal: options.signal, timeout: options.timeout }), first)) {
       throw away(folder, new Error("others answer at the address of its services now"));
     }
-    return new LocalDatabase(client, client.database(database));
+    return new LocalDatabase(client, client.database(first.database));
   } catch (error) {
     client.close();
     throw error;
@@ -55,6 +62,15 @@ interface Told {
   token: string;
   database: string;
   addresses: string[];
+}
+
+/** Whether it was the services that said this. A system of many databases names none; its addresses tell it then. */
+function isOf(info: GetInfoResponse, told: Told): boolean {
+  if (info.database !== "") {
+    return info.database === told.database;
+  }
+  const each = new Set([info.plannerAddress, info.executorAddress, info.commitCoordinatorAddress]);
+  return [...each].join() === told.addresses.join();
 }
 
 function read(file: string): Told {

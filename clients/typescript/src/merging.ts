@@ -1,5 +1,6 @@
 import type { Schema } from "apache-arrow";
 
+import { either, flag, object, text } from "./arguments.js";
 import { encode, type Rows } from "./arrow.js";
 import type { MergeRowsResponse } from "./gen/leman/v1/tables_pb.js";
 
@@ -12,6 +13,15 @@ export interface MergeRules {
   /** Rows of the table that match none that is sent are deleted; SQL over the table's columns: only some. */
   deleteNotMatchedBySource?: boolean | { where: string } | undefined;
 }
+
+const RULE = either(flag, object({ where: text }, "where"));
+
+/** What the rules of a merge are. */
+export const MERGE_RULES = object<MergeRules>({
+  updateMatched: RULE,
+  insertNotMatched: flag,
+  deleteNotMatchedBySource: RULE,
+});
 
 /** What became of rows that were merged. */
 export interface Merged {

@@ -1,3 +1,15 @@
+import { integer, type Kinds } from "./arguments.js";
+import { CALL, type CallOptions } from "./scope.js";
+
+/** How much of a listing is taken. */
+export interface ListOptions extends CallOptions {
+  /** At most so many; undefined: all. */
+  limit?: number | undefined;
+}
+
+/** What the options of a listing are. */
+export const LIST: Kinds<ListOptions> = { ...CALL, limit: integer };
+
 /** A page of a listing. */
 interface Page {
   readonly nextPageToken: string;

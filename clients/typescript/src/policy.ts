@@ -10,6 +10,8 @@ export interface RetryPolicy {
   readonly maxBackoff: number;
   readonly backoffMultiplier: number;
   readonly codes: ReadonlySet<Code>;
+  /** Whether the call stands in line where the services have too much to do, as long as patience lasts. */
+  readonly standsInLine?: boolean;
 }
 
 const published = new Map<string, RetryPolicy>();
@@ -34,6 +36,9 @@ export const forMutations: RetryPolicy = {
   backoffMultiplier: 2,
   codes: new Set<Code>(["UNAVAILABLE"]),
 };
+
+/** For mutations whose rows are sent: the services take so many at once, and say when there may be room. */
+export const forUploads: RetryPolicy = { ...forMutations, standsInLine: true };
 
 /** Tell how a call may be sent again: by the published policy, or as it has a request id; undefined: it may not. */
 export function policyOf(method: DescMethod, hasRequestId: boolean): RetryPolicy | undefined {

@@ -1,3 +1,4 @@
+import { duration, either, integer, strings, text, whole, type Kinds } from "./arguments.js";
 import { PreviewRow_State, type PreviewFunctionResponse } from "./gen/leman/v1/jobs_pb.js";
 import { milliseconds } from "./values.js";
 
@@ -16,6 +17,16 @@ export interface PreviewOptions {
   /** Environment variables of the function, for this preview: see `JobOptions`. */
   env?: Readonly<Record<string, string>> | undefined;
 }
+
+/** What the options of a preview are. */
+export const PREVIEW: Kinds<PreviewOptions> = {
+  rows: integer,
+  where: text,
+  readVersion: either(whole, text),
+  concurrency: integer,
+  timeLimit: duration,
+  env: strings,
+};
 
 /** A row that a function was tried on. */
 export interface PreviewRow {

@@ -1,6 +1,8 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
+import { either, names, object, strings, text, whole } from "./arguments.js";
 import type { ViewFunctionSchema, ViewQuerySchema } from "./gen/leman/v1/catalog_pb.js";
+import { takes } from "./takes.js";
 import { toInt64, udfRef } from "./values.js";
 
 /** A registered function, `name` or `name@version`, with the source's columns that take the place of its inputs. */
@@ -8,6 +10,9 @@ export interface ViewFunctionSource {
   function: string;
   inputs?: readonly string[] | undefined;
 }
+
+/** What a function column of a view is. */
+export const VIEW_FUNCTION = object<ViewFunctionSource>({ function: text, inputs: names }, "function");
 
 /** What a query asks for, as its messages have it. */
 interface Parts {
@@ -39,33 +44,39 @@ export class Query {
   }
 
   /** Only rows for which this SQL is true; given twice, both have to be. */
+  @takes({ expression: text })
   where(expression: string): Query {
     const before = this.#parts.where ?? "";
     return this.#with({ where: before === "" ? expression : `(${before}) AND (${expression})` });
   }
 
   /** Only these columns: names, or names with SQL expressions. Without it: all columns of the source. */
+  @takes({ columns: either(names, strings) })
   select(columns: readonly string[] | Readonly<Record<string, string>>): Query {
     const pairs = isList(columns) ? columns.map((name) => [name, ""] as const) : Object.entries(columns);
     return this.#with({ columns: pairs.map(([name, expression]) => ({ name, expression })) });
   }
 
   /** One more column, computed by a registered function. */
+  @takes({ name: text, source: VIEW_FUNCTION })
   addFunction(name: string, source: ViewFunctionSource): Query {
     return this.#with({ functions: [...(this.#parts.functions ?? []), viewFunction(name, source)] });
   }
 
   /** A random order of the rows, the same for the same seed. */
+  @takes({ seed: whole })
   shuffle(seed: number | bigint): Query {
     return this.#with({ shuffleSeed: toInt64("seed", seed) });
   }
 
   /** At most so many rows, the first by source row id. */
+  @takes({ rows: whole })
   limit(rows: number): Query {
     return this.#with({ limit: toInt64("limit", rows) });
   }
 
   /** Leave out so many rows, the first by source row id. */
+  @takes({ rows: whole })
   offset(rows: number): Query {
     return this.#with({ offset: toInt64("offset", rows) });
   }

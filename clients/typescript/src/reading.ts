@@ -1,13 +1,15 @@
 import type { MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { RecordBatchReader, Table, type RecordBatch, type Schema } from "apache-arrow";
 
+import { either, flag, integer, names, text, whole, type Kinds } from "./arguments.js";
 import { unreadable } from "./arrow.js";
 import type { Context } from "./context.js";
 import { LemanError } from "./errors.js";
 import { TableService, type ReadRowsRequestSchema, type ReadRowsResponseSchema } from "./gen/leman/v1/tables_pb.js";
 import { policyOf } from "./policy.js";
 import type { Retrying } from "./retrying.js";
-import type { CallOptions, Scope } from "./scope.js";
+import { CALL, type CallOptions, type Scope } from "./scope.js";
+import { takes } from "./takes.js";
 import { toInt64 } from "./values.js";
 
 /** Which rows are read. */
@@ -28,6 +30,19 @@ export interface ReadOptions extends CallOptions {
   /** Whether a last column `_rowaddr` says where rows are. */
   withRowAddress?: boolean | undefined;
 }
+
+/** What the options of a read are. */
+export const READ: Kinds<ReadOptions> = {
+  ...CALL,
+  columns: names,
+  where: text,
+  limit: integer,
+  offset: integer,
+  version: either(whole, text),
+  batchSize: integer,
+  withRowId: flag,
+  withRowAddress: flag,
+};
 
 type Answers = AsyncIterator<MessageShape<typeof ReadRowsResponseSchema>>;
 
@@ -126,16 +141,19 @@ export class RowStream implements AsyncIterable<RecordBatch> {
   }
 
   /** Wait for the schema of all batches. */
+  @takes()
   async schema(): Promise<Schema> {
     return (await this.#opened()).schema;
   }
 
   /** Wait for the version of the table that is read. */
+  @takes()
   async version(): Promise<number> {
     return Number((await this.#opened()).version);
   }
 
   /** Read what is left into a table. */
+  @takes()
   async toTable(): Promise<Table> {
     const batches: RecordBatch[] = [];
     for await (const batch of this) {
@@ -145,6 +163,7 @@ export class RowStream implements AsyncIterable<RecordBatch> {
   }
 
   /** End the call, whatever is still to come. */
+  @takes()
   async close(): Promise<void> {
     this.#closed = true;
     await this.#attempt?.end();

@@ -1,13 +1,15 @@
 import type { Schema, Table as ArrowTable } from "apache-arrow";
 
+import { duration, flag, integer, names } from "./arguments.js";
 import { decodeSchema } from "./arrow.js";
 import type { Context } from "./context.js";
 import type { DescribeTableResponse } from "./gen/leman/v1/catalog_pb.js";
 import type { CollectGarbageResponse, Commit } from "./gen/leman/v1/commit_pb.js";
 import type { IndexCoverage } from "./gen/leman/v1/planner_pb.js";
-import { listed } from "./paging.js";
-import { RowStream, type ReadOptions } from "./reading.js";
-import type { CallOptions } from "./scope.js";
+import { LIST, listed, type ListOptions } from "./paging.js";
+import { READ, RowStream, type ReadOptions } from "./reading.js";
+import { CALL, type CallOptions } from "./scope.js";
+import { takes } from "./takes.js";
 import { given, toDuration } from "./values.js";
 
 /** What a table or view is now. */
@@ -59,6 +61,8 @@ export class TableDescription {
   }
 }
 
+const GARBAGE = { ...CALL, olderThan: duration, dryRun: flag, includeKept: flag, maxFiles: integer };
+
 /** What tables and views have in common. Holds no state: every answer is of now. */
 export abstract class Relation {
   /** @internal */
@@ -74,28 +78,33 @@ export abstract class Relation {
   }
 
   /** Describe it: version, rows, schema, computed columns. */
+  @takes({}, CALL)
   async describe(options?: CallOptions): Promise<TableDescription> {
     return new TableDescription(await this.context.stubs.catalog.describeTable({ table: this.ref }, options));
   }
 
   /** Read rows, batch by batch: `for await (const batch of table.read({ where: "n > 1" }))`. */
+  @takes({}, READ)
   read(options: ReadOptions = {}): RowStream {
     return new RowStream(this.context, this.ref, options);
   }
 
   /** Read rows into an Arrow table. */
+  @takes({}, READ)
   async toArrow(options?: ReadOptions): Promise<ArrowTable> {
     return this.read(options).toTable();
   }
 
   /** Leman's commits in its history, newest first. */
-  commits(options?: CallOptions & { limit?: number | undefined }): AsyncGenerator<Commit, void, undefined> {
+  @takes({}, LIST)
+  commits(options?: ListOptions): AsyncGenerator<Commit, void, undefined> {
     const { commits } = this.context.stubs;
     const call = (page: object) => commits.listCommits({ table: this.ref, ...page }, options);
     return listed(call, (page) => page.commits, options?.limit);
   }
 
   /** Bring its indexes up to date, those on any of `columns` (undefined: all), and tell what they cover then. */
+  @takes({}, { ...CALL, columns: names })
   async optimizeIndices(options: CallOptions & { columns?: readonly string[] } = {}): Promise<IndexCoverage[]> {
     const request = { table: this.ref, columns: [...(options.columns ?? [])] };
     const answer = await this.context.stubs.commits.optimizeIndices(request, options);
@@ -106,6 +115,7 @@ export abstract class Relation {
    * Delete checkpoints, fragment records and staged files that nothing can need any more. `olderThan`: milliseconds; what
    * was written later stays; undefined: 7 days. `dryRun`: only say what would go.
    */
+  @takes({}, GARBAGE)
   async collectGarbage(
     options: CallOptions & { olderThan?: number; dryRun?: boolean; includeKept?: boolean; maxFiles?: number } = {},
   ): Promise<CollectGarbageResponse> {

@@ -50,6 +50,9 @@ export class Retrying {
       }
       return this.#pause(this.#policy, failed.retryDelay ?? 0, scope);
     }
+    if (this.#policy.standsInLine === true && failed.code === "RESOURCE_EXHAUSTED" && failed.retryDelay !== undefined) {
+      return this.#pause(this.#policy, failed.retryDelay, scope);
+    }
     const listed = this.#policy.codes.has(failed.code) && this.#attempts < this.#policy.maxAttempts;
     const asked = failed.reason === undefined || failed.retryDelay !== undefined; // others say what else to do
     return listed && asked && this.#pause(this.#policy, failed.retryDelay ?? 0, scope);

@@ -1,3 +1,4 @@
+import { check, duration, signal, type Kinds } from "./arguments.js";
 import { LemanError } from "./errors.js";
 
 /** What every call takes. */
@@ -8,6 +9,12 @@ export interface CallOptions {
   timeout?: number | undefined;
 }
 
+/** What the options of every call are. */
+export const CALL: Kinds<CallOptions> = { signal, timeout: duration };
+
+/** The longest time that gRPC can tell, and Dates hold: some eleven thousand years. */
+const LONGEST_TIMEOUT = 99_999_999 * 3_600_000;
+
 const LONGEST_TIMER = 2 ** 31 - 1;
 
 /** When a call ends early: by its caller's signal, by time, or as the client is closed. */
@@ -16,9 +23,16 @@ export class Scope {
   readonly #signal: AbortSignal | undefined;
   readonly #closing: AbortSignal;
 
+  /** Throws INVALID_ARGUMENT for a signal or a time that is none: gRPC would raise an error that nobody can catch. */
   constructor(options: CallOptions | undefined, closing: AbortSignal, defaultTimeout?: number) {
+    if (options?.signal !== undefined) {
+      check("signal", options.signal, signal);
+    }
+    if (options?.timeout !== undefined) {
+      check("timeout", options.timeout, duration);
+    }
     const timeout = options?.timeout ?? defaultTimeout;
-    this.deadline = timeout === undefined ? undefined : Date.now() + timeout;
+    this.deadline = timeout === undefined ? undefined : Date.now() + Math.min(timeout, LONGEST_TIMEOUT);
     this.#signal = options?.signal;
     this.#closing = closing;
   }

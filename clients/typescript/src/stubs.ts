@@ -9,6 +9,7 @@ import type {
   MessageShape,
 } from "@bufbuild/protobuf";
 
+import { object, type Fields, type Kind } from "./arguments.js";
 import type { Calls } from "./calls.js";
 import { requestIdOf } from "./context.js";
 import { CatalogService } from "./gen/leman/v1/catalog_pb.js";
@@ -19,7 +20,8 @@ import { JobService } from "./gen/leman/v1/jobs_pb.js";
 import { PlannerService } from "./gen/leman/v1/planner_pb.js";
 import { TableService } from "./gen/leman/v1/tables_pb.js";
 import { policyOf } from "./policy.js";
-import type { CallOptions } from "./scope.js";
+import { CALL, type CallOptions } from "./scope.js";
+import { guarded } from "./takes.js";
 
 /** The calls of a service, as the protos have them. */
 export type Stub<S extends DescService> = {
@@ -46,23 +48,25 @@ export interface Stubs {
   readonly tables: Stub<typeof TableService>;
 }
 
-/** Make a stub for each service. */
-export function stubs(calls: Calls): Stubs {
+/** Make a stub for each service. Those that are `strict` refuse options and fields of requests that there are not. */
+export function stubs(calls: Calls, strict: boolean): Stubs {
+  const stub = <S extends DescService>(service: S): Stub<S> => stubOf(service, calls, strict);
   return {
-    catalog: stub(CatalogService, calls),
-    commits: stub(CommitService, calls),
-    databases: stub(DatabaseService, calls),
-    info: stub(InfoService, calls),
-    jobs: stub(JobService, calls),
-    planner: stub(PlannerService, calls),
-    tables: stub(TableService, calls),
+    catalog: stub(CatalogService),
+    commits: stub(CommitService),
+    databases: stub(DatabaseService),
+    info: stub(InfoService),
+    jobs: stub(JobService),
+    planner: stub(PlannerService),
+    tables: stub(TableService),
   };
 }
 
-function stub<S extends DescService>(service: S, calls: Calls): Stub<S> {
+function stubOf<S extends DescService>(service: S, calls: Calls, strict: boolean): Stub<S> {
   const made: Record<string, unknown> = {};
   for (const method of service.methods) {
-    made[method.localName] = invoker(method, calls);
+    const call = invoker(method, calls);
+    made[method.localName] = strict ? guarded(method.localName, call, sentBy(method), CALL) : call;
   }
   return made as Stub<S>;
 }
@@ -77,16 +81,32 @@ function identified(schema: DescMessage, request: Init): Init {
     : { ...request, requestId: requestIdOf(undefined) };
 }
 
-function invoker(method: DescMethod, calls: Calls): unknown {
+const anything: Kind = { told: "anything", admits: () => true };
+const requests: Kind = {
+  told: "what requests are iterated over",
+  admits: (value) =>
+    typeof value === "object" && value !== null && (Symbol.iterator in value || Symbol.asyncIterator in value),
+};
+
+/** What a call is sent. */
+function sentBy({ methodKind, input }: DescMethod): Fields {
+  if (methodKind === "client_streaming") {
+    return { requests };
+  }
+  const names = ["$typeName", "$unknown", ...input.members.map(({ localName }) => localName)];
+  return { request: object(Object.fromEntries(names.map((name) => [name, anything]))) };
+}
+
+function invoker(method: DescMethod, calls: Calls): (given: never, options?: CallOptions) => unknown {
   switch (method.methodKind) {
     case "unary":
-      return (request: Init, options?: CallOptions) =>
+      return async (request: Init, options?: CallOptions) =>
         calls.unary(method as DescMethodUnary, identified(method.input, request), options);
     case "server_streaming":
       return (request: Init, options?: CallOptions) =>
         calls.stream(method as DescMethodServerStreaming, request, calls.scope(options));
     case "client_streaming":
-      return (requests: Iterable<Init> | AsyncIterable<Init>, options?: CallOptions) => {
+      return async (requests: Iterable<Init> | AsyncIterable<Init>, options?: CallOptions) => {
         const policy = Array.isArray(requests) ? policyOf(method, false) : undefined; // others give what they have once
         const retrying = calls.retrying(policy);
         return calls.clientStream(method as DescMethodClientStreaming, () => requests, options, retrying);

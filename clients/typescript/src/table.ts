@@ -1,27 +1,26 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { Schema } from "apache-arrow";
 
-import { encodeSchema, Rows, type RowSource } from "./arrow.js";
+import { appendRows, type Appended } from "./appending.js";
+import { choice, either, flag, integer, list, names, record, schema, strings, text, whole } from "./arguments.js";
+import { encodeSchema, ROWS, Rows, type RowSource } from "./arrow.js";
 import { newColumn, newColumns } from "./columns.js";
-import { requestIdOf, type MutationOptions } from "./context.js";
-import { checkpointOf, type ErrorPolicy } from "./functions.js";
-import {
-  Reason,
-  RowState as RowStateEnum,
-  type BackfillSpecSchema,
-  type ExplainPlanResponse,
-  type GetRowStatesResponse,
-} from "./gen/leman/v1/planner_pb.js";
+import { FORCE, MUTATION, requestIdOf, type ForceOptions, type MutationOptions } from "./context.js";
+import type { ErrorPolicy } from "./functions.js";
+import { RowState as RowStateEnum, type GetRowStatesResponse } from "./gen/leman/v1/planner_pb.js";
 import { TableService, type PlainColumnAlterationSchema } from "./gen/leman/v1/tables_pb.js";
-import { Job, type JobOptions } from "./jobs.js";
-import { mergedOf, mergeHeader, messages, type Merged, type MergeRules, type Message } from "./merging.js";
-import { listed } from "./paging.js";
-import { forMutations } from "./policy.js";
-import { previewOf, type Preview, type PreviewOptions } from "./preview.js";
+import { JOB, type JobOptions } from "./job_options.js";
+import { Job } from "./jobs.js";
+import { MERGE_RULES, mergedOf, mergeHeader, messages, type Merged, type MergeRules, type Message } from "./merging.js";
+import { LIST, listed, type ListOptions } from "./paging.js";
+import { backfillSpec, PLAN, planOf, readFromOf, type Plan, type PlanOptions } from "./planning.js";
+import { forUploads } from "./policy.js";
+import { PREVIEW, previewOf, type Preview, type PreviewOptions } from "./preview.js";
 import { Query } from "./query.js";
 import { Relation } from "./relation.js";
-import type { CallOptions } from "./scope.js";
-import { given, toDuration, toInt64, udfRef } from "./values.js";
+import { CALL, type CallOptions } from "./scope.js";
+import { takes } from "./takes.js";
+import { given, toDuration } from "./values.js";
 
 /**
  * What computes a column: a SQL expression over the table's columns, or a registered function, `name` or `name@version`,
@@ -30,56 +29,13 @@ import { given, toDuration, toInt64, udfRef } from "./values.js";
 export type ColumnSource =
   { sql: string; errorPolicy?: ErrorPolicy | undefined } | { function: string; inputs?: readonly string[] | undefined };
 
-/** What a backfill computes, and how; what is left out is chosen by the services. */
-export interface PlanOptions {
-  /** SQL: only rows for which it is true are computed. */
-  where?: string | undefined;
-  /** Another registered function than the column's own, `name` or `name@version`. */
-  udf?: string | undefined;
-  /** Compute from an earlier version of the table, by number or tag. */
-  readVersion?: number | bigint | string | undefined;
-  /** Worker processes at the most. */
-  concurrency?: number | undefined;
-  /** Rows between checkpoints. */
-  checkpoint?: { size?: number | undefined; min?: number | undefined; max?: number | undefined } | undefined;
-  /** Rows in a unit of work. */
-  taskSize?: number | undefined;
-  /** Fragments between commits. */
-  commitGranularity?: number | undefined;
-  /** At most so many fragments, for a sample run. */
-  numFrags?: number | undefined;
-  /** Threads in each worker process that call the function at the same time. */
-  intraApplierConcurrency?: number | undefined;
-  /** Only rows that are marked as failed. */
-  failedOnly?: boolean | undefined;
-  /** Units of so many fragments are handed out in turn. */
-  taskShuffleDiversity?: number | undefined;
-  /** Bring the indexes on the column up to date afterwards. */
-  optimizeIndices?: boolean | undefined;
-}
-
-/** What a backfill would do, and why. */
-export interface Plan {
-  readonly rowsTotal: number;
-  readonly rowsReused: number;
-  readonly rowsToCompute: number;
-  /** Rows by reason, such as `MISSING` or `UDF_CHANGED`. */
-  readonly reasons: Readonly<Record<string, { fragments: number; rows: number }>>;
-  /** One sentence for a person. */
-  readonly summary: string;
-  /** All that was answered. */
-  readonly message: ExplainPlanResponse;
-}
-
-/** What became of rows that were added. */
-export interface Appended {
-  /** The version of the table in which they are. */
-  readonly version: number;
-  readonly rows: number;
-}
-
 /** The state of a row of a computed column. */
-export type RowState = "COMPUTED" | "NULL" | "FAILED" | "NOT_COMPUTED";
+export type RowState = (typeof STATES)[number];
+
+const STATES = ["COMPUTED", "NULL", "FAILED", "NOT_COMPUTED"] as const;
+
+const COLUMNS = { columns: record };
+const COLUMN = { column: text };
 
 /** A table of a database. Holds no state: every answer is of now. */
 export class Table extends Relation {
@@ -87,33 +43,16 @@ export class Table extends Relation {
    * Add rows, all or none, in one version of the table. Columns that they do not have become NULL. Holds a batch at a
    * time, and takes the next one when the services have taken it.
    */
+  @takes({ rows: ROWS }, { ...MUTATION, maxRowsPerFragment: whole, schema })
   async append(
     rows: RowSource,
     options: MutationOptions & { maxRowsPerFragment?: number | undefined; schema?: Schema | undefined } = {},
   ): Promise<Appended> {
-    return this.appendRows(new Rows(rows, options.schema), options.schema, options);
-  }
-
-  /** @internal */
-  async appendRows(
-    rows: Rows,
-    schema: Schema | undefined,
-    options: MutationOptions & { maxRowsPerFragment?: number | undefined },
-  ): Promise<Appended> {
-    const header = {
-      table: this.ref,
-      requestId: requestIdOf(options),
-      maxRowsPerFragment: toInt64("maxRowsPerFragment", options.maxRowsPerFragment ?? 0),
-    };
-    const { calls } = this.context;
-    const open = (): AsyncGenerator<Message<typeof header>> => messages(header, rows, schema);
-    const retrying = calls.retrying(rows.repeatable ? forMutations : undefined);
-    const untilDone = { signal: options.signal, timeout: options.timeout ?? A_DAY };
-    const answer = await calls.clientStream(TableService.method.appendRows, open, untilDone, retrying);
-    return { version: Number(answer.version), rows: Number(answer.rowsAdded) };
+    return appendRows(this.context, this.ref, new Rows(rows, options.schema), options.schema, options);
   }
 
   /** Delete the rows for which a SQL condition is true (`true`: all of them), and tell how many went. */
+  @takes({ where: text }, MUTATION)
   async delete(where: string, options?: MutationOptions): Promise<number> {
     const request = { table: this.ref, where, requestId: requestIdOf(options) };
     return Number((await this.context.stubs.tables.deleteRows(request, options)).rowsDeleted);
@@ -124,6 +63,7 @@ export class Table extends Relation {
    * that were. `set`: SQL over the row as it was, such as `n + 1`, by column. Computed columns that rest on one of them
    * become NULL in these rows.
    */
+  @takes({ where: text, set: strings }, MUTATION)
   async update(where: string, set: Readonly<Record<string, string>>, options?: MutationOptions): Promise<number> {
     const request = { table: this.ref, where, expressions: set, requestId: requestIdOf(options) };
     return Number((await this.context.stubs.tables.updateRows(request, options)).rowsUpdated);
@@ -133,6 +73,7 @@ export class Table extends Relation {
    * Bring rows together with those of the table that have the same values in the columns `on`, all of it or nothing, in one
    * version of the table.
    */
+  @takes({ on: either(text, names), rows: ROWS, rules: MERGE_RULES }, { ...MUTATION, schema })
   async merge(
     on: string | readonly string[],
     rows: RowSource,
@@ -143,13 +84,13 @@ export class Table extends Relation {
     const { calls } = this.context;
     const source = new Rows(rows, options.schema);
     const open = (): AsyncGenerator<Message<typeof header>> => messages(header, source, options.schema);
-    const retrying = calls.retrying(source.repeatable ? forMutations : undefined);
-    const untilDone = { signal: options.signal, timeout: options.timeout ?? A_DAY };
-    const answer = await calls.clientStream(TableService.method.mergeRows, open, untilDone, retrying);
+    const retrying = calls.retrying(source.repeatable ? forUploads : undefined);
+    const answer = await calls.clientStream(TableService.method.mergeRows, open, options, retrying, A_DAY);
     return mergedOf(answer);
   }
 
   /** Add computed columns, all NULL, without writing data; `backfill` computes them. Gives the table's version then. */
+  @takes(COLUMNS, MUTATION)
   async addColumns(columns: Readonly<Record<string, ColumnSource>>, options?: MutationOptions): Promise<number> {
     const request = { table: this.ref, columns: newColumns(columns), requestId: requestIdOf(options) };
     return Number((await this.context.stubs.catalog.addColumns(request, options)).version);
@@ -159,6 +100,7 @@ export class Table extends Relation {
    * Give computed columns other functions. Their values are stale until the next backfill; with `keepValues` they stay
    * current, and the new function computes only what failed or was never computed.
    */
+  @takes(COLUMNS, { ...MUTATION, keepValues: flag })
   async alterColumns(
     columns: Readonly<Record<string, ColumnSource>>,
     options?: MutationOptions & { keepValues?: boolean | undefined },
@@ -170,6 +112,7 @@ export class Table extends Relation {
   }
 
   /** Add columns that no function computes, all NULL. */
+  @takes({ schema }, MUTATION)
   async addPlainColumns(schema: Schema, options?: MutationOptions): Promise<number> {
     const columns = { case: "schema" as const, value: encodeSchema(schema) };
     const request = { table: this.ref, columns, requestId: requestIdOf(options) };
@@ -177,9 +120,10 @@ export class Table extends Relation {
   }
 
   /** Give columns other names, types, or the right to be NULL. `force`: although others read them. */
+  @takes({ columns: list(record) }, FORCE)
   async alterPlainColumns(
     columns: readonly MessageInitShape<typeof PlainColumnAlterationSchema>[],
-    options?: MutationOptions & { force?: boolean | undefined },
+    options?: ForceOptions,
   ): Promise<number> {
     const force = options?.force ?? false;
     const request = { table: this.ref, columns: [...columns], force, requestId: requestIdOf(options) };
@@ -187,45 +131,31 @@ export class Table extends Relation {
   }
 
   /** Give a column another name. */
-  async renameColumn(
-    name: string,
-    newName: string,
-    options?: MutationOptions & { force?: boolean | undefined },
-  ): Promise<number> {
+  @takes({ name: text, newName: text }, FORCE)
+  async renameColumn(name: string, newName: string, options?: ForceOptions): Promise<number> {
     return this.alterPlainColumns([{ name, newName }], options);
   }
 
   /** Drop columns, computed ones too. `force`: although others read them, or jobs compute them. */
-  async dropColumns(
-    columns: readonly string[],
-    options?: MutationOptions & { force?: boolean | undefined },
-  ): Promise<number> {
+  @takes({ columns: names }, FORCE)
+  async dropColumns(columns: readonly string[], options?: ForceOptions): Promise<number> {
     const force = options?.force ?? false;
     const request = { table: this.ref, columns: [...columns], force, requestId: requestIdOf(options) };
     return Number((await this.context.stubs.tables.dropColumns(request, options)).version);
   }
 
   /** Tell what a backfill would do, and why; changes nothing. */
+  @takes(COLUMN, { ...PLAN, ...CALL, maxDecisions: integer })
   async plan(column: string, options: PlanOptions & CallOptions & { maxDecisions?: number } = {}): Promise<Plan> {
-    const request = { spec: this.#spec(column, options), ...given({ maxDecisions: options.maxDecisions }) };
-    const message = await this.context.stubs.planner.explainPlan(request, options);
-    const reasons = message.reasons.map(
-      ({ reason, fragments, rows }) => [Reason[reason], { fragments, rows: Number(rows) }] as const,
-    );
-    return {
-      rowsTotal: Number(message.rowsTotal),
-      rowsReused: Number(message.rowsReused),
-      rowsToCompute: Number(message.rowsToCompute),
-      reasons: Object.fromEntries(reasons),
-      summary: message.summary,
-      message,
-    };
+    const request = { spec: backfillSpec(this.ref, column, options), ...given({ maxDecisions: options.maxDecisions }) };
+    return planOf(await this.context.stubs.planner.explainPlan(request, options));
   }
 
   /**
    * Try a function on a few rows, and write nothing: that of a computed column, by its name, or another one. What it fails on
    * is said at the rows.
    */
+  @takes({ source: either(text, record) }, { ...PREVIEW, ...CALL })
   async preview(source: string | ColumnSource, options: PreviewOptions & CallOptions = {}): Promise<Preview> {
     const { rows, concurrency, readVersion, timeLimit } = options;
     const told = typeof source === "string" ? { column: source } : newColumn("", source);
@@ -242,10 +172,11 @@ export class Table extends Relation {
   }
 
   /** Compute the missing and stale values of a column, as a job: returns when that has begun. */
+  @takes(COLUMN, { ...PLAN, ...JOB })
   async backfill(column: string, options: PlanOptions & JobOptions = {}): Promise<Job> {
     const answer = await this.context.stubs.jobs.createJob(
       {
-        request: { case: "backfill", value: this.#spec(column, options) },
+        request: { case: "backfill", value: backfillSpec(this.ref, column, options) },
         requestId: requestIdOf(options),
         labels: { ...options.labels },
         priority: options.priority ?? 0,
@@ -257,16 +188,14 @@ export class Table extends Relation {
   }
 
   /** Count the rows of a computed column by state. */
+  @takes(COLUMN, CALL)
   async rowStates(column: string, options?: CallOptions): Promise<GetRowStatesResponse> {
     return this.context.stubs.planner.getRowStates({ table: this.ref, column }, options);
   }
 
   /** Addresses (fragment id << 32 | physical offset) of the rows of a computed column that are in a state. */
-  rowsInState(
-    column: string,
-    state: RowState,
-    options?: CallOptions & { limit?: number | undefined },
-  ): AsyncGenerator<bigint, void, undefined> {
+  @takes({ ...COLUMN, state: choice(...STATES) }, LIST)
+  rowsInState(column: string, state: RowState, options?: ListOptions): AsyncGenerator<bigint, void, undefined> {
     const { planner } = this.context.stubs;
     const request = { table: this.ref, column, state: RowStateEnum[state] };
     const call = (page: object) => planner.getRowStates({ ...request, ...page }, options);
@@ -274,34 +203,10 @@ export class Table extends Relation {
   }
 
   /** Begin a query of which a view can be made: `table.query().where("n > 1").select(["n"])`. */
+  @takes()
   query(): Query {
     return new Query(this.ref);
-  }
-
-  #spec(column: string, options: PlanOptions): MessageInitShape<typeof BackfillSpecSchema> {
-    const { concurrency, commitGranularity, numFrags, intraApplierConcurrency, taskShuffleDiversity } = options;
-    const { udf, readVersion, taskSize, checkpoint } = options;
-    return {
-      table: this.ref,
-      column,
-      where: options.where ?? "",
-      failedOnly: options.failedOnly ?? false,
-      optimizeIndices: options.optimizeIndices ?? false,
-      ...given({ concurrency, commitGranularity, numFrags, intraApplierConcurrency, taskShuffleDiversity }),
-      ...(udf !== undefined && { udf: udfRef(udf) }),
-      ...(taskSize !== undefined && { taskSize: toInt64("taskSize", taskSize) }),
-      ...(checkpoint !== undefined && { checkpoint: checkpointOf(checkpoint) }),
-      ...(readVersion !== undefined && { readFrom: readFromOf(readVersion) }),
-    };
   }
 }
 
 const A_DAY = 86_400_000;
-
-type ReadFrom = { case: "readVersion"; value: bigint } | { case: "readTag"; value: string };
-
-function readFromOf(version: number | bigint | string): ReadFrom {
-  return typeof version === "string"
-    ? { case: "readTag", value: version }
-    : { case: "readVersion", value: toInt64("readVersion", version) };
-}

@@ -46,6 +46,11 @@ export class Tokens {
     this.#current = typeof given === "string" && given !== "" ? { value: checked(given) } : undefined;
   }
 
+  /** Whether there is a token, or a source of them. */
+  get given(): boolean {
+    return this.#source !== undefined || this.#current !== undefined;
+  }
+
   /** Give the token to show now; undefined: none. */
   async get(): Promise<string | undefined> {
     const { expiresAt } = this.#current ?? {};

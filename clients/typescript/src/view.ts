@@ -1,13 +1,16 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
-import { requestIdOf, type MutationOptions } from "./context.js";
+import { check, choice, flag, integer, record, whole, type Kinds } from "./arguments.js";
+import { MUTATION, requestIdOf, type MutationOptions } from "./context.js";
 import { LemanError } from "./errors.js";
 import type { MaterializedView } from "./gen/leman/v1/catalog_pb.js";
 import { RefreshSpec_Policy, type ExplainRefreshResponse, type RefreshSpecSchema } from "./gen/leman/v1/planner_pb.js";
-import { Job, type JobOptions } from "./jobs.js";
-import { Query, viewFunction, type ViewFunctionSource } from "./query.js";
+import { JOB, type JobOptions } from "./job_options.js";
+import { Job } from "./jobs.js";
+import { Query, VIEW_FUNCTION, viewFunction, type ViewFunctionSource } from "./query.js";
 import { Relation } from "./relation.js";
-import type { CallOptions } from "./scope.js";
+import { CALL, type CallOptions } from "./scope.js";
+import { takes } from "./takes.js";
 import { given, toInt64 } from "./values.js";
 
 /** How a view is refreshed. */
@@ -24,9 +27,18 @@ export interface RefreshOptions {
   optimizeIndices?: boolean | undefined;
 }
 
+const REFRESH: Kinds<RefreshOptions> = {
+  sourceVersion: whole,
+  maxRowsPerFragment: whole,
+  policy: choice("auto", "incremental", "full"),
+  concurrency: integer,
+  optimizeIndices: flag,
+};
+
 /** A materialized view of a database. Holds no state: every answer is of now. Rows without values are not shown. */
 export class View extends Relation {
   /** Get its query, source, recorded source version and counts. */
+  @takes({}, CALL)
   async info(options?: CallOptions): Promise<MaterializedView> {
     const answer = await this.context.stubs.catalog.getMaterializedView({ view: this.ref }, options);
     if (answer.view === undefined) {
@@ -36,6 +48,7 @@ export class View extends Relation {
   }
 
   /** Bring the view to a version of its source, as a job: returns when that has begun. */
+  @takes({}, { ...REFRESH, ...JOB })
   async refresh(options: RefreshOptions & JobOptions = {}): Promise<Job> {
     const answer = await this.context.stubs.jobs.createJob(
       {
@@ -51,15 +64,20 @@ export class View extends Relation {
   }
 
   /** Tell what a refresh would do, and why; changes nothing. */
+  @takes({}, { ...REFRESH, ...CALL })
   async plan(options: RefreshOptions & CallOptions = {}): Promise<ExplainRefreshResponse> {
     return this.context.stubs.planner.explainRefresh({ spec: this.#spec(options) }, options);
   }
 
   /** Give function columns other functions; the next refresh computes these columns for every row. */
+  @takes({ columns: record }, MUTATION)
   async alterColumns(
     columns: Readonly<Record<string, ViewFunctionSource>>,
     options?: MutationOptions,
   ): Promise<MaterializedView | undefined> {
+    for (const [name, source] of Object.entries(columns)) {
+      check(`columns.${name}`, source, VIEW_FUNCTION);
+    }
     const functions = Object.entries(columns).map(([name, source]) => viewFunction(name, source));
     const updateMask = { paths: ["functions"] };
     const request = { view: this.ref, functions, updateMask, requestId: requestIdOf(options) };
@@ -67,6 +85,7 @@ export class View extends Relation {
   }
 
   /** Begin a query of which another view can be made. */
+  @takes()
   query(): Query {
     return new Query(this.ref);
   }

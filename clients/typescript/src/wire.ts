@@ -1,7 +1,7 @@
 import { fromBinary, toBinary, type DescMessage, type DescMethod, type MessageShape } from "@bufbuild/protobuf";
 import type { ServiceError } from "@grpc/grpc-js";
 
-import { LemanError } from "./errors.js";
+import { fromCall, LemanError } from "./errors.js";
 import { methodName } from "./policy.js";
 import type { Scope } from "./scope.js";
 
@@ -27,8 +27,27 @@ export function hasRequestId(message: object): boolean {
 }
 
 /** Tell what gRPC raised from all else. */
-export function isServiceError(error: unknown): error is ServiceError {
+function isServiceError(error: unknown): error is ServiceError {
   return error instanceof Error && "code" in error && "details" in error && "metadata" in error;
+}
+
+/** The error of an attempt: of what gRPC says, a LemanError. */
+export function told(error: unknown, method: DescMethod, requestId: string): unknown {
+  return isServiceError(error) ? fromCall(error, methodName(method), requestId) : error;
+}
+
+/** What gRPC tells an answer to. It raises nothing itself: nobody could catch that, and the process would end. */
+export function settling(
+  resolve: (answer: never) => void,
+  reject: (error: ServiceError) => void,
+): (error: ServiceError | null, answer?: unknown) => void {
+  return (error, answer) => {
+    if (error === null) {
+      resolve(answer as never);
+    } else {
+      reject(error);
+    }
+  };
 }
 
 /** The error that a call ends with: that of its scope, where it was cut off by that. */

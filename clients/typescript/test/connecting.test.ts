@@ -17,6 +17,17 @@ describe("connections", () => {
     await assert.rejects(collect(client.database("lake").tables()), { code: "UNAVAILABLE", reason: undefined });
   });
 
+  it("take addresses as gRPC writes them", async () => {
+    const gone = await serve({});
+    gone.stop();
+    const here = await serve({});
+    for (const endpoints of [[gone.endpoint, `dns:///${here.endpoint}`], `dns:///${gone.endpoint}, ${here.endpoint}`]) {
+      await using client = await connect(endpoints);
+      assert.equal((await client.info()).service, "");
+    }
+    here.stop();
+  });
+
   it("are not held up by addresses that hang", async () => {
     await using silent = await listening();
     await using other = await listening();

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
@@ -197,6 +197,20 @@ describe("serving", () => {
     const list = new List(new Field("item", coded, true));
     assert.match(await fails({ inputs: { x: list } }), /INVALID_ARGUMENT: input x of f/);
     assert.match(await fails({}, { token: "" }), /INVALID_ARGUMENT: the token is empty/);
+    for (const token of [null, 5, false, {}, ["t"]]) {
+      assert.match(
+        await fails({}, { token: token as never }),
+        /INVALID_ARGUMENT: token is a string, or a function, not /,
+      );
+    }
+    assert.match(
+      await fails({}, { tokn: "t" } as never),
+      /INVALID_ARGUMENT: unknown option 'tokn': do you mean token\?/,
+    );
+    assert.match(await fails({}, { port: "7815" as never }), /INVALID_ARGUMENT: port is a whole number/);
+    assert.match(await fails({}, { tls: null as never }), /INVALID_ARGUMENT: tls is an object, not null/);
+    const unchecked = { cert: "/nowhere", key: "/nowhere", clientCA: "/nowhere" };
+    assert.match(await fails({}, { tls: unchecked }), /unknown option 'tls.clientCA': do you mean tls.clientCa\?/);
     assert.match(await fails({}, { tls: { cert: "/nowhere", key: "/nowhere" } }), /INVALID_ARGUMENT: tls.cert/);
     await assert.rejects(serve([same, same], { port: 0 }), { message: "there are two functions with the name f" });
     await withServer(same, async (_, { port }) => {
@@ -204,7 +218,7 @@ describe("serving", () => {
     });
   });
 
-  it("gives other code another version", async () => {
+  it("gives other code another version", async (test) => {
     const versionFor = async (call: ServedFunction["call"]): Promise<string | undefined> => {
       await using server = await serve([{ ...same, version: undefined, call }], { port: 0 });
       return server.versions.f;
@@ -213,6 +227,9 @@ describe("serving", () => {
     assert.equal(await versionFor(one), await versionFor(again));
     assert.notEqual(await versionFor(one), await versionFor(other));
     const file = join(tmpdir(), `leman-${String(process.pid)}.txt`);
+    test.after(() => {
+      rmSync(file);
+    });
     writeFileSync(file, "weights");
     const before = versionOf(import.meta.filename, file);
     assert.equal(before, versionOf(new URL(import.meta.url), file));

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { describe, it } from "node:test";
+import { after, describe, it } from "node:test";
 
 import { collect, connectLocal } from "leman";
 
@@ -10,9 +10,19 @@ import { refusal, serve } from "./fake.js";
 
 const LAKE = "/data/lake";
 
+const folders: string[] = [];
+
 function folder(): string {
-  return mkdtempSync(join(tmpdir(), "leman-local-"));
+  const made = mkdtempSync(join(tmpdir(), "leman-local-"));
+  folders.push(made);
+  return made;
 }
+
+after(() => {
+  for (const made of folders) {
+    rmSync(made, { recursive: true });
+  }
+});
 
 /** Services of a folder, which say there where they are; they take the token alone. */
 async function ranFor(place: string, token: string, database = LAKE): Promise<{ shown: string[]; stop: () => void }> {
@@ -24,7 +34,10 @@ async function ranFor(place: string, token: string, database = LAKE): Promise<{ 
     }
     return { tables: ["docs"] };
   };
-  const { endpoint, stop } = await serve({ unary: { GetInfo: () => ({ database }), ListTables } });
+  let at = "";
+  const GetInfo = (): object => ({ database, plannerAddress: at, executorAddress: at, commitCoordinatorAddress: at });
+  const { endpoint, stop } = await serve({ unary: { GetInfo, ListTables } });
+  at = endpoint;
   mkdirSync(join(place, "_leman"), { recursive: true });
   const told = { token, planner: endpoint, executor: endpoint, commit_coordinator: endpoint, database: LAKE };
   writeFileSync(join(place, "_leman", "service.json"), JSON.stringify(told));
@@ -47,6 +60,21 @@ describe("a local database", () => {
       assert.deepEqual(second.shown, ["Bearer first", "Bearer second"]);
     } finally {
       second.stop();
+    }
+  });
+
+  it("is found where its services have many databases, by their addresses", async () => {
+    const place = folder();
+    const shared = await ranFor(place, "token", "");
+    try {
+      await using local = await connectLocal(place);
+      assert.equal(local.database.name, LAKE);
+      const file = join(place, "_leman", "service.json");
+      const told = JSON.parse(readFileSync(file, "utf8")) as object;
+      writeFileSync(file, JSON.stringify({ ...told, executor: "127.0.0.1:1" }));
+      await assert.rejects(connectLocal(place), { code: "UNAVAILABLE", message: /others answer/ });
+    } finally {
+      shared.stop();
     }
   });
 

@@ -2,7 +2,7 @@
  * Calls services over mTLS whose certificates, and those of the client, are replaced by ones of another authority, twice.
  * Arguments: folders of authorities, each with ca.pem, server.* and etl.*.
  */
-import { copyFileSync, mkdtempSync, readFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -12,6 +12,9 @@ import { connect, LemanError } from "leman";
 import { serve } from "./fake.js";
 
 const own = mkdtempSync(join(tmpdir(), "leman-"));
+process.on("exit", () => {
+  rmSync(own, { recursive: true });
+});
 const [ca, cert, key] = ["ca.pem", "etl.pem", "etl.key"].map((name) => join(own, name));
 const [first = "", second = "", third = ""] = process.argv.slice(2);
 

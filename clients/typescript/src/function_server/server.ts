@@ -8,6 +8,7 @@ import {
   type ServiceDefinition,
 } from "@grpc/grpc-js";
 
+import { callback, checkOptions, duration, either, object, PEM, text, type Kinds } from "../arguments.js";
 import { invalid, LemanError } from "../errors.js";
 import {
   ActionTypeSchema,
@@ -19,6 +20,7 @@ import {
   type Result,
 } from "../gen/arrow/flight/protocol/Flight_pb.js";
 import { methodName } from "../policy.js";
+import { takes } from "../takes.js";
 import { Admission, type TokenCheck } from "./admission.js";
 import { Exchange, PROTOCOL, Refusal } from "./exchange.js";
 import { prepared, type Prepared, type ServedFunction } from "./functions.js";
@@ -37,6 +39,14 @@ export interface ServeOptions {
   tls?: ServerTlsOptions | undefined;
 }
 
+/** What the options of a server are: a token of another kind, or under another name, would leave it open to all. */
+const SERVE: Kinds<ServeOptions> = {
+  port: { told: "a whole number from 0 to 65535", admits: (port) => Number.isInteger(port) && isPort(port as number) },
+  host: text,
+  token: either(text, callback),
+  tls: object<ServerTlsOptions>({ cert: PEM, key: PEM, clientCa: PEM }, "cert", "key"),
+};
+
 const DEFAULT_PORT = 7815;
 const ACTION = `${PROTOCOL}.describe`;
 const MAX_MESSAGE = (256 << 20) + (1 << 20);
@@ -49,8 +59,9 @@ const CHANNEL = {
 const GRACE = 30_000;
 const LAST_WORDS = 1000;
 
-/** Serve functions until the server is closed. */
+/** Serve functions until the server is closed. Throws INVALID_ARGUMENT for options that there are not, or of another kind. */
 export async function serve(functions: readonly ServedFunction[], options: ServeOptions = {}): Promise<FunctionServer> {
+  checkOptions(options, SERVE);
   const known = new Map<string, Prepared>();
   for (const wanted of functions.map(prepared)) {
     if (known.has(wanted.name)) {
@@ -117,6 +128,7 @@ export class FunctionServer implements AsyncDisposable {
    * Take no more calls, answer the batches that are being computed, and end. What is not done after `grace` milliseconds
    * (undefined: half a minute) is cut off.
    */
+  @takes({}, { grace: duration })
   async close(options: { grace?: number } = {}): Promise<void> {
     this.#closing ??= this.#closed(options.grace ?? GRACE);
     return this.#closing;
@@ -183,6 +195,10 @@ async function bound(server: Server, address: string, credentials: ServerCredent
       }
     });
   });
+}
+
+function isPort(port: number): boolean {
+  return port >= 0 && port <= 65_535;
 }
 
 /** Arrow Flight, as gRPC serves it: what has no handler is UNIMPLEMENTED. */

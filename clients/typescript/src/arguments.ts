@@ -1,0 +1,148 @@
+import { Schema } from "apache-arrow";
+
+import { invalid } from "./errors.js";
+import { nearest } from "./nearest.js";
+
+/** What an argument may be. */
+export interface Kind {
+  readonly told: string;
+  readonly admits: (value: unknown) => boolean;
+  /** Throws INVALID_ARGUMENT for what is wrong inside of a value that is admitted. */
+  readonly inside?: (name: string, value: unknown) => void;
+}
+
+/** A kind for each of some names. */
+export type Fields = Readonly<Record<string, Kind>>;
+
+/** A kind for each of some options. */
+export type Kinds<T> = { readonly [K in keyof Required<T>]: Kind };
+
+export const text: Kind = { told: "a string", admits: (value) => typeof value === "string" };
+export const flag: Kind = { told: "true or false", admits: (value) => typeof value === "boolean" };
+export const integer: Kind = { told: "a whole number", admits: Number.isSafeInteger };
+export const whole: Kind = {
+  told: "a whole number",
+  admits: (value) => typeof value === "bigint" || Number.isSafeInteger(value),
+};
+export const callback: Kind = { told: "a function", admits: (value) => typeof value === "function" };
+/** How long something may take. */
+export const duration: Kind = {
+  told: "a finite number of milliseconds, 0 or more",
+  admits: (value) => Number.isFinite(value) && (value as number) >= 0,
+};
+/** How long something is waited for, which may be for ever. */
+export const wait: Kind = {
+  told: "a number of milliseconds, 0 or more",
+  admits: (value) => typeof value === "number" && value >= 0,
+};
+export const signal: Kind = {
+  told: "an AbortSignal, such as the signal of an AbortController",
+  admits: (value) =>
+    isObject(value) && typeof value.aborted === "boolean" && typeof value.addEventListener === "function",
+};
+export const record: Kind = { told: "an object", admits: isObject };
+export const names: Kind = {
+  told: "an array of strings",
+  admits: (value) => Array.isArray(value) && value.every((name) => typeof name === "string"),
+};
+export const bytes: Kind = { told: "a Uint8Array", admits: (value) => value instanceof Uint8Array };
+export const strings: Kind = {
+  told: "an object whose values are strings",
+  admits: (value) => isObject(value) && Object.values(value).every((each) => typeof each === "string"),
+};
+export const schema: Kind = { told: "an Arrow schema", admits: (value) => value instanceof Schema };
+
+/** Admit some strings alone. */
+export function choice(...known: readonly string[]): Kind {
+  return { told: `one of ${known.join(", ")}`, admits: (value) => known.includes(value as string) };
+}
+
+/** Admit arrays of a kind. */
+export function list(kind: Kind): Kind {
+  return {
+    told: "an array",
+    admits: Array.isArray,
+    inside: (name, value) => {
+      (value as unknown[]).forEach((each, at) => {
+        check(`${name}[${String(at)}]`, each, kind);
+      });
+    },
+  };
+}
+
+/** Admit objects that have none but some fields; those that are `required` may not be left out. */
+export function object<T>(kinds: Kinds<T>, ...required: readonly (keyof T & string)[]): Kind {
+  return {
+    ...record,
+    inside: (name, value) => {
+      checkFields(value as object, kinds, `${name}.`);
+      for (const field of required) {
+        check(`${name}.${field}`, (value as Record<string, unknown>)[field], kinds[field]);
+      }
+    },
+  };
+}
+
+/** Admit what one of some kinds does. */
+export function either(...kinds: readonly Kind[]): Kind {
+  return {
+    told: kinds.map(({ told }) => told).join(", or "),
+    admits: (value) => kinds.some((kind) => kind.admits(value)),
+    inside: (name, value) => kinds.find((kind) => kind.admits(value))?.inside?.(name, value),
+  };
+}
+
+/** What certificates are given as. */
+export const PEM = either(text, bytes);
+
+/** Throw INVALID_ARGUMENT, which names the argument, for a value of another kind. */
+export function check(name: string, value: unknown, kind: Kind): void {
+  if (!kind.admits(value)) {
+    throw invalid(name, `${name} is ${kind.told}, not ${shown(value)}`);
+  }
+  kind.inside?.(name, value);
+}
+
+/** Throw INVALID_ARGUMENT for an option of another kind, and for one that there is not; undefined: it is left out. */
+export function checkOptions(options: unknown, kinds: Fields): void {
+  if (options !== undefined) {
+    check("options", options, record);
+    checkFields(options as object, kinds, "");
+  }
+}
+
+/** Throw INVALID_ARGUMENT for a field of another kind, and for one that there is not. `place`: what stands before names. */
+function checkFields(values: object, kinds: Fields, place: string): void {
+  for (const [name, value] of Object.entries(values)) {
+    const kind = Object.hasOwn(kinds, name) ? kinds[name] : undefined;
+    if (kind === undefined) {
+      const known = Object.keys(kinds);
+      const meant = nearest(name, known);
+      const advice = meant === undefined ? `there are ${known.join(", ")}` : `do you mean ${place}${meant}?`;
+      throw invalid(place + name, `unknown option '${place}${name}': ${advice}`);
+    }
+    if (value !== undefined) {
+      check(place + name, value, kind);
+    }
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** What a value is, without the value where it may be a secret. */
+function shown(value: unknown): string {
+  if (value === null || value === undefined || typeof value === "number" || typeof value === "boolean") {
+    return String(value);
+  }
+  if (typeof value === "object") {
+    return Array.isArray(value) ? "an array" : `a value of ${constructorOf(value)}`;
+  }
+  return `a ${typeof value}`;
+}
+
+function constructorOf(value: object): string {
+  const { constructor } = value as { constructor?: unknown };
+  return typeof constructor === "function" ? constructor.name : "Object";
+}

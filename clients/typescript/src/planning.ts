@@ -1,0 +1,109 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { either, flag, integer, object, text, whole, type Kinds } from "./arguments.js";
+import { CHECKPOINT, checkpointOf } from "./functions.js";
+import { Reason, type BackfillSpecSchema, type ExplainPlanResponse } from "./gen/leman/v1/planner_pb.js";
+import { given, toInt64, udfRef } from "./values.js";
+
+/** What a backfill computes, and how; what is left out is chosen by the services. */
+export interface PlanOptions {
+  /** SQL: only rows for which it is true are computed. */
+  where?: string | undefined;
+  /** Another registered function than the column's own, `name` or `name@version`. */
+  udf?: string | undefined;
+  /** Compute from an earlier version of the table, by number or tag. */
+  readVersion?: number | bigint | string | undefined;
+  /** Worker processes at the most. */
+  concurrency?: number | undefined;
+  /** Rows between checkpoints. */
+  checkpoint?: { size?: number | undefined; min?: number | undefined; max?: number | undefined } | undefined;
+  /** Rows in a unit of work. */
+  taskSize?: number | undefined;
+  /** Fragments between commits. */
+  commitGranularity?: number | undefined;
+  /** At most so many fragments, for a sample run. */
+  numFrags?: number | undefined;
+  /** Threads in each worker process that call the function at the same time. */
+  intraApplierConcurrency?: number | undefined;
+  /** Only rows that are marked as failed. */
+  failedOnly?: boolean | undefined;
+  /** Units of so many fragments are handed out in turn. */
+  taskShuffleDiversity?: number | undefined;
+  /** Bring the indexes on the column up to date afterwards. */
+  optimizeIndices?: boolean | undefined;
+}
+
+/** What a backfill would do, and why. */
+export interface Plan {
+  readonly rowsTotal: number;
+  readonly rowsReused: number;
+  readonly rowsToCompute: number;
+  /** Rows by reason, such as `MISSING` or `UDF_CHANGED`. */
+  readonly reasons: Readonly<Record<string, { fragments: number; rows: number }>>;
+  /** One sentence for a person. */
+  readonly summary: string;
+  /** All that was answered. */
+  readonly message: ExplainPlanResponse;
+}
+
+/** What the options of a backfill and its plan are. */
+export const PLAN: Kinds<PlanOptions> = {
+  where: text,
+  udf: text,
+  readVersion: either(whole, text),
+  concurrency: integer,
+  checkpoint: object(CHECKPOINT),
+  taskSize: whole,
+  commitGranularity: integer,
+  numFrags: integer,
+  intraApplierConcurrency: integer,
+  failedOnly: flag,
+  taskShuffleDiversity: integer,
+  optimizeIndices: flag,
+};
+
+/** Make a specification of the protos. */
+export function backfillSpec(
+  table: { database: string; table: string },
+  column: string,
+  options: PlanOptions,
+): MessageInitShape<typeof BackfillSpecSchema> {
+  const { concurrency, commitGranularity, numFrags, intraApplierConcurrency, taskShuffleDiversity } = options;
+  const { udf, readVersion, taskSize, checkpoint } = options;
+  return {
+    table,
+    column,
+    where: options.where ?? "",
+    failedOnly: options.failedOnly ?? false,
+    optimizeIndices: options.optimizeIndices ?? false,
+    ...given({ concurrency, commitGranularity, numFrags, intraApplierConcurrency, taskShuffleDiversity }),
+    ...(udf !== undefined && { udf: udfRef(udf) }),
+    ...(taskSize !== undefined && { taskSize: toInt64("taskSize", taskSize) }),
+    ...(checkpoint !== undefined && { checkpoint: checkpointOf(checkpoint) }),
+    ...(readVersion !== undefined && { readFrom: readFromOf(readVersion) }),
+  };
+}
+
+/** What an answer says of a plan. */
+export function planOf(message: ExplainPlanResponse): Plan {
+  const reasons = message.reasons.map(
+    ({ reason, fragments, rows }) => [Reason[reason], { fragments, rows: Number(rows) }] as const,
+  );
+  return {
+    rowsTotal: Number(message.rowsTotal),
+    rowsReused: Number(message.rowsReused),
+    rowsToCompute: Number(message.rowsToCompute),
+    reasons: Object.fromEntries(reasons),
+    summary: message.summary,
+    message,
+  };
+}
+
+type ReadFrom = { case: "readVersion"; value: bigint } | { case: "readTag"; value: string };
+
+/** The version that is read, by number or tag, as messages have it. */
+export function readFromOf(version: number | bigint | string): ReadFrom {
+  return typeof version === "string"
+    ? { case: "readTag", value: version }
+    : { case: "readVersion", value: toInt64("readVersion", version) };
+}
