@@ -36,6 +36,7 @@ class Connections:
             self._open[key] = leman.connect(
                 *place,
                 token=_token(told),
+                plaintext=told.get("plaintext", False),
                 tls_ca=told.get("ca"),
                 tls_cert=told.get("cert"),
                 tls_key=told.get("key"),

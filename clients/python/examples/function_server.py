@@ -53,7 +53,7 @@ def die(x: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=7815, help="0: any free one")
-    parser.add_argument("--token", default="", help="what callers have to send")
+    parser.add_argument("--token", help="what callers have to send; without, nothing")
     parser.add_argument("--cert", default="", help="certificate (PEM); with --key it turns TLS on")
     parser.add_argument("--key", default="", help="its private key (PEM)")
     options = parser.parse_args()

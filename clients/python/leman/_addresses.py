@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from leman.errors import InvalidArgument
 
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:/,@\[\]]+):([0-9]+)", re.ASCII)
+_AS_GRPC_HAS_IT = "dns:///"
 _LARGEST_PORT = 65535
 _SUCH_AS = "such as 'leman.internal:7443'"
 
@@ -24,10 +26,20 @@ def addresses(endpoint: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(_address, named)))
 
 
+def is_loopback(address: str) -> bool:
+    """Whether host:port is of this machine and nothing else."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
+
 def _address(given: Any) -> str:
     if not isinstance(given, str):
         raise _bad(given, f"is not a str like host:port, {_SUCH_AS}")
-    address = given.strip()
+    address = given.strip().removeprefix(_AS_GRPC_HAS_IT)
     scheme, separator, rest = address.partition("://")
     if separator:
         place = rest.strip("/") or "host:port"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import sys
 import threading
+import time
 import uuid
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -16,11 +16,12 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own notes on standard
 import grpc
 
 from leman import _status
+from leman._addresses import is_loopback
 from leman._patience import Patience
 from leman._patient_channel import Metadata, PatientChannel
 from leman._tls_files import Pem, TlsFiles
 from leman._token import Token
-from leman.errors import InvalidArgument, LemanError
+from leman.errors import InvalidArgument, LemanError, Unavailable
 from leman.v1 import (
     catalog_pb2_grpc,
     commit_pb2_grpc,
@@ -33,6 +34,9 @@ from leman.v1 import (
 PATIENCE = 60.0
 """Seconds that a call waits for a service that is being restarted."""
 
+_SILENCE = 60.0
+"""Seconds after which services that were watched and have said nothing did not end just now."""
+
 _MAX_MESSAGE = 64 << 20
 
 
@@ -41,6 +45,7 @@ class Endpoints:
     """Where the services are, as host:port, and what they ask for.
 
     `tls_ca`: PEM file; empty: no TLS. `tls_cert`, `tls_key`: PEM files of a certificate to show; empty: none.
+    `plaintext`: whether other machines may be shown the token without TLS.
     """
 
     planner: str
@@ -50,6 +55,11 @@ class Endpoints:
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""
+    plaintext: bool = False
+
+    def exposes(self, address: str) -> bool:
+        """Whether a call of that address would show the token to whoever is on the way, which nobody permitted."""
+        return bool(self.token) and not (self.tls_ca or self.plaintext or is_loopback(address))
 
 
 class Locator(Protocol):
@@ -76,6 +86,10 @@ class Locator(Protocol):
         """Where they are now. Asked again when one of them does not answer; must not wait for that one."""
         ...
 
+    def find_restarted(self) -> Endpoints | None:
+        """As `locate`, for who watches what they do: None where they have ended and somebody else is to start them."""
+        ...
+
 
 class Services:
     """The generated stubs of the services, over channels that are opened when first needed.
@@ -98,6 +112,8 @@ class Services:
         self._lock = threading.Lock()
         self._finding = threading.Lock()
         self._closed = False
+        #: Until when services that are away count as ended a moment ago, for watches that begin now.
+        self.heard_until = 0.0
         planner, catalog = self._stub_channel("planner", 300.0), self._stub_channel("planner", 60.0)
         coordinator = self._stub_channel("commit_coordinator", 600.0)
         self.catalog = catalog_pb2_grpc.CatalogServiceStub(catalog)
@@ -115,6 +131,11 @@ class Services:
     def patient(self) -> Patience:
         """A new measure of how long one call may wait for its service."""
         return Patience(self._patience)
+
+    def hear(self) -> float:
+        """Note that a watch has heard from the services; returns its `heard_until`."""
+        self.heard_until = time.monotonic() + _SILENCE + self._patience
+        return self.heard_until
 
     def look_again(self) -> bool:
         """Ask the locator once more; True when the services have moved, or were started anew."""
@@ -141,22 +162,53 @@ class Services:
                 channel.close()
             self._channels.clear()
 
-    def wait_or_raise(self, service: str, error: Exception, patience: Patience, *, repeatable: bool = False) -> None:
+    def wait_or_raise(
+        self,
+        service: str,
+        error: Exception,
+        patience: Patience,
+        *,
+        repeatable: bool = False,
+        stands_in_line: bool = False,
+    ) -> None:
         """After a failed call: returns when another try is worth it, raises the Leman error when not.
 
         A ValueError is what gRPC raises on a channel that is closed. `repeatable`: whether the call may also be made
-        again where the service has too much to do, and says when.
+        again where the service has too much to do, and says when; `stands_in_line`: as long as patience lasts.
         """
         if not isinstance(error, grpc.RpcError):
             raise (_closed_error() if self._closed else error) from None
         code, delay = _status.code_of(error), _status.retry_after(error)
         hopeless = self._closed or _status.is_of_function_server(error)
-        if not hopeless and self._may_try_again(code, delay, patience, repeatable=repeatable):
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and stands_in_line:
+            if not hopeless and delay > 0 and patience.pause(delay):
+                return
+        elif not hopeless and self._may_try_again(code, delay, patience, repeatable=repeatable):
             if code is grpc.StatusCode.UNAVAILABLE and self.look_again():
                 return
             if code is grpc.StatusCode.UNAUTHENTICATED or patience.pause(delay):
                 return
         raise self.explain(service, error) from None
+
+    def wait_as_watch(self, service: str, error: grpc.RpcError, patience: Patience, heard_until: float) -> None:
+        """As `wait_or_raise`, after a watch was cut. Where its services spoke a moment ago and have ended, it waits for
+        those that come back, and starts none: whoever restarts them would find others.
+
+        `heard_until`: the watch's own, from when it began or last heard: that others have given up changes nothing."""
+        is_away = _status.code_of(error) is grpc.StatusCode.UNAVAILABLE and time.monotonic() < heard_until
+        if self._closed or not is_away:
+            self.wait_or_raise(service, error, patience, repeatable=True)
+            return
+        found = self._locator.find_restarted()
+        if (found is not None and self._moved_to(found)) or patience.pause(_status.retry_after(error)):
+            return
+        if found is not None:
+            raise self.explain(service, error) from None
+        self.heard_until = 0.0
+        raise Unavailable(
+            f"the services have ended, and nobody has started them again within {self._patience:g} s: what was watched"
+            " goes on once they run, and the next call starts them"
+        )
 
     def _may_try_again(self, code: grpc.StatusCode, delay: float, patience: Patience, *, repeatable: bool) -> bool:
         if code is grpc.StatusCode.UNAUTHENTICATED:
@@ -252,14 +304,6 @@ def _trace() -> Metadata:
     return tuple((key, value) for key, value in carrier.items() if key in ("traceparent", "tracestate"))
 
 
-def is_loopback(host: str) -> bool:
-    """Whether the host is this machine and nothing else."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def tls_files(shown: Endpoints) -> TlsFiles:
     """The files that a connection over TLS shows and believes. Raises InvalidArgument."""
     try:
@@ -284,7 +328,7 @@ def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc
         ("grpc.use_local_subchannel_pool", 1),  # a new channel tries at once, whatever others have seen
         ("grpc.enable_retries", 0),  # one layer of retries: ours
     ]
-    if is_loopback(address.rpartition(":")[0]):
+    if is_loopback(address):
         options.append(("grpc.enable_http_proxy", 0))  # a proxy reaches its own machine, not this one
     if not shown.tls_ca:
         return grpc.insecure_channel(address, options)

@@ -31,14 +31,29 @@ class Remote:
     """
 
     def __init__(
-        self, endpoint: str | Sequence[str], token: Token, tls_ca: str, tls_cert: str = "", tls_key: str = ""
+        self,
+        endpoint: str | Sequence[str],
+        token: Token,
+        tls_ca: str,
+        tls_cert: str = "",
+        tls_key: str = "",
+        *,
+        plaintext: bool = False,
     ) -> None:
+        """Raises InvalidArgument, whose `reason` is PLAINTEXT_TOKEN where a token would be sent in the clear."""
         self._endpoints = addresses(endpoint)
         self._endpoint = self._endpoints[0]
         if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
             raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
+        if plaintext and tls_ca:
+            raise InvalidArgument("plaintext and tls_ca contradict each other: leave one of them out")
         self._token = token
-        self._given = Endpoints("", "", "", token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key)
+        self._given = Endpoints(
+            "", "", "", token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, plaintext=plaintext
+        )
+        for address in self._endpoints:
+            if self._given.exposes(address):
+                raise _in_the_clear(address)
         self._known: Endpoints | None = None
 
     def check(self, *, reads: bool) -> None:
@@ -53,6 +68,10 @@ class Remote:
 
     def locate_first(self) -> Endpoints:
         """As `locate`."""
+        return self.locate()
+
+    def find_restarted(self) -> Endpoints:
+        """As `locate`: whoever runs them starts them again."""
         return self.locate()
 
     def locate(self) -> Endpoints:
@@ -73,9 +92,10 @@ class Remote:
         }
         if info.service in found:
             found[info.service] = self._endpoint  # the way we came works, whatever it calls itself
-        answering = {self._endpoint, *self._answering({*found.values()} - {self._endpoint, ""})}
-        shortest = {name: place if place in answering else self._endpoint for name, place in found.items()}
-        self._known = replace(self._given, **shortest)
+        named = {place for place in found.values() if place and not self._given.exposes(place)}
+        answering = {self._endpoint, *self._answering(named - {self._endpoint})}
+        planner, executor, coordinator = (place if place in answering else self._endpoint for place in found.values())
+        self._known = replace(self._given, planner=planner, executor=executor, commit_coordinator=coordinator)
         return self._known
 
     def _answering_endpoint(self) -> str:
@@ -111,6 +131,14 @@ def ask(address: str, endpoints: Endpoints, *, timeout: float) -> info_pb2.GetIn
             unavailable = _status.code_of(failure) is grpc.StatusCode.UNAVAILABLE
             if not unavailable or _status.tls_failure(failure) or not patience.pause():
                 return failure
+
+
+def _in_the_clear(address: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{address} is another machine, and without TLS whoever is on the way reads the token: give tls_ca=, or"
+        " plaintext=True (on the command line LEMAN_PLAINTEXT=true) where the network is protected",
+        reason="PLAINTEXT_TOKEN",
+    )
 
 
 def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) -> LemanError:

@@ -8,7 +8,17 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from leman import _bundle_upload, _local_catalog, _local_database, _local_views, _remote, _row_upload, _wire, local
+from leman import (
+    _bundle_upload,
+    _local_catalog,
+    _local_database,
+    _local_udfs,
+    _local_views,
+    _remote,
+    _row_upload,
+    _wire,
+    local,
+)
 from leman._channel import Services
 from leman._database_jobs import DatabaseJobs
 from leman._entrypoint import definition
@@ -356,6 +366,10 @@ class Database(DatabaseJobs, Shown):
     @boundary
     def udfs(self) -> list[UdfInfo]:
         """The registered functions, by name, then newest first."""
+        if self._services.reads_alone():
+            _local_database.check_there(self.uri)
+            if (found := _local_udfs.udfs(self.uri)) is not None:
+                return [_local_udfs.without_source(each) for each in found]
         requests = pages(
             lambda token, size: self._services.catalog.ListUdfs(
                 catalog_pb2.ListUdfsRequest(database=self.uri, page_size=size, page_token=token)
@@ -456,6 +470,8 @@ class Database(DatabaseJobs, Shown):
     def udf(self, name: str) -> UdfInfo:
         """A registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
         udf_name, _, version = name.partition("@")
+        if self._services.reads_alone() and (found := _local_udfs.udf(self.uri, udf_name, version)) is not None:
+            return found
         request = catalog_pb2.GetUdfRequest(database=self.uri, udf=ref(udf_name, version))
         return _wire.udf_info(self._services.catalog.GetUdf(request).definition)
 

@@ -59,6 +59,7 @@ class Embedded:
         self._expects_writes = False
         self._served = False
         self._warned = False
+        self._last: dict[str, Any] = {}
 
     def check(self, *, reads: bool) -> Endpoints | None:
         """Raises NotFound (DATABASE_NOT_FOUND) for a call that reads where there is no database. One that writes has
@@ -100,17 +101,16 @@ class Embedded:
                 raise StartFailed(f"process {said['pid']} serves {self._database} already: `leman down` ends it")
             if said is not None and not self._replaced(said):
                 self._served = True
-                return _endpoints(said)
+                return self._found(said)
+            if said is None and self._is_changing():
+                time.sleep(_POLL)
+                continue
             system = self._system()
             if not self._writes and not self._own.folder.exists():
-                return _endpoints(system)
-            refusal = self._have_served(system)
-            if refusal and not self._writes:
-                return _endpoints(system)  # a database that cannot be written can be read
-            if refusal:
-                raise StartFailed(
-                    f"The embedded services keep their files in {self._own.folder}, which cannot be written: {refusal}"
-                )
+                return self._found(system)
+            if refusal := self._have_served(system):
+                self._check_reads(refusal)
+                return self._found(system)
             if self._own.running() is not None:
                 mended_by = 0.0
                 continue
@@ -122,6 +122,13 @@ class Embedded:
                 raise self._unreachable(self._own, "cannot be understood")
             mended_by = mended_by or time.monotonic() + _MEND_SECONDS
         raise self._unreachable(ServiceFile(self._folder()), "is not taken at its word")
+
+    def _check_reads(self, refusal: str) -> None:
+        """Raise StartFailed unless this only reads: a database that cannot be written can be read."""
+        if self._writes:
+            raise StartFailed(
+                f"The embedded services keep their files in {self._own.folder}, which cannot be written: {refusal}"
+            )
 
     def locate_first(self) -> Endpoints:
         """The running services, once the planner answers; a system that has died is not waited for but started anew.
@@ -142,9 +149,36 @@ class Embedded:
                 raise StartFailed(_silence(file.pid(), found, answer, stopped=stopped))
             time.sleep(_POLL)
 
+    def find_restarted(self) -> Endpoints | None:
+        """The services that serve the database now. Those of a system that was killed are started anew; None for one
+        that has ended otherwise, and for that of `leman up`: whoever ended it starts it again, or wants it to be gone.
+
+        Raises StartFailed."""
+        if self._own.running() is not None:
+            return self.locate()
+        if self._is_changing():
+            return None
+        file = self._own if self._served else ServiceFile(self._folder())
+        was_killed = file.pid() == self._last.get("pid")
+        is_anyones = _systems.System(Path(self._last.get("home") or self._own.folder), self._last).kind != "up"
+        return self.locate() if was_killed and is_anyones else None
+
     def is_running(self) -> bool:
         """True when nothing would have to be started."""
         return self._own.running() is not None or ServiceFile(self._folder()).running() is not None
+
+    def _is_changing(self) -> bool:
+        """Whether a system that serves the database is starting, or ending."""
+        return self._own.is_held() and not self._own.path.exists()
+
+    def _found(self, said: dict[str, Any]) -> Endpoints:
+        self._last = said
+        return Endpoints(
+            planner=said["planner"],
+            executor=said["executor"],
+            commit_coordinator=said["commit_coordinator"],
+            token=said.get("token", ""),
+        )
 
     def _folder(self) -> Path:
         """The folder of the system that is started where none runs."""
@@ -281,15 +315,6 @@ def _is_of_another_release(said: dict[str, Any]) -> bool:
         return said.get("version", "unknown") not in (metadata.version("leman-services"), "unknown")
     except metadata.PackageNotFoundError:
         return False
-
-
-def _endpoints(said: dict[str, Any]) -> Endpoints:
-    return Endpoints(
-        planner=said["planner"],
-        executor=said["executor"],
-        commit_coordinator=said["commit_coordinator"],
-        token=said.get("token", ""),
-    )
 
 
 def _silence(pid: int, found: Endpoints, answer: grpc.RpcError, *, stopped: bool) -> str:

@@ -87,12 +87,22 @@ def served(udf: UDF, *, input_types: Sequence[pa.DataType] | None = None, descri
 
     Raises UdfDefinitionError.
     """
+    if not isinstance(udf, UDF):
+        raise UdfDefinitionError(
+            f"functions of a server are made by leman.udf, or by leman.functions.served: {_called(udf)} is"
+            " not, decorate it with @leman.udf"
+        )
     if udf.blob:
         raise UdfDefinitionError(f"UDF '{udf.name}' gives blobs, which a remote function cannot")
     types = list(input_types) if input_types is not None else _declared(udf)
     if len(types) != len(udf.input_columns) or not all(isinstance(each, pa.DataType) for each in types):
         raise UdfDefinitionError(f"UDF '{udf.name}': input_types are Arrow types, one for each of {udf.input_columns}")
     return Served(udf, pa.schema(list(zip(udf.input_columns, types, strict=True))), description)
+
+
+def _called(given: object) -> str:
+    name = getattr(given, "__name__", None)
+    return f"'{name}'" if isinstance(name, str) else f"a {type(given).__name__}"
 
 
 def _declared(udf: UDF) -> list[pa.DataType]:

@@ -21,6 +21,8 @@ from leman.errors import UdfDefinitionError
 
 PROTOCOL = "leman.function.v1"
 DESCRIBE = f"{PROTOCOL}.describe"
+#: A batch may have so many bytes in memory: as many as messages may have between Leman and function servers.
+MOST_BATCH_BYTES = 256 << 20
 
 
 class BearerTokens(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
@@ -82,6 +84,7 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
         for chunk in reader:
             if chunk.data is None:
                 continue
+            _check_size(chunk.data)
             with self._at_work():
                 self._answer(function, chunk.data, answer, writer)
             if self.stopping.is_set():
@@ -143,6 +146,15 @@ class FunctionFlight(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow 
         if version != function.version:  # Flight in Python has no FAILED_PRECONDITION
             raise pa.ArrowInvalid(f"function '{name}' has version {function.version} here, not {version}")
         return function
+
+
+def _check_size(batch: pa.RecordBatch) -> None:
+    """Refuse what is too large for a message. Flight bounds none, and has decompressed it when it is seen here."""
+    size = batch.get_total_buffer_size()
+    if size > MOST_BATCH_BYTES:
+        raise pa.ArrowInvalid(
+            f"a batch has {size} bytes decompressed, at most {MOST_BATCH_BYTES} are taken: send fewer rows at once"
+        )
 
 
 def _check_types(function: Served, schema: pa.Schema) -> None:

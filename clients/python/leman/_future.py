@@ -15,7 +15,7 @@ from leman._channel import Services
 from leman._job_attributes import check_env, check_labels, check_priority
 from leman._job_model import Job, JobEvent, JobState, JobUpdate, Progress
 from leman._job_text import interrupted_line, left_line
-from leman._patience import Patience
+from leman._patience import Patience, check_timeout
 from leman._registration import Registration
 from leman._request_id import id_of
 from leman._shown import Shown
@@ -165,14 +165,17 @@ class JobFuture(Shown):
         """The job now and whenever something changed, with what happened since; the last has a terminal
         state.
 
-        Goes on where it was when services are restarted. `after`: begin behind an update that was seen before, by this
-        process or another one: its `sequence`. Raises DeadlineExceeded after `timeout` seconds. The job goes on when
-        nobody watches it any more; a KeyboardInterrupt says how to find it again.
+        Goes on where it was when services are restarted. It starts none where those of this machine were ended
+        meanwhile, but waits a minute for others, and then raises Unavailable; it does where they were killed, but for
+        those of `leman up`. `after`: begin behind an update that was seen before, by this process or another one: its
+        `sequence`. Raises DeadlineExceeded after `timeout` seconds. The job goes on when nobody watches it any more; a
+        KeyboardInterrupt says how to find it again.
         """
+        check_timeout(timeout)
         seen, last_event = after, 0
         job: Job | None = None
         end = None if timeout is None else time.monotonic() + timeout
-        patience = self._services.patient()
+        patience, heard_until = self._services.patient(), self._services.heard_until
         while True:
             seconds = _STREAM_SECONDS if end is None else min(_STREAM_SECONDS, end - time.monotonic())
             if seconds <= 0:
@@ -181,35 +184,38 @@ class JobFuture(Shown):
             failure: grpc.RpcError | None = None
             stream = self._services.jobs.WatchJob(request, timeout=seconds)
             try:
-                for message in stream:
-                    patience = self._services.patient()
-                    seen = max(seen, message.sequence)
-                    fresh = [_wire.event(e) for e in message.events if e.sequence > last_event]
-                    last_event = max((e.sequence for e in fresh), default=last_event)
-                    job = _wire.job(message.job)
-                    yield JobUpdate(job, fresh, message.events_missing, seen)
-                    if job.state.terminal:
-                        return
-            except grpc.RpcError as error:
-                failure = error
+                try:
+                    for message in stream:
+                        heard_until = self._services.hear()
+                        patience = self._services.patient()
+                        seen = max(seen, message.sequence)
+                        fresh = [_wire.event(e) for e in message.events if e.sequence > last_event]
+                        last_event = max((e.sequence for e in fresh), default=last_event)
+                        job = _wire.job(message.job)
+                        yield JobUpdate(job, fresh, message.events_missing, seen)
+                        if job.state.terminal:
+                            return
+                except grpc.RpcError as error:
+                    failure = error
+                finally:
+                    stream.cancel()
+                self._before_next_stream(failure, patience, heard_until)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(left_line(job, self._database, self.job_id)) from None
-            finally:
-                stream.cancel()
-            self._before_next_stream(failure, patience)
 
     def _until_ended(self, timeout: float | None = None) -> Iterator[tuple[Job, list[JobEvent]]]:
         """As `watch`, without a call where the end is known, and without its events then."""
+        check_timeout(timeout)
         return self.watch(timeout) if self._ended is None else iter([(self._ended, [])])
 
-    def _before_next_stream(self, failure: grpc.RpcError | None, patience: Patience) -> None:
+    def _before_next_stream(self, failure: grpc.RpcError | None, patience: Patience, heard_until: float) -> None:
         """Between a stream that ended early and the next. Raises where another one would not help."""
         if failure is None:
             patience.pause()
             return
         code: grpc.StatusCode = failure.code()
         if code is not grpc.StatusCode.DEADLINE_EXCEEDED:  # ours: a stream is renewed once a minute
-            self._services.wait_or_raise("executor", failure, patience, repeatable=True)
+            self._services.wait_as_watch("executor", failure, patience, heard_until)
 
 
 def retry_job(

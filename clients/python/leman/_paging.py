@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from leman import _wire
+from leman import _local_database, _local_errors, _wire
 from leman._channel import Services
 from leman._table_model import RowErrors
 from leman.v1 import jobs_pb2
@@ -30,7 +30,12 @@ def list_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, *, places_only: bool = False
 ) -> RowErrors:
     """The rows of a job for which the function failed, by row address. `places_only`: all of them, and only where they
-    are."""
+    are. Those of a local database without services are read by this process."""
+    if services.reads_alone() and not places_only:
+        _local_database.check_there(database)
+        found = _local_errors.errors(database, job_id, column or "", limit)
+        if found is not None:
+            return RowErrors(found)
     requests = pages(
         lambda token, size: services.jobs.ListJobErrors(
             jobs_pb2.ListJobErrorsRequest(

@@ -5,9 +5,17 @@ from __future__ import annotations
 import random
 import time
 
+from leman.errors import InvalidArgument
+
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 _BUSY_TRIES = 5  # as in the published retry policy
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raises InvalidArgument for what is no time to wait."""
+    if timeout is not None and not timeout >= 0:  # which NaN is not, either
+        raise InvalidArgument(f"timeout is a number of seconds from 0 on, or None, not {timeout:g}")
 
 
 class Patience:

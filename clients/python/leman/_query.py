@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
@@ -91,7 +91,8 @@ class Query:
     def select(self, columns: Sequence[str] | Mapping[str, str]) -> Self:
         """Only these columns: their names, or a mapping of names to SQL expressions (`{"title": "upper(name)"}`).
         Without it a view has all columns of its source. Given twice, the last one holds."""
-        if isinstance(columns, str) or not columns:
+        given: Any = columns
+        if isinstance(given, str) or not isinstance(given, Iterable) or not columns:
             raise InvalidArgument(f"select takes a list of columns or {{'name': 'expression'}}, not {columns!r}")
         pairs = columns.items() if isinstance(columns, Mapping) else [(name, "") for name in columns]
         for name, expression in pairs:
@@ -140,6 +141,8 @@ class Query:
         request_id: str | None = None,
     ) -> View_co:
         """As `Database.create_materialized_view`; `conn`: the database that the view is made in."""
+        if not hasattr(conn, "create_materialized_view"):
+            raise InvalidArgument(f"conn is the database that the view is made in, not a {type(conn).__name__}")
         return conn.create_materialized_view(view_name, self, max_rows_per_fragment, request_id=request_id)
 
     def __repr__(self) -> str:

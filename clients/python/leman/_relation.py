@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from leman import _garbage, _local_catalog, _wire, local
 from leman._channel import Services
 from leman._garbage import CheckpointCollection, StoredFile
+from leman._own_service import reading
 from leman._paging import PAGE, list_errors
 from leman._query import Query
 from leman._registration import Registration
@@ -156,7 +157,8 @@ class Relation(Shown):
         """Checkpoints, fragment records and staged column files of the table, and what each is for; at most `limit` of
         them (10,000 is the most), by path. Changes nothing. Raises TableNotFound."""
         request = _garbage.make_request(self.ref(), None, limit, dry_run=True, include_kept=True)
-        return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=True).files
+        with reading(self._services, "commit_coordinator") as services:
+            return _garbage.from_wire(services.commits.CollectGarbage(request), dry_run=True).files
 
     @boundary
     def collect_checkpoints(

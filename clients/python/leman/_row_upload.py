@@ -31,8 +31,8 @@ def append(
     max_rows: int | None,
     request_id: str | None = None,
 ) -> tables_pb2.AppendRowsResponse:
-    """Add rows to a table, all or none. A table of rows is sent again where the service was away; a reader is not, as
-    what it gave is gone. Raises LemanError, and what the reader raises."""
+    """Add rows to a table, all or none. A table of rows is sent again where the service was away, or had too many
+    uploads at work; a reader is not, as what it gave is gone. Raises LemanError, and what the reader raises."""
     header = tables_pb2.AppendRowsHeader(table=table, request_id=id_of(request_id), max_rows_per_fragment=max_rows or 0)
     return _sent(services, tables_pb2.AppendRowsRequest, header, rows, services.tables.AppendRows)
 
@@ -77,7 +77,7 @@ def _sent(
             raise messages.error
         if isinstance(rows, pa.RecordBatchReader) and isinstance(failure, grpc.RpcError):
             raise services.explain(_SERVICE, failure) from None
-        services.wait_or_raise(_SERVICE, failure, patience)
+        services.wait_or_raise(_SERVICE, failure, patience, stands_in_line=True)
 
 
 class _Messages:

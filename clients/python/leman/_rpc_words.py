@@ -21,6 +21,12 @@ ADVICE = {
     "run the services by the Python that has it": "run the services by the Python that has it: `leman down`, then this"
     " program in its environment, or `leman up --python`",
 }
+#: Methods that the command line has a command for.
+COMMANDS = {
+    "Table.collect_checkpoints()": "`leman checkpoints gc`",
+    "Table.get_errors()": "`leman errors`",
+    "Database.jobs()": "`leman jobs ls`",
+}
 _WORDS = METHODS | ADVICE
 _RPC = re.compile("|".join(re.escape(name) for name in sorted(_WORDS, key=len, reverse=True)))
 
@@ -28,3 +34,10 @@ _RPC = re.compile("|".join(re.escape(name) for name in sorted(_WORDS, key=len, r
 def translate(message: str) -> str:
     """A service's message with this client's methods in the place of its calls."""
     return _RPC.sub(lambda found: _WORDS[found[0]], message)
+
+
+def for_command_line(message: str) -> str:
+    """A message of `translate` with commands in the place of methods."""
+    for method, command in COMMANDS.items():
+        message = message.replace(method, command)
+    return message

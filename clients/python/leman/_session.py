@@ -18,6 +18,10 @@ from leman._service_file import ServiceFile, children
 from leman._tracebacks import boundary
 from leman.errors import InvalidArgument
 
+_PREFIX = "leman-session-"
+#: A file in a session's folder that its program has locked until it ends, however it does.
+_LOCK = "program"
+
 
 class Session:
     """Made by `leman.session`."""
@@ -60,17 +64,54 @@ def session() -> Iterator[Session]:
             db = session.connect(tmp_path)
 
     They start with the first call that needs them. They end in three seconds at the end of the block, and with this
-    process however that ends, and leave nothing but the databases. For tests, as a fixture of the whole run:
+    process however that ends, and leave nothing but the databases; the folder of a program that was killed goes with
+    the next session. For tests, as a fixture of the whole run:
 
         @pytest.fixture(scope="session")
         def leman_session():
             with leman.session() as session:
                 yield session
     """
-    home = Path(tempfile.mkdtemp(prefix="leman-session-")).resolve()
+    folder = Path(tempfile.gettempdir()).resolve()
+    _sweep(folder)
+    home, lock = _own_folder(folder)
     made = Session(home)
     try:
         yield made
     finally:
         made._close()
         shutil.rmtree(home, ignore_errors=True)
+        os.close(lock)
+
+
+def _own_folder(folder: Path) -> tuple[Path, int]:
+    """Make a session's folder; the file that is open in it is locked until it is closed."""
+    while True:
+        home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
+        lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        _take(lock)
+        if (home / _LOCK).exists():  # else another program took it for one that was left
+            return home, lock
+        os.close(lock)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the folders of sessions whose programs and services have ended."""
+    for home in folder.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(home / _LOCK, os.O_RDWR)
+            try:
+                if _take(lock, wait=False) and not ServiceFile(home).is_held():
+                    shutil.rmtree(home, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _take(lock: int, *, wait: bool = True) -> bool:
+    """Lock a file that is open, and tell whether that was done. Raises BlockingIOError where another program has it."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return False
+    fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True

@@ -98,10 +98,18 @@ class _Parsed:
 @functools.lru_cache(maxsize=64)
 def _parse(filename: str, text: str) -> _Parsed | None:
     try:
-        tree = ast.parse(text)
-        return _Parsed(tree, compile(text, filename, "exec", _FLAGS, dont_inherit=True))
+        return _Parsed(_tree(text), compile(text, filename, "exec", _FLAGS, dont_inherit=True))
     except SyntaxError:
         return None
+
+
+def _tree(text: str) -> ast.Module:
+    """Parse once more where the interpreter counted wrong: up to 3.11.7 and 3.12.1 a finalizer that runs in the midst,
+    and parses something itself (tracebacks do), ends this with a SystemError (CPython's issue 106905)."""
+    try:
+        return ast.parse(text)
+    except SystemError:
+        return ast.parse(text)
 
 
 def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:

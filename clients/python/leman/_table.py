@@ -11,10 +11,12 @@ from leman._backfill import BackfillOptions, BackfillParameters
 from leman._column_changes import ColumnChange, OnChange, changes, on_change_to_proto
 from leman._column_changes import report as report_changes
 from leman._column_graph import inputs_first
+from leman._column_types import type_to_proto
 from leman._future import JobFuture, wait
 from leman._job_attributes import check_env, check_labels, check_priority, with_usable_env
 from leman._job_model import Progress
 from leman._names import check_name
+from leman._own_service import reading
 from leman._plan import Plan
 from leman._preview import Preview
 from leman._preview_wire import PreviewOptions, is_registered, name_function
@@ -202,6 +204,8 @@ class Table(Relation):
 
         Raises ColumnExists, InvalidArgument, and FailedPrecondition whose `reason` is TYPE_NOT_STORABLE.
         """
+        if not hasattr(schema, "serialize") or not hasattr(schema, "names"):
+            raise InvalidArgument(f"schema is a pyarrow.Schema of the columns, not a {type(schema).__name__}")
         request = tables_pb2.AddPlainColumnsRequest(
             table=self.ref(), schema=schema.serialize().to_pybytes(), request_id=id_of(request_id)
         )
@@ -238,6 +242,19 @@ class Table(Relation):
         request = tables_pb2.AlterPlainColumnsRequest(
             table=self.ref(), columns=[column], force=force, request_id=id_of(request_id)
         )
+        return self._services.tables.AlterPlainColumns(request).version
+
+    @boundary
+    def retype_column(self, name: str, data_type: pa.DataType, *, request_id: str | None = None) -> int:
+        """Give a column another type: among integers, among floats, and between text, bytes or lists and their large
+        forms. A value that does not fit refuses the call. `request_id`: as for `add`. Returns the table version with
+        the type.
+
+        Raises ColumnNotFound, InvalidArgument, and FailedPrecondition whose `reason` is COLUMN_IN_USE or
+        COMMIT_REFUSED.
+        """
+        column = tables_pb2.PlainColumnAlteration(name=check_name(name, "column"), type=type_to_proto(data_type))
+        request = tables_pb2.AlterPlainColumnsRequest(table=self.ref(), columns=[column], request_id=id_of(request_id))
         return self._services.tables.AlterPlainColumns(request).version
 
     @overload
@@ -377,7 +394,8 @@ class Table(Relation):
     ) -> Plan:
         """What a backfill with these parameters would do, and why. Changes nothing in the table; print it."""
         request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions.of(parameters)))
-        return _wire.plan(self.name, self._services.planner.ExplainPlan(request))
+        with reading(self._services, "planner") as services:
+            return _wire.plan(self.name, services.planner.ExplainPlan(request))
 
     @boundary
     def preview(

@@ -16,7 +16,11 @@ class Token:
         if given is not None and not isinstance(given, str) and not callable(given):
             raise InvalidArgument(f"token is a text, or a function that gives one, not a {type(given).__name__}")
         self._source = given if callable(given) else None
-        self._last = None if callable(given) else _checked(given or "")
+        self._last = None if callable(given) else checked(given or "")
+
+    def __bool__(self) -> bool:
+        """Whether there is a token, or a source of tokens."""
+        return self._source is not None or bool(self._last)
 
     def __call__(self) -> str:
         """The token that calls carry now; empty: none."""
@@ -31,11 +35,11 @@ class Token:
         found = self._source()
         if not isinstance(found, str):
             raise InvalidArgument(f"the source of tokens gave a {type(found).__name__}, which is no text")
-        self._last = _checked(found)
+        self._last = checked(found)
         return True
 
 
-def _checked(token: str) -> str:
+def checked(token: str) -> str:
     """The token, which no message shows. Raises InvalidArgument for one that no call can carry."""
     if not all("!" <= letter <= "~" for letter in token):
         raise InvalidArgument(

@@ -12,6 +12,7 @@ from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
 from leman._job_attributes import check_env, check_labels, check_priority, with_usable_env
 from leman._job_model import JobState, Progress, RefreshResult
+from leman._own_service import reading
 from leman._query import Query, query_message
 from leman._registration import Registration
 from leman._relation import Relation
@@ -165,7 +166,8 @@ class View(Relation):
     ) -> RefreshPlan:
         """What a refresh would do, and why. Changes nothing; print it."""
         spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, None)
-        answer = self._services.planner.ExplainRefresh(planner_pb2.ExplainRefreshRequest(spec=spec))
+        with reading(self._services, "planner") as services:
+            answer = services.planner.ExplainRefresh(planner_pb2.ExplainRefreshRequest(spec=spec))
         return refresh_plan(self.name, answer)
 
     @boundary

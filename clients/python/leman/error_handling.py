@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,6 +104,9 @@ class ErrorHandlingConfig:
     max_errors: int | float | None = None
 
     def __post_init__(self) -> None:
+        given: Any = self.on_error
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise UdfDefinitionError(f"on_error takes a list of Retry, Skip and Fail, not {given!r}")
         object.__setattr__(self, "on_error", tuple(self.on_error))
         _check_rules(self.on_error)
         _check_bound(self.max_errors)

@@ -14,6 +14,7 @@ with `Database.register_remote`.
 
 from __future__ import annotations
 
+import operator
 import signal
 import socket
 import threading
@@ -25,8 +26,9 @@ from leman._function_calls import Served, served
 from leman._function_flight import BearerTokens, FunctionFlight
 from leman._function_listener import Listener
 from leman._tls_files import Pem, TlsFiles
+from leman._token import checked
 from leman._udf import UDF
-from leman.errors import InvalidArgument
+from leman.errors import InvalidArgument, UdfDefinitionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +40,7 @@ __all__ = ["DEFAULT_PORT", "FunctionServer", "Served", "serve", "served"]
 #: The port on which function servers listen where nothing else is said.
 DEFAULT_PORT = 7815
 _AUTH = "authorization"
+_LAST_PORT = 65_535
 
 
 class FunctionServer:
@@ -47,7 +50,7 @@ class FunctionServer:
         functions: made by `leman.udf`, or by `served` where a function does not say itself which types it reads.
         host: Address to listen on. Any but a loopback one should have a token and TLS.
         port: 0: any free one, see `port`.
-        token: What callers have to send as `authorization: Bearer <token>`; empty: nothing.
+        token: What callers have to send as `authorization: Bearer <token>`; None: nothing, whoever reaches it calls it.
         tls_cert: Path of the certificate chain (PEM); with `tls_key` it turns TLS on.
         tls_key: Path of its private key (PEM).
         tls_client_ca: Path of the CA certificates (PEM) that callers' certificates are checked with; empty: they need
@@ -57,8 +60,10 @@ class FunctionServer:
     that run then end by themselves. While they do not fit one another, those of before hold.
 
     Raises:
-        UdfDefinitionError: A function does not say what it reads, or two have one name.
-        InvalidArgument: The options contradict each other.
+        UdfDefinitionError: There is no function, one is not made by `leman.udf`, or does not say what it reads, or two
+            have one name.
+        InvalidArgument: The token is none that a call can carry, or empty; the port is none; options contradict each
+            other.
         OSError: The port is taken, the host is none of this machine, or a file cannot be read.
     """
 
@@ -68,17 +73,20 @@ class FunctionServer:
         *,
         host: str = "127.0.0.1",
         port: int = DEFAULT_PORT,
-        token: str = "",
+        token: str | None = None,
         tls_cert: str = "",
         tls_key: str = "",
         tls_client_ca: str = "",
     ) -> None:
+        port, expected = _checked_port(port), _checked_token(token)
+        if not isinstance(host, str):
+            raise InvalidArgument(f"host is a str, not a {type(host).__name__}")
         if bool(tls_cert) != bool(tls_key):
             raise InvalidArgument("TLS needs both tls_cert and tls_key")
         if tls_client_ca and not tls_cert:
             raise InvalidArgument("tls_client_ca needs tls_cert and tls_key")
         bracketed = f"[{host}]" if ":" in host else host
-        held = [function if isinstance(function, Served) else served(function) for function in functions]
+        held = _held(functions)
         files = TlsFiles(tls_client_ca, tls_cert, tls_key) if tls_cert else None
         scheme = "grpc+tls" if files is not None else "grpc"
 
@@ -89,7 +97,7 @@ class FunctionServer:
                 tls_certificates=[(pem.cert, pem.key)] if pem is not None else None,
                 verify_client=bool(tls_client_ca),
                 root_certificates=pem.ca if pem is not None else None,
-                middleware={_AUTH: BearerTokens(token)} if token else None,
+                middleware={_AUTH: BearerTokens(expected)} if expected is not None else None,
             )
 
         try:
@@ -117,6 +125,38 @@ class FunctionServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _checked_port(port: object) -> int:
+    """Raises InvalidArgument for what is no port."""
+    number = -1 if isinstance(port, bool) or not hasattr(port, "__index__") else operator.index(port)
+    if not 0 <= number <= _LAST_PORT:
+        raise InvalidArgument(f"port is an int from 0 (any free one) to {_LAST_PORT}, not {port!r}")
+    return number
+
+
+def _checked_token(token: object) -> str | None:
+    """Raises InvalidArgument, which does not show it, for what is neither None nor a token that calls can carry."""
+    if token is None:
+        return None
+    if not isinstance(token, str):
+        raise InvalidArgument(f"token is a str, or None for a server that asks for none, not a {type(token).__name__}")
+    if not token:
+        raise InvalidArgument(
+            "token is empty: give the token that callers have to send, or leave it out, and whoever reaches the server"
+            " calls it"
+        )
+    return checked(token)
+
+
+def _held(functions: object) -> list[Served]:
+    """Raises UdfDefinitionError where something is no function for a server, or nothing is given."""
+    if not isinstance(functions, Iterable) or isinstance(functions, UDF | Served):
+        raise UdfDefinitionError(f"functions is a list of functions, not a {type(functions).__name__}")
+    held = [each if isinstance(each, Served) else served(each) for each in functions]
+    if not held:
+        raise UdfDefinitionError("functions is empty: a function server needs one to serve")
+    return held
 
 
 def _check_free(host: str, port: int) -> None:

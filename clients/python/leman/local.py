@@ -37,6 +37,7 @@ INCARNATION = "leman.incarnation"
 _BLOB = "lance.blob.v2"
 #: What Lance says where there is a table already, or somebody else makes one at this moment.
 _THERE = ("already exists", "_versions/0.manifest was not found")
+_MOST_VERSIONS = 1 << 64
 _with_pandas = True
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _REFUSALS = {
@@ -72,6 +73,10 @@ def prepare() -> None:
 def open_table(uri: str, version: int | str | None = None) -> lance.LanceDataset:
     """The table as a Lance dataset; `version` None: the latest. Raises TableNotFound, VersionNotFound, Unavailable,
     MissingDependency."""
+    if isinstance(version, int) and version < 0:
+        raise InvalidArgument(f"version is {version}, below 0: give the number of a version", reason="BAD_NUMBER")
+    if isinstance(version, int) and version >= _MOST_VERSIONS:
+        raise VersionNotFound(f"the table at {uri} has no version {version}")
     with _told(uri, version):
         dataset: lance.LanceDataset = _lance().dataset(uri, version=version)
     return dataset
@@ -161,6 +166,10 @@ def as_arrow(data: Any, table: pa.Schema | None = None) -> pa.Table | pa.RecordB
         rows = data.empty_table()
     elif isinstance(data, pa.RecordBatch):
         rows = pa.Table.from_batches([data])
+    elif isinstance(data, Mapping | list | tuple) and not data:
+        raise InvalidArgument(
+            "data without a column cannot be a table: for one without rows give a schema, or columns without values"
+        )
     elif isinstance(data, Mapping):
         rows = _from_columns(data, table)
     elif isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):

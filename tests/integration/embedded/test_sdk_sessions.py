@@ -115,6 +115,33 @@ def test_command_line(cli, database, endpoint):
     assert len(err.splitlines()) == 1
 
 
+def test_what_reads_a_database_without_services_is_told_the_same_and_starts_none(
+    tmp_path, database, endpoint, monkeypatch
+):
+    @leman.udf(error_handling=leman.ErrorHandlingConfig(on_error=[leman.Skip(ZeroDivisionError)]))
+    def inverse(x: int) -> float:
+        return 1 / x
+
+    def told(db, job_id):
+        table = db.open_table("numbers")
+        return [db.udfs(), db.get_errors(job_id), table.plan_backfill("y"), table.checkpoints()]
+
+    with leman.connect(database, endpoint[0], token=endpoint[1]) as served:
+        table = served.create_table("numbers", {"x": [4, 0, 2]})
+        table.add_columns({"y": inverse})
+        job_id = table.backfill("y", progress=False)
+        table.add([{"x": 5}])
+        by_services = told(served, job_id)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    before = sorted(database.rglob("*"))
+    with leman.connect(database) as alone:
+        assert told(alone, job_id) == by_services
+    assert by_services[2].rows_to_compute == 1
+    assert all(by_services)
+    assert not [path for path in (tmp_path / "state").rglob("*") if path.is_file()]  # such as a log of services
+    assert sorted(database.rglob("*")) == before
+
+
 def test_watching_tells_everything_once(db):
     @leman.udf
     def same(x: int) -> int:

@@ -19,6 +19,7 @@ from leman.errors import InvalidArgument
     [
         ("a:1", ("a:1",)),
         (" a:1, b:2 ,a:1", ("a:1", "b:2")),
+        ("dns:///a:1,b:2, dns:///a:1", ("a:1", "b:2")),
         (["a:1", " a:1", "[::1]:7443"], ("a:1", "[::1]:7443")),
         (("leman_planner:7443", "10.0.0.1:65535"), ("leman_planner:7443", "10.0.0.1:65535")),
     ],
@@ -36,6 +37,7 @@ def test_addresses_are_taken_once_each(given: Any, meant: tuple[str, ...]):
         *[([wrong], r"is not a str like host:port") for wrong in (None, b"a:1", 5)],
         *[(f"a:{port}", r"has no possible port: one is from 1 to 65535") for port in (0, 65536, 99999)],
         ("https://a:1/", r"leave https:// out and give a:1 \(for TLS with tls_ca=\)"),
+        ("dns://8.8.8.8/a:1", r"is a URL"),
     ],
 )
 def test_what_is_no_address_is_told_with_what_to_do(given: Any, told: str):

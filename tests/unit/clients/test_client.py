@@ -657,6 +657,15 @@ def test_watch_ends_on_an_error_that_no_retry_cures(fake, docs):
         docs.backfill("n", progress=False)
 
 
+@pytest.mark.parametrize("timeout", [-1, -0.5, float("nan")])
+def test_a_timeout_that_is_no_time_is_refused_before_any_call(fake, docs, timeout):
+    future = docs.backfill_async("n")
+    for wait in (future.result, lambda timeout: next(future.updates(timeout=timeout))):
+        with pytest.raises(errors.InvalidArgument, match=r"^timeout is a number of seconds from 0 on"):
+            wait(timeout)
+    assert not fake.named("WatchJob")
+
+
 def test_result_times_out_while_the_job_goes_on(fake, docs):
     release = threading.Event()
 

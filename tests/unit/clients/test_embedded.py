@@ -349,7 +349,7 @@ def test_another_python_that_runs_functions_is_told_of(fake, services, database)
 
 def test_a_command_tells_a_warning_as_a_remark(fake, services, database, monkeypatch, capsys):
     services(SUPERVISOR, address=fake.address, python="/other/bin/python")
-    monkeypatch.setattr(sys, "argv", ["leman", "udfs", "ls", str(database)])
+    monkeypatch.setattr(sys, "argv", ["leman", "jobs", "cancel", str(database), "job-1"])
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         with pytest.raises(SystemExit):

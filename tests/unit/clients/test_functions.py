@@ -13,7 +13,8 @@ import pytest
 from pyarrow import flight
 
 import leman
-from leman.errors import UdfDefinitionError
+from leman import _function_flight
+from leman.errors import InvalidArgument, UdfDefinitionError
 from leman.functions import FunctionServer, served
 
 DESCRIBE = "leman.function.v1.describe"
@@ -151,6 +152,20 @@ def test_what_does_not_fit_is_refused_before_any_answer(client, asked, batch, ki
         begin()
 
 
+@pytest.mark.parametrize("compression", ["zstd", "lz4", None])
+def test_a_batch_that_is_large_once_it_is_decompressed_is_refused(client, monkeypatch, compression):
+    monkeypatch.setattr(_function_flight, "MOST_BATCH_BYTES", 1 << 20)
+    writer, reader = client.do_exchange(descriptor("half", half.version))
+    writer.begin(pa.schema([("x", pa.int64())]), options=pa.ipc.IpcWriteOptions(compression=compression))
+    for rows in (1 << 10, (1 << 17) + 1):
+        writer.write_batch(pa.record_batch([pa.array([0] * rows, pa.int64())], names=["x"]))
+    assert reader.read_chunk().data.num_rows == 1 << 10
+    with pytest.raises(pa.ArrowInvalid, match="1048584 bytes decompressed, at most 1048576 are taken: send fewer rows"):
+        reader.read_chunk()
+    with pytest.raises(pa.ArrowInvalid):
+        writer.close()
+
+
 def test_there_is_no_other_action(client):
     with pytest.raises(pa.ArrowNotImplementedError, match="there is no action 'other'"):
         list(client.do_action(flight.Action("other", b"")))
@@ -215,6 +230,34 @@ def test_callers_without_the_token_are_refused():
         with flight.FlightClient(f"grpc://127.0.0.1:{server.port}") as client:
             options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer sesame")])
             assert len(list(client.do_action(flight.Action(DESCRIBE, b""), options))) == 1
+
+
+@pytest.mark.parametrize("token", [0, 5, False, [], b"sesame", "", "se same", "sesamé", "sesame\n"])
+def test_what_is_no_token_makes_no_server(token: Any):
+    with pytest.raises(InvalidArgument, match="token") as refused:
+        FunctionServer([half], port=0, token=token)
+    assert "esam" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("functions", "options", "told"),
+    [
+        ([half], {"port": "x"}, "^port is an int .*not 'x'"),
+        ([half], {"port": 70_000}, "^port is an int from 0 .*not 70000"),
+        ([half], {"port": -1}, "^port is an int from 0 .*not -1"),
+        ([half], {"port": True}, "^port is an int .*not True"),
+        ([half], {"port": None}, "^port is an int .*not None"),
+        ([half], {"host": 1}, "^host is a str, not a int"),
+        ([], {}, "^functions is empty"),
+        (half, {}, "^functions is a list of functions, not a UDF"),
+        (None, {}, "^functions is a list of functions, not a NoneType"),
+        ([len], {}, "^functions of a server are made by leman.udf.*'len' is not"),
+        ([5], {}, "^functions of a server are made by leman.udf.*a int is not"),
+    ],
+)
+def test_arguments_that_make_no_server_are_named(functions: Any, options: dict[str, Any], told: str):
+    with pytest.raises(InvalidArgument, match=told):
+        FunctionServer(functions, **{"port": 0, **options})
 
 
 def test_a_function_has_to_say_what_it_reads():

@@ -106,6 +106,15 @@ def test_refused_data(db, data):
         db.create_table("t", data)
 
 
+@pytest.mark.parametrize("data", [[], {}, ()])
+def test_data_without_a_column_is_refused_however_it_is_written(db, data):
+    table = db.create_table("t", ROWS)
+    for give in (table.add, lambda empty: db.create_table("u", empty)):
+        with pytest.raises(errors.InvalidArgument, match="without a column cannot be a table"):
+            give(data)
+    table.add({table.schema.names[0]: []})
+
+
 def test_uneven_columns_are_refused(db):
     with pytest.raises(errors.InvalidArgument, match="do not make a table"):
         db.create_table("t", {"x": [1], "y": [1, 2]})
@@ -220,6 +229,11 @@ def test_what_lance_refuses_to_store(db, data):
 
 def test_reading_what_is_not_there(db):
     table = db.create_table("t", ROWS)
+    with pytest.raises(errors.InvalidArgument, match="version is -1") as refused:
+        table.to_arrow(version=-1)
+    assert refused.value.reason == "BAD_NUMBER"
+    with pytest.raises(errors.VersionNotFound, match="no version 18446744073709551616"):
+        table.to_arrow(version=1 << 64)
     with pytest.raises(errors.VersionNotFound, match="no version 99"):
         table.to_lance(99)
     for wrong in (lambda: table.to_arrow(where="m = 1"), lambda: table.to_arrow(["m"])):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from google.rpc import code_pb2, status_pb2
+from typer.testing import CliRunner
 
 import leman
 from core.rpc.routes import public_services
-from leman._rpc_words import METHODS
+from leman._rpc_words import COMMANDS, METHODS, for_command_line
 from leman._status import from_status
+from leman.cli._app import app
 
 CALLS = {f"{service.name}.{method.name}" for service in public_services().values() for method in service.methods}
 
@@ -33,3 +35,13 @@ def test_both_are_there():
         if not method.startswith("`"):
             owner, _, name = method.removesuffix("()").partition(".")
             assert callable(getattr(getattr(leman, owner), name))
+
+
+def test_the_command_line_names_commands():
+    assert for_command_line("No job x. Database.jobs() lists those that there are") == (
+        "No job x. `leman jobs ls` lists those that there are"
+    )
+    assert set(COMMANDS) <= set(METHODS.values())
+    for command in COMMANDS.values():
+        words = command.strip("`").split()[1:]
+        assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, command

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import gc
+
 import leman
+from leman import _source
 
 SCALE = 3
 API_KEY = "sk-very-secret"
@@ -70,3 +74,27 @@ def test_where_there_is_no_source_there_is_no_text() -> None:
     namespace: dict[str, object] = {"leman": leman}
     exec("@leman.udf(version='1')\ndef typed(x: int) -> int:\n    return x", namespace)
     assert namespace["typed"].source == ""  # type: ignore[attr-defined]
+
+
+def test_what_is_parsed_in_the_midst_of_parsing_does_no_harm() -> None:
+    """As a finalizer does that prints a traceback; older interpreters end the outer one with a SystemError then."""
+    text = "\n".join(f"a{n} = [{n}, x + {n}]" for n in range(2000))
+    parsed: list[ast.Module] = []
+
+    def deep(frames: int) -> ast.Module:
+        return deep(frames - 1) if frames else ast.parse("x + 1")
+
+    def collected(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and not parsed:
+            parsed.append(deep(30))
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(collected)
+    gc.set_threshold(50)
+    try:
+        found = _source._parse("somewhere.py", text)
+    finally:
+        gc.callbacks.remove(collected)
+        gc.set_threshold(*thresholds)
+    assert found is not None
+    assert parsed

@@ -79,6 +79,38 @@ def test_a_daemon_is_started_anew_where_none_is_forked_in_time(tmp_path, monkeyp
     assert daemon_relay.VARIABLE not in os.environ
 
 
+@pytest.mark.parametrize("path", [None, "/nowhere"], ids=["a program waits", "the interpreter waits"])
+def test_who_asked_for_a_daemon_ends_with_it(tmp_path, path):
+    """And is not what keeps open the descriptors that were passed on."""
+    environment = {**os.environ, daemon_relay.VARIABLE: str(tmp_path / "s")}
+    ask = "import os; from executor.spark import daemon_relay; os.environ.update(PATH=%r); daemon_relay.run()"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        relay = subprocess.Popen(
+            [sys.executable, "-c", ask % (path or os.environ["PATH"])],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        daemon, _ = listener.accept()
+        with daemon:
+            asked = fd_messages.receive(daemon)
+            assert asked is not None
+            fd_messages.send(daemon, {"pid": 1})
+            os.write(asked[1][1], b"what the daemon says")
+            fd_messages.close(asked[1])
+            assert relay.stdout is not None
+            if path is None:
+                assert relay.stdout.read() == b"what the daemon says"
+            with pytest.raises(subprocess.TimeoutExpired):
+                relay.wait(0.1)
+    assert relay.wait(10) == 0
+    assert relay.stdin is not None
+    relay.stdin.close()
+    relay.stdout.close()
+
+
 def _parent(folder: Path, command: list[str]) -> tuple[WarmParent, socket.socket, subprocess.Popen[bytes]]:
     ours, theirs = socket.socketpair()
     started = subprocess.Popen(

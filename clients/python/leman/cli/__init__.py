@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 
+from leman._rpc_words import for_command_line
 from leman.cli._app import app
 from leman.cli._output import fail, note
 from leman.errors import InvalidArgument, LemanError, UdfDefinitionError
@@ -27,7 +28,7 @@ def _run() -> None:
         app(prog_name="leman")
     except LemanError as error:
         is_usage = isinstance(error, InvalidArgument) and not isinstance(error, UdfDefinitionError)
-        sys.exit(fail(error.reason, error.message, error.facts, code=USAGE if is_usage else FAILED))
+        sys.exit(fail(error.reason, for_command_line(error.message), error.facts, code=USAGE if is_usage else FAILED))
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)

@@ -1,5 +1,5 @@
 """`python -m leman.cli`: the same as `leman`."""
 
-from leman.cli import main
+from leman._program import main
 
 main()

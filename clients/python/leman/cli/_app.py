@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from leman.cli import _light_values
+
 #: Where each command is, in the order in which they are shown.
 COMMANDS = {
     "up": "_services:up",
@@ -32,6 +34,7 @@ COMMANDS = {
     "checkpoints": "_checkpoints:checkpoints",
     "config": "_programs:config",
 }
+_light_values.use()
 _MARKUP: Literal["rich"] | None = "rich" if sys.stderr.isatty() else None
 
 

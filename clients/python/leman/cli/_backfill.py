@@ -76,7 +76,7 @@ def plan(  # noqa: PLR0913 - a command's options, all by name
     as_json: JsonOption = False,
 ) -> None:
     """Show what a backfill would compute, what it would reuse, and why. Changes nothing."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
         found = plain_table(database, table).plan_backfill(
             column, udf=udf, where=where, read_version=_version(read_version), num_frags=num_frags
         )

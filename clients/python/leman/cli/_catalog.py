@@ -106,9 +106,9 @@ def tables_show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the columns of a table and what computes them."""
-    read = local_relations(db, endpoint, table)
+    read = None if with_states else local_relations(db, endpoint, table)
     states = {}
-    if read is not None and not with_states:
+    if read is not None:
         found = read[0]
     else:
         with open_database(db, endpoint, token, tls_ca, direct=True) as database:
@@ -163,7 +163,7 @@ def udfs_ls(
     as_json: JsonOption = False,
 ) -> None:
     """List the registered functions of a database, newest version first."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
         found = database.udfs()
     if as_json:
         print_json(found)
@@ -188,7 +188,7 @@ def udfs_show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a registered function with its options: one version, or else the newest."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
         found = database.udf(name)
     if as_json:
         print_json(found)

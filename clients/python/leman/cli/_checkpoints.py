@@ -39,7 +39,7 @@ def checkpoints_ls(
     as_json: JsonOption = False,
 ) -> None:
     """List checkpoints, fragment records and staged column files: what each is for, and whether it is needed."""
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
         found = database.open_table(table).checkpoints(limit=limit)
     if as_json:
         print_json(found)

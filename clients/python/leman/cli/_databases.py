@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leman.cli._options import JsonOption, LabelOption, TlsOption, TokenOption, connect_registry, labels_of
+from leman.cli._options import DatabaseLabelOption, JsonOption, TlsOption, TokenOption, connect_registry, labels_of
 from leman.cli._output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def databases_register(  # noqa: PLR0913 - a command's options, all by name
     root: Annotated[str, typer.Argument(metavar="ROOT", help="Path or uri of the database, as the services reach it.")],
     *,
     description: DescriptionOption = None,
-    label: LabelOption = None,
+    label: DatabaseLabelOption = None,
     max_running_jobs: RunningOption = None,
     max_waiting_jobs: WaitingOption = None,
     endpoint: RemoteOption,
@@ -82,7 +82,7 @@ def databases_update(  # noqa: PLR0913 - a command's options, all by name
     name: NameArgument,
     *,
     description: DescriptionOption = None,
-    label: LabelOption = None,
+    label: DatabaseLabelOption = None,
     max_running_jobs: RunningOption = None,
     max_waiting_jobs: WaitingOption = None,
     endpoint: RemoteOption,

@@ -219,7 +219,7 @@ def errors(  # noqa: PLR0913 - a command's options, all by name
 ) -> None:
     """Counts the rows of a job for which the function failed, by exception and message, or lists them."""
     listed = rows or tracebacks
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=True) as database:
         found = database.get_errors(job_id, column, limit if listed else None)
     if not listed:
         print_groups(group_errors(found), limit, as_json=as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,11 +35,15 @@ TlsOption = Annotated[
     typer.Option(
         "--tls-ca",
         envvar="LEMAN_TLS_CA",
-        help="PEM file to check the services' certificates with. LEMAN_TLS_CERT and LEMAN_TLS_KEY name one of yours.",
+        help="PEM file to check the services' certificates with. LEMAN_TLS_CERT and LEMAN_TLS_KEY name one of yours;"
+        " LEMAN_PLAINTEXT=true has the token sent to other machines without TLS.",
     ),
 ]
 LabelOption = Annotated[
     list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of jobs; may be given again.")
+]
+DatabaseLabelOption = Annotated[
+    list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="A label of the database; may be given again.")
 ]
 PriorityOption = Annotated[
     int, typer.Option(min=-100, max=100, help="Of jobs that wait, those with a higher one have their turn first.")
@@ -93,29 +97,44 @@ def plain_table(database: Database, name: str) -> Table:
 def connect_remote(db: str, endpoint: str, token: str | None, tls_ca: str | None) -> Database:
     """The database by way of the services at an endpoint, with the caller's certificate if the environment names one.
 
-    Whoever has one has it for all services: so it is no option of each command.
+    Whoever has one has it for all services: so it is no option of each command, nor is a network that is protected.
     """
     from leman._connect import connect  # noqa: PLC0415 - slow to import
 
-    cert, key = os.environ.get("LEMAN_TLS_CERT"), os.environ.get("LEMAN_TLS_KEY")
+    shown = _shown_to_services(token, tls_ca)
     if db.startswith("@"):
-        return connect(endpoint, database=db[1:], token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
-    return connect(db, endpoint, token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
+        return connect(endpoint, database=db[1:], **shown)
+    return connect(db, endpoint, **shown)
 
 
 def connect_registry(endpoint: str, token: str | None, tls_ca: str | None) -> Databases:
     """The registered databases of the services at an endpoint; certificates as for `connect_remote`."""
     from leman._connect import databases  # noqa: PLC0415 - slow to import
 
-    cert, key = os.environ.get("LEMAN_TLS_CERT"), os.environ.get("LEMAN_TLS_KEY")
-    return databases(endpoint, token=token, tls_ca=tls_ca, tls_cert=cert, tls_key=key)
+    return databases(endpoint, **_shown_to_services(token, tls_ca))
+
+
+def _shown_to_services(token: str | None, tls_ca: str | None) -> dict[str, Any]:
+    """What `leman.connect` takes beside the endpoint, also by the environment."""
+    plaintext = os.environ.get("LEMAN_PLAINTEXT", "").lower()
+    if plaintext not in ("", "0", "1", "false", "true"):
+        raise InvalidArgument(f"LEMAN_PLAINTEXT is true or false, not {plaintext!r}")
+    return {
+        "token": token,
+        "tls_ca": tls_ca,
+        "tls_cert": os.environ.get("LEMAN_TLS_CERT"),
+        "tls_key": os.environ.get("LEMAN_TLS_KEY"),
+        "plaintext": plaintext in ("1", "true"),
+    }
 
 
 def local_relations(db: str, endpoint: str | None, name: str | None = None) -> list[TableInfo] | None:
     """The tables and views of a local database, or one of them, as this process reads them, which needs neither
     services nor what calls them; None: a database is to be opened for that. Raises NotFound (DATABASE_NOT_FOUND)."""
-    uri = db if endpoint is not None or db.startswith("@") else database_uri(db)
-    if endpoint is not None or "://" in uri or db.startswith("@"):
+    if endpoint is not None or db.startswith("@"):
+        return None
+    uri = database_uri(db)
+    if "://" in uri:
         return None
     check_there(uri)
     from leman import _local_views, local  # noqa: PLC0415 - slow to import

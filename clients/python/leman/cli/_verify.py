@@ -15,7 +15,7 @@ from leman._connect import connect
 from leman._embedded import Embedded
 from leman._local_database import check_there
 from leman._names import database_uri
-from leman._own_coordinator import own_coordinator
+from leman._own_service import own_service
 from leman._verify import Verification
 from leman._verify import verify as verify_database
 from leman.cli._options import DatabaseArgument, EndpointOption, JsonOption, TlsOption, TokenOption, connect_remote
@@ -64,7 +64,7 @@ def _services(db: str, endpoint: str | None, token: str | None, tls_ca: str | No
     if endpoint is None and "://" not in uri:
         check_there(uri)
         if not Embedded(uri).is_running():
-            with own_coordinator() as services:
+            with own_service("commit_coordinator") as services:
                 yield services, uri
             return
     opened = connect(db) if endpoint is None else connect_remote(db, endpoint, token, tls_ca)

@@ -229,7 +229,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
         raise InvalidArgument("--cascade goes without --src-version, --plan and --no-wait")
     ways = cast("RefreshPolicy", policy)  # checked by what takes it
     given = env_of(env)
-    with open_database(db, endpoint, token, tls_ca) as database:
+    with open_database(db, endpoint, token, tls_ca, direct=plan) as database:
         found = database.open_view(view)
         if plan:
             planned = found.plan_refresh(src_version, max_rows_per_fragment, ways)

@@ -1,4 +1,4 @@
-"""A commit coordinator of one's own, for what needs no other service and must leave the database as it is."""
+"""A service of one's own, for what needs no other one and leaves the database as it is."""
 
 from __future__ import annotations
 
@@ -38,20 +38,32 @@ class _Here:
     def locate(self) -> Endpoints:
         return self.endpoints
 
+    def find_restarted(self) -> Endpoints:
+        return self.endpoints
+
 
 @contextlib.contextmanager
-def own_coordinator() -> Iterator[Services]:
-    """Run one as a child of this process, on loopback, under a token that nobody else knows. It keeps no files.
+def reading(services: Services, name: str) -> Iterator[Services]:
+    """For a block that only reads by calls of one service: `services`, or one of its own where these would have to be
+    started and are installed here. Raises StartFailed."""
+    if services.reads_alone() and _services_here.folder() is not None:
+        with own_service(name) as own:
+            yield own
+    else:
+        yield services
 
-    Raises StartFailed.
-    """
+
+@contextlib.contextmanager
+def own_service(name: str) -> Iterator[Services]:
+    """Run `planner` or `commit_coordinator` as a child of this process, on loopback, under a token that nobody else
+    knows. It keeps no files. Raises StartFailed."""
     token = secrets.token_urlsafe(32)
     ours = {"HOST": "127.0.0.1", "PORT": "0", "TOKEN": token, "TLS_CERT": "", "TLS_KEY": "", "REUSE_PORT": "false"}
     found = _services_here.require(StartFailed)
     settings = {f"LEMAN_SERVER__{key}": value for key, value in ours.items()} | {"LEMAN_EMBEDDED__DATABASE": ""}
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
-            _services_here.command("commit_coordinator"),
+            _services_here.command(name),
             env=_services_here.environment(found, settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -65,9 +77,9 @@ def own_coordinator() -> Iterator[Services]:
             if not line:
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip().splitlines()
-                raise StartFailed("\n".join(["a commit coordinator did not come up", *said[-15:]]))
+                raise StartFailed("\n".join([f"the {name.replace('_', ' ')} did not come up", *said[-15:]]))
             address = f"127.0.0.1:{json.loads(line)['port']}"
-            services = Services(_Here(Endpoints("", "", address, token)))
+            services = Services(_Here(Endpoints(address, address, address, token)))
             try:
                 yield services
             finally:
