@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 import leman
 from tests import bytecode, scheduling
+from tests.object_store.store_server import MODULE, VARIABLE, Program, program
 
 START_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,6 +93,15 @@ def db(system: System, tmp_path: Path) -> Iterator[leman.Database]:
     path.mkdir()
     with system.connect(path) as database:
         yield database
+
+
+@pytest.fixture(scope="session")
+def store_program(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """The program of an object store."""
+    found = program(tmp_path_factory.mktemp("go-programs"), thorough=bool(os.environ.get("LEMAN_LONG")))
+    if found is None:
+        pytest.skip(f"no object store: put versitygw on PATH, name it in {VARIABLE}, or LEMAN_LONG=1 builds {MODULE}")
+    return found
 
 
 def pytest_configure(config: pytest.Config) -> None:

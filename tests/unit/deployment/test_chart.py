@@ -46,7 +46,7 @@ ALL = {
     "advertise": {"planner": "p.example:443", "executor": "e.example:443", "commitCoordinator": "c.example:443"},
     "planner": {"replicas": 3, "env": {"LEMAN_SERVER__MAX_CALLS": "50"}, "nodeSelector": {"pool": "small"}},
     "executor": {"env": {"LEMAN_EXECUTOR__SLOTS": "8", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}},
-    "commitCoordinator": {"tolerations": [{"key": "lake", "operator": "Exists"}]},
+    "commitCoordinator": {"replicas": 2, "tolerations": [{"key": "lake", "operator": "Exists"}]},
     "spark": {
         "master": "k8s://https://kubernetes.default.svc",
         "kubernetesRole": True,
@@ -242,10 +242,42 @@ def test_health_is_asked_as_it_can_be_answered(name, probe):
         assert pods(name)[service]["spec"]["terminationGracePeriodSeconds"] > grace
 
 
-def test_there_is_one_commit_coordinator_and_never_two():
-    for name in VALUES:
+def test_a_commit_coordinator_knows_whether_it_is_alone():
+    for name, replicas in (("in the clear", 1), ("few", 1), ("all", 2)):
         (found,) = [d for d in of_kind(name, "Deployment") if d["metadata"]["name"].endswith("commit-coordinator")]
-        assert (found["spec"]["replicas"], found["spec"]["strategy"]["type"]) == (1, "Recreate")
+        strategy = "Recreate" if replicas == 1 else "RollingUpdate"
+        assert (found["spec"]["replicas"], found["spec"]["strategy"]["type"]) == (replicas, strategy)
+        env = {one["name"]: one.get("value") for one in container(name, "commit-coordinator")["env"]}
+        assert env.get("LEMAN_COMMIT__ALONE", "true") == ("true" if replicas == 1 else "false")
+
+
+def test_merges_fit_the_memory_and_the_disk_that_the_chart_gives(monkeypatch, tmp_path):
+    """docs/operations.md: 60 MB, and for each of as many merges as may run at once 120 MB and its rows."""
+    commit = settings_of(monkeypatch, "in the clear", "commit-coordinator", tmp_path).commit
+    values = yaml.safe_load((CHART / "values.yaml").read_text())["commitCoordinator"]
+    gibibytes = re.compile(r"(\d+)Gi")
+    memory, disk = (
+        int(gibibytes.fullmatch(text)[1]) << 30 for text in (values["resources"]["limits"]["memory"], values["tmpSize"])
+    )
+    assert 60_000_000 + commit.max_uploads * (120_000_000 + commit.max_merge_bytes) < memory
+    assert commit.max_uploads * commit.max_merge_bytes < disk
+
+
+def test_a_second_commit_coordinator_comes_beside_one_that_knows_it():
+    """The first step, with one replica, replaces its pod; the second one changes nothing of it."""
+    alone = {"env": {"LEMAN_COMMIT__ALONE": "false"}}
+    steps = []
+    for replicas in (1, 2):
+        done = helm("template", "etl", values={**IN_THE_CLEAR, "commitCoordinator": {"replicas": replicas, **alone}})
+        assert done.returncode == 0, done.stderr
+        found = [one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "Deployment"]
+        (one,) = [one for one in found if one["metadata"]["name"].endswith("commit-coordinator")]
+        steps.append(one["spec"])
+    first, second = steps
+    assert first["strategy"]["type"] == "Recreate"
+    assert first["template"] == second["template"]
+    told = [one["value"] for one in first["template"]["spec"]["containers"][0]["env"] if "ALONE" in one["name"]]
+    assert told == ["false"]
 
 
 @pytest.mark.parametrize("name", ["in the clear", "all"])
@@ -287,6 +319,12 @@ def test_disruptions_network_and_monitoring_are_about_these_pods(name):
         ({"spark": {"master": "local[4]"}}, "master"),
         ({"planner": {"env": {"PATH": "/"}}}, "PATH"),
         ({"planner": {"env": {"LEMAN_LOG__LEVEL": 1}}}, "LEMAN_LOG__LEVEL"),
+        ({"planner": {"env": {"LEMAN_LOG__LEVEL": "debug"}}}, "planner.env: LEMAN_LOG__LEVEL is set by the chart"),
+        ({"executor": {"env": {"LEMAN_EXECUTOR__ADDRESS": "a:1"}}}, "executor.env: LEMAN_EXECUTOR__ADDRESS is set by"),
+        (
+            {"commitCoordinator": {"replicas": 2, "env": {"LEMAN_COMMIT__ALONE": "true"}}},
+            "commitCoordinator.env: LEMAN_COMMIT__ALONE is false where there are two",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_made(changed, said):

@@ -16,6 +16,7 @@ LOCAL = {
     "BAD_SETTING",
     "BIND_FAILED",
     "INSECURE_BIND",
+    "INSECURE_PEER",
     "NOT_PACKABLE",
     "WEAK_TOKEN",
 }

@@ -21,6 +21,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if not .Values.redis.existingSecret }}{{ fail "set redis.existingSecret: the name of a secret with the url of a Redis" }}{{ end }}
 {{- if and (not .Values.tls.existingSecret) (not .Values.tls.allowInsecure) }}{{ fail "set tls.existingSecret, or tls.allowInsecure where the network is protected otherwise" }}{{ end }}
 {{- if and .Values.tls.existingSecret .Values.tls.allowInsecure }}{{ fail "set one of tls.existingSecret and tls.allowInsecure" }}{{ end }}
+{{- if and (gt (int .Values.commitCoordinator.replicas) 1) (ne (get .Values.commitCoordinator.env "LEMAN_COMMIT__ALONE" | default "false") "false") }}{{ fail "commitCoordinator.env: LEMAN_COMMIT__ALONE is false where there are two replicas, as none of them is alone: leave it out" }}{{ end }}
 {{- end }}
 
 {{- define "leman.secretVariable" -}}
@@ -72,9 +73,12 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 - {name: XDG_CACHE_HOME, value: /tmp/cache}
 {{- end }}
 
-{{- /* A service's own settings: {{ include "leman.ownEnv" .Values.planner.env }} */ -}}
+{{- /* A service's own settings, of which none is rendered before:
+{{ include "leman.ownEnv" (dict "root" $ "service" "executor" "also" (list "LEMAN_EXECUTOR__ADDRESS")) }} */ -}}
 {{- define "leman.ownEnv" -}}
-{{- range $name, $value := . }}
+{{- $given := include "leman.env" .root }}
+{{- range $name, $value := (index .root.Values .service).env }}
+{{- if or (has $name $.also) (regexMatch (printf "name: %s\\b" $name) $given) }}{{ fail (printf "%s.env: %s is set by the chart already, from other values: leave it out here" $.service $name) }}{{ end }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}
 {{- end }}
