@@ -97,6 +97,28 @@ def two(request, lake: Lake, first: SecondExecutor, tmp_path: Path) -> Iterator[
             first.wake()
 
 
+def test_a_job_is_led_and_watched_through_the_other_executor(lake, first, tmp_path):
+    database, call_log, said = tmp_path / "shared", CallLog(tmp_path, tmp_path.name), lake.said()
+    database.mkdir()
+    with (
+        first.connect(database) as here,
+        leman.connect(database, endpoint=said["executor"], token=said["token"]) as there,
+    ):
+        table = here.create_table("t", numbers(ROWS), max_rows_per_file=TASK)
+        table.add_columns({"y": call_log.double(seconds=0.02)})
+        job_id = table.backfill_async("y", task_size=TASK).job_id
+        future = there.job_future(job_id)
+        watch_until(future, checkpointed(TASK))
+        assert future.update(priority=3).priority == here.job(job_id).priority == 3
+        future.pause()
+        wait_for(lambda: there.job(job_id).state is JobState.PAUSED)
+        future.resume()
+        watch_until(future, lambda progress: progress.rows_checkpointed < ROWS)
+        future.cancel()
+        wait_for(lambda: here.job(job_id).state is JobState.CANCELLED)
+        assert (there.job(job_id).state, there.job(job_id).attempt) == (JobState.CANCELLED, 1)
+
+
 def wakes(two: Two) -> int:
     """The first executor comes back, until it has noticed what became of its job. Returns how many calls its workers
     had made by then."""

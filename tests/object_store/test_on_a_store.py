@@ -17,14 +17,12 @@ import leman
 from benchmarks.delaying_proxy import DelayingProxy, Harm
 from tests.conftest import System, start_system, stop_system
 from tests.faults.lake import CallLog, checkpointed, settings, watch_until
+from tests.integration.call_log import values
 from tests.integration.tables.flight_helpers import bearer, command
-from tests.object_store.options import options_file
+from tests.object_store.options import APART, CHECKPOINTS, FAR, FAR_SECONDS, options_file
 from tests.object_store.store_server import BUCKET, StoreServer
 
 ROWS = 200
-#: 50 ms away; 5 of 100 requests are refused, 2 lose their answer; what is read comes at 4 MiB/s.
-FAR = Harm(refused=0.05, lost=0.02, bytes_per_second=4 << 20)
-FAR_SECONDS = 0.05
 SECONDS = 240
 
 
@@ -72,6 +70,37 @@ def harm(request: pytest.FixtureRequest) -> Harm | None:
 
 def numbers(start: int, rows: int = ROWS) -> pa.Table:
     return pa.table({"x": pa.array(range(start, start + rows), pa.int64())})
+
+
+#: Requests of a job at the most: one with nothing to do, of one fragment, and of each of many.
+IDLE_BUDGET, ONE_BUDGET, EACH_BUDGET = 5, 26, 5
+MANY = 32
+
+
+@pytest.mark.timeout(SECONDS)
+def test_a_job_asks_no_more_of_the_store_than_it_may(on_store):
+    @leman.udf(data_type=pa.int64(), version="1")
+    def plus(x: int) -> int:
+        return x + 1
+
+    def asked(table: leman.Table) -> int:
+        before = len(on_store.proxy.log)
+        table.backfill("y", concurrency=1, progress=False)
+        return len(on_store.proxy.log) - before
+
+    with on_store.connect("asked") as db:
+        one, many = (
+            db.create_table("one", numbers(0, 10)),
+            db.create_table("many", numbers(0, 10 * MANY), max_rows_per_file=10),
+        )
+        one.add_columns({"y": plus})
+        many.add_columns({"y": plus})
+        assert asked(one), "the worker has the function's code now"
+        assert asked(one) <= IDLE_BUDGET
+        one.add(numbers(10, 10))
+        assert asked(one) <= ONE_BUDGET
+        assert asked(many) <= EACH_BUDGET * MANY + ONE_BUDGET - EACH_BUDGET
+        assert values(many, "y") == {x: x + 1 for x in range(10 * MANY)}
 
 
 @pytest.mark.timeout(SECONDS)
@@ -127,6 +156,42 @@ def test_flight_reads_and_writes(on_store):
             info = client.get_flight_info(command(db.uri), shown)
             found = pa.concat_tables(client.do_get(end.ticket, shown).read_all() for end in info.endpoints)
         assert sorted(found.column("x").to_pylist()) == list(range(2 * ROWS))
+
+
+def test_checkpoints_in_a_place_of_their_own_are_gone_on_from_and_collected(on_store):
+    log, mended = on_store.folder / "apart.txt", on_store.folder / "mended"
+    seen_file, flag = str(log), str(mended)
+
+    @leman.udf(data_type=pa.int64())
+    def double(x: int) -> int:
+        import pathlib
+
+        with pathlib.Path(seen_file).open("a") as seen:
+            seen.write(f"{x}\n")
+        if x == 150 and not pathlib.Path(flag).exists():
+            raise ValueError("not yet")
+        return 2 * x
+
+    with on_store.connect(f"{APART}/db") as db:
+        table = db.create_table("t", numbers(0))
+        table.add_columns({"y": double})
+        with pytest.raises(leman.JobFailed):
+            table.backfill("y", concurrency=1, checkpoint_size=10, progress=False)
+        kept = sum(found.end - found.start for found in table.checkpoints() if found.kind == "checkpoint")
+        assert kept >= 100
+        log.unlink()
+        mended.touch()
+        table.backfill("y", checkpoint_size=10, progress=False)
+        assert len(log.read_text().split()) == ROWS - kept
+        assert table.to_arrow().sort_by("x").to_pydict()["y"] == [2 * x for x in range(ROWS)]
+
+        put = [path for method, path in on_store.proxy.requests if method == "PUT" and "/_checkpoints/" in path]
+        apart = [path for path in put if f"/{CHECKPOINTS}/db/t.lance/" in path]
+        assert len(apart) >= kept / 10
+        assert not [path for path in put if f"/{APART}/" in path]
+        assert db.verify().sound
+        assert table.collect_checkpoints(older_than="0").files_removed == len(apart)
+        assert not table.checkpoints()
 
 
 @pytest.mark.timeout(SECONDS)

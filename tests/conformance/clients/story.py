@@ -114,13 +114,20 @@ class Story:
         told = dict(self._case.connections.get(name, {} if name == "nobody" else {"token": name}))
         place = told.pop("endpoint", "executor")
         tls = self._services.tls
-        at = tls[place] if place in tls else self._proxy.address(place)
+        at = tls[place] if place in tls else self._address(place)
         if "token" in told:
             told["token"] = self._services.tokens[told["token"]]
         if "tokens" in told:
             told["tokens"] = [self._services.tokens[token] for token in told["tokens"]]
         files = {key: tls[told[key]] for key in ("ca", "cert", "key") if key in told}
         return {"name": name, "endpoint": at} | told | files
+
+    def _address(self, place: str) -> str:
+        """Where a service is, behind the proxy; `elsewhere` is the executor at an address that is not of this machine
+        alone, though it leads here from most languages."""
+        if place != "elsewhere":
+            return self._proxy.address(place)
+        return f"0.0.0.0:{self._proxy.address('executor').rpartition(':')[2]}"
 
     # --------------------------------------------------------------------------------------- placeholders
 

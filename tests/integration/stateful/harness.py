@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import lance
 import pyarrow as pa
@@ -36,10 +35,12 @@ from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec, FragmentReplacement, FragmentTask, Plan, StagedFile
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
+from core.filesystems import filesystem_of
 from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.row_states import RowState
+from core.stores.lance_options import lance_options
 from core.udf.validation import NewColumn
 from executor.coordination.reservations import InProcessReservations
 from executor.jobs.checkpoint_migration import migrate_checkpoints
@@ -193,9 +194,10 @@ def _replacement(task: FragmentTask, staged: StagedFile) -> FragmentReplacement:
 class System:
     """A database with one table, and the services' code around it."""
 
-    def __init__(self, folder: Path, *, register: bool) -> None:
-        self.database = str(folder)
+    def __init__(self, database: str, *, register: bool) -> None:
+        self.database = database
         self.uri = f"{self.database}/t.lance"
+        self.options = lance_options(self.uri)
         if register:
             self._register()
         self._runner = asyncio.Runner()
@@ -228,7 +230,7 @@ class System:
         self._queues = self._runner.run(_queues())
 
     def open(self, version: int | None = None) -> lance.LanceDataset:
-        return lance.dataset(self.uri, version=version)
+        return lance.dataset(self.uri, version=version, storage_options=self.options)
 
     # what is there
 
@@ -334,14 +336,13 @@ class System:
 
     def column_in(self, file: str) -> str:
         """What a column file calls its column."""
-        return str(LanceFileReader(f"{self.uri}/data/{file}").metadata().schema.names[0])
+        reader = LanceFileReader(f"{self.uri}/data/{file}", storage_options=self.options)
+        return str(reader.metadata().schema.names[0])
 
     def damage_file(self, file: str) -> None:
         """Flips a byte of a column file."""
-        path = Path(self.uri) / "data" / file
-        data = bytearray(path.read_bytes())
-        data[0] ^= 0xFF
-        path.write_bytes(bytes(data))
+        with _changed(f"{self.uri}/data/{file}") as data:
+            data[0] ^= 0xFF
 
     def rewrite(self, column: str, fragment: int, values: Callable[[int], int | None]) -> None:
         """Writes a column of one fragment anew, in place: `values` by physical offset."""
@@ -364,12 +365,21 @@ class System:
         if not stored:
             return None
         key = stored[number % len(stored)]
-        path = Path(store._path(key))
-        data = bytearray(path.read_bytes())
-        data[:4] = b"\xff\xff\xff\xff"
-        data[-4:] = b"\0\0\0\0"
-        path.write_bytes(bytes(data))
+        with _changed(store._path(key)) as data:
+            data[:4] = b"\xff\xff\xff\xff"
+            data[-4:] = b"\0\0\0\0"
         return key
+
+
+@contextmanager
+def _changed(uri: str) -> Iterator[bytearray]:
+    """What a file or object holds; what is made of it takes its place."""
+    files, path = filesystem_of(uri)
+    with files.open_input_stream(path) as stream:
+        data = bytearray(stream.read())
+    yield data
+    with files.open_output_stream(path) as stream:
+        stream.write(bytes(data))
 
 
 def decisions(result: CommitResult) -> dict[int, tuple[Status, str]]:

@@ -39,7 +39,7 @@ class Kept(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="leman-kept-", dir=_MEMORY if _MEMORY.is_dir() else None))
-        self.system = System(self.folder, register=False)
+        self.system = System(str(self.folder), register=False)
         registry = UdfRegistry(self.system.database)
         for version in range(1, VERSIONS + 1):
             entrypoint = f"{udfs.__name__}:f{version}"

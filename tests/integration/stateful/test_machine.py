@@ -78,12 +78,16 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="leman-machine-", dir=_MEMORY if _MEMORY.is_dir() else None))
-        self.system = System(self.folder, register=self.registers)
+        self.system = System(self.place(), register=self.registers)
         self.oracle = Oracle(value)
         self.next_id = 0
         self.keyed = False
         self.frozen = 0
         self.late: list[tuple[object, str, list[Asked]]] = []
+
+    def place(self) -> str:
+        """Where its database is."""
+        return str(self.folder)
 
     def teardown(self) -> None:
         try:
@@ -163,19 +167,23 @@ class Machine(RuleBasedStateMachine):
         self.keyed = bool(seed % 2)
         rows = self._new_rows(ROWS, seed)
         stable = self.stable_row_ids
-        lance.write_dataset(rows, self.system.uri, max_rows_per_file=PER_FRAGMENT, enable_stable_row_ids=stable)
+        self._write(rows, enable_stable_row_ids=stable)
         self.oracle.create(self._rows_for_oracle(rows), self._layout())
         self._add("c", 1)
         assert len(self.oracle.state.fragments) >= 4
 
     # changes
 
+    def _write(self, rows: pa.Table, **how: object) -> None:
+        options = self.system.options
+        lance.write_dataset(rows, self.system.uri, max_rows_per_file=PER_FRAGMENT, storage_options=options, **how)
+
     @rule(seed=numbers, count=st.integers(1, 24))
     def append(self, seed: int, count: int) -> None:
         rows = self._new_rows(count, seed)
         names = {"x": self._x()}
         renamed = rows.rename_columns([names.get(n, n) for n in rows.column_names])
-        lance.write_dataset(renamed, self.system.uri, mode="append", max_rows_per_file=PER_FRAGMENT)
+        self._write(renamed, mode="append")
         self.oracle.append(self._rows_for_oracle(rows), self._layout())
         self._step("append")
 
@@ -302,7 +310,7 @@ class Machine(RuleBasedStateMachine):
             self.update(seed, bool(seed % 2))
             return
         rows = self._new_rows(ROWS, seed)
-        lance.write_dataset(rows, self.system.uri, mode="overwrite", max_rows_per_file=PER_FRAGMENT)
+        self._write(rows, mode="overwrite")
         self.oracle.create(self._rows_for_oracle(rows), self._layout())
         self._add("c", 1 + seed % 2)
         self._step("overwrite")

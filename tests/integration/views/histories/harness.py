@@ -24,7 +24,7 @@ from commit_coordinator.views.requests import (
     ViewFile,
 )
 from core.config import Settings
-from core.domain.job import Attempt, FragmentOutcome, Job, JobState
+from core.domain.job import Attempt, ColumnCommit, FragmentOutcome, Job, JobState
 from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
 from core.domain.refresh import RefreshPlan, RefreshSpec
 from core.domain.udf import UdfDefinition, UdfKind
@@ -108,7 +108,7 @@ class Commits:
 
     async def replace_column(
         self, header: PlanHeader, output: OutputField, replacements: Sequence[Any], *, attempt: Attempt, request_id: str
-    ) -> tuple[int, list[FragmentOutcome]]:
+    ) -> ColumnCommit:
         request = ReplaceRequest(
             uri=header.uri,
             incarnation=header.incarnation,
@@ -120,7 +120,7 @@ class Commits:
             input_field_ids=header.input_field_ids,
             attempt=attempt.number,
         )
-        return _answer(await self._queues.submit(request))
+        return ColumnCommit(*_answer(await self._queues.submit(request)))
 
     async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
         request = BeginAttemptRequest(

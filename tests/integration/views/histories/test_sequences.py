@@ -102,7 +102,7 @@ def _histories(operations: Collection[str], examples: int) -> Callable[[Callable
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         profile = settings(
-            max_examples=examples * 40 if LONG else examples,
+            max_examples=examples * 80 if LONG else examples,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if LONG else [])],  # it takes minutes
@@ -114,12 +114,12 @@ def _histories(operations: Collection[str], examples: int) -> Callable[[Callable
     return decorate
 
 
-@_histories(OPERATIONS, 4)
+@_histories(OPERATIONS, 2)
 def test_long_histories(views_system, tmp_path_factory, steps):
     _live(World(views_system, tmp_path_factory.mktemp("history") / "db"), steps)
 
 
-@_histories(OPERATIONS | CARE, 3)
+@_histories(OPERATIONS | CARE, 2)
 def test_long_histories_of_a_source_that_is_cared_for(views_system, tmp_path_factory, steps):
     _live(World(views_system, tmp_path_factory.mktemp("history") / "db", KEPT), steps)
 
