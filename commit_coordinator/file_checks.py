@@ -11,8 +11,9 @@ from commit_coordinator.lance_io import committed_files
 from commit_coordinator.lance_io.installable_files import InstallableFile, StagedFiles
 from commit_coordinator.preconditions import Rejection
 from commit_coordinator.requests import ReplaceRequest
-from core.domain.plan import FragmentReplacement
+from core.domain.plan import FragmentReplacement, StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.locations import in_object_store
 from core.rpc.blocking import BlockingPool
 
 
@@ -28,19 +29,29 @@ class FileChecks:
     async def candidates(self, request: ReplaceRequest) -> Sequence[Candidate]:
         """Check the request's files and return one candidate for each of its fragments, in its order.
 
-        Sizes and digests of the sound files are noted beside the table, for a later verification.
+        Sizes and digests of the files are noted beside the table, for a later verification. In an object store that is
+        done while they are checked, as neither waits for the other; elsewhere once it is known which are sound.
 
         Raises:
             LemanError: what `storage_errors.failed` gives.
         """
+        staged = [replacement.staged for replacement in request.replacements]
+        if in_object_store(self._uri) and all(map(committed_files.can_be_noted, staged)):
+            candidates, _ = await asyncio.gather(self._checked(request), self._note(staged))
+            return candidates
+        candidates = await self._checked(request)
+        await self._note([c.replacement.staged for c in candidates if isinstance(c.file, InstallableFile)])
+        return candidates
+
+    async def _checked(self, request: ReplaceRequest) -> list[Candidate]:
         size = -(-len(request.replacements) // self._width)
         shares = [request.replacements[i : i + size] for i in range(0, len(request.replacements), size)]
         checked = await asyncio.gather(*(self._pool.run(self._check, request, share) for share in shares))
-        candidates = list(itertools.chain.from_iterable(checked))
-        sound = [c.replacement.staged for c in candidates if isinstance(c.file, InstallableFile)]
-        if sound:
-            await self._pool.run(committed_files.note, self._uri, sound)
-        return candidates
+        return list(itertools.chain.from_iterable(checked))
+
+    async def _note(self, files: Sequence[StagedFile]) -> None:
+        if files:
+            await self._pool.run(committed_files.note, self._uri, files)
 
     def _check(self, request: ReplaceRequest, share: Sequence[FragmentReplacement]) -> list[Candidate]:
         return [Candidate(request, replacement, self._look_at(request, replacement)) for replacement in share]

@@ -131,7 +131,7 @@ class Executor:
         redis_url = settings.redis.url.get_secret_value()
         reservations = reservations_at(redis_url, settings.executor.reservation_ttl_seconds)
         leases = self._leases
-        databases, running = JobDatabases(self._pool), RunningJobs()
+        databases, running = JobDatabases(self._pool, alone=leases.is_alone), RunningJobs()
         store = HistoryJobStore(databases, running, leases, self._pool)
         if settings.lineage.url or settings.lineage.file:
             self._lineage = LineageSender(settings.lineage)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from core import whole_files
+from core import keys, whole_files
 from core.domain.plan import StagedFile
 from core.filesystems import filesystem_of
 from core.lance_io.column_files import digest_of
@@ -47,6 +47,11 @@ class Notes:
     #: What is wrong, by file name of a note that cannot be believed.
     damaged: Mapping[str, str]
     bytes_read: int
+
+
+def can_be_noted(file: StagedFile) -> bool:
+    """Tell whether a file that nobody has looked at yet may stand in a note: its name and digest are such as ours."""
+    return keys.parse_column_file_name(file.file) is not None and file.digest.isalnum()
 
 
 def note(uri: str, files: Iterable[StagedFile]) -> None:

@@ -125,7 +125,7 @@ class Admission:
             job = database.jobs.of_request(request_id)
             return self._running.current(job) if job is not None else None
 
-        if request_id and known() is None:
+        if request_id and known() is None and not database.is_looked_at_rarely:
             await database.reload()  # another executor may have made it
         job = await self._requests.once((path, request_id), body, known, make)
         await self._check_values(job, request_id, attributes.env)

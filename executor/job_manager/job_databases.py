@@ -35,8 +35,11 @@ class JobDatabase:
     history has been read; `waited_for`: so are the leases of the jobs that were open then.
     """
 
-    def __init__(self, path: str, pool: BlockingPool, writers: BlockingPool, pages: BlockingPool) -> None:
+    def __init__(
+        self, path: str, pool: BlockingPool, writers: BlockingPool, pages: BlockingPool, *, alone: bool = False
+    ) -> None:
         self.path = path
+        self._alone = alone
         self.jobs = KnownJobs()
         self.opened = asyncio.Lock()
         self.loaded = False
@@ -65,6 +68,14 @@ class JobDatabase:
         """Whether each append waits for requests to an object store."""
         return in_object_store(self.path)
 
+    @property
+    def is_looked_at_rarely(self) -> bool:
+        """Whether a look for what other executors wrote waits for an object store, and there is no other executor.
+
+        Listings look all the same.
+        """
+        return self._alone and self.writes_are_dear
+
     def save_with_others(self, job: Job) -> None:
         """Save a state of a job when others are saved, see `HistoryWriter.save_with_others`."""
         self._writer.save_with_others(job)
@@ -86,12 +97,12 @@ class JobDatabase:
         await self._news()
 
     async def reload_after(self, seconds: float) -> None:
-        """Take in what history has, unless that was done within so many seconds.
+        """Take in what history has, unless that was done within so many seconds, or it `is_looked_at_rarely`.
 
         Raises:
             LemanError: as `reload`.
         """
-        if time.monotonic() - self._looked_at >= seconds:
+        if not self.is_looked_at_rarely and time.monotonic() - self._looked_at >= seconds:
             await self._news()
 
     async def _take_news(self) -> None:
@@ -143,10 +154,15 @@ class JobDatabase:
 
 
 class JobDatabases:
-    """The databases by path, for one event loop."""
+    """The databases by path, for one event loop.
 
-    def __init__(self, pool: BlockingPool) -> None:
+    Args:
+        alone: no other executor ever serves any of them.
+    """
+
+    def __init__(self, pool: BlockingPool, *, alone: bool = False) -> None:
         self._pool = pool
+        self._alone = alone
         self._writers = BlockingPool(_WRITERS, max_queued=_UNBOUNDED, name="job-history")
         self._pages = BlockingPool(_PAGES, name="failed-rows", gives_way=True)
         self._databases: dict[str, JobDatabase] = {}
@@ -164,7 +180,9 @@ class JobDatabases:
             raise InvalidArgument("BAD_DATABASE", "database is empty; give a path, uri or name", field="database")
         database = self._databases.get(path)
         if database is None:
-            database = self._databases[path] = JobDatabase(path, self._pool, self._writers, self._pages)
+            database = self._databases[path] = JobDatabase(
+                path, self._pool, self._writers, self._pages, alone=self._alone
+            )
         return database
 
     def forget(self, path: str) -> None:

@@ -1,5 +1,7 @@
 """Notes of what committed files hold."""
 
+import dataclasses
+
 import pytest
 
 from commit_coordinator.lance_io import committed_files
@@ -42,6 +44,21 @@ def test_what_was_noted_is_read(tmp_path):
     found = committed_files.read(str(tmp_path))
     assert found.files == {staged(number).file: committed(number) for number in (1, 2, 3)}
     assert (found.damaged, found.bytes_read) == ({}, sum(path.stat().st_size for path in notes(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("changed", "may"),
+    [
+        ({}, True),
+        ({"file": "a b.lance"}, False),
+        ({"file": "../x.lance"}, False),
+        ({"digest": "0 1"}, False),
+        ({"digest": ""}, False),
+    ],
+)
+def test_what_no_worker_wrote_is_not_noted_before_it_was_checked(changed, may):
+    name = f"{'a' * 32}-{'b' * 12}.lance"
+    assert committed_files.can_be_noted(dataclasses.replace(staged(1), **{"file": name, **changed})) is may
 
 
 def test_the_same_files_again_make_no_other_note(tmp_path):
