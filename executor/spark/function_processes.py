@@ -11,6 +11,7 @@ from pyspark import SparkFiles, TaskContext
 from pyspark.resource import ResourceInformation
 
 from core.lance_io.thread_startup import start_threads
+from executor.spark import standing_tasks
 from executor.spark.practice import practise
 from executor.worker.processes import caller
 from executor.worker.processes.caller import Caller
@@ -43,7 +44,9 @@ def start() -> None:
 
 def run(worker_task: str) -> int:
     """Run a worker's task and return how many units it computed; the executor warms up with a task of none."""
-    if worker_task == _WARM_UP:
+    task = TaskContext.get()
+    worker_task = standing_tasks.asked(worker_task, task.partitionId() if task is not None else 0)
+    if worker_task in (_WARM_UP, ""):
         return 0
     if not _callers:
         start()  # Spark was told not to use its daemon

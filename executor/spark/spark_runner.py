@@ -32,6 +32,7 @@ from executor.spark.driver_jvm import DriverJvm, connect, driver_process
 from executor.spark.readiness import ClusterReadiness
 from executor.spark.spark_status import cores
 from executor.spark.spark_task import WORKER_TASK, worker_plan
+from executor.spark.standing_tasks import StandingTasks
 from executor.spark.temp_folder import TempFolder
 from executor.worker.messages import Hello, WorkerTask
 
@@ -45,6 +46,10 @@ _AGAIN_SECONDS = 10.0
 _CANCEL_SECONDS = 0.2
 #: For so long a Spark job may go on whose workers have nothing to do any more.
 _LINGER_SECONDS = 5.0
+#: So long after the last Spark job the next one's tasks are begun, for a job that may come: the end of the last one is
+#: not to wait for cores.
+_QUIET_SECONDS = 0.15
+_NOTHING = "null"
 
 
 class SparkRunner:
@@ -75,6 +80,11 @@ class SparkRunner:
         #: Why executors that Spark is to start for a job are not there, by job.
         self._waits: dict[str, str] = {}
         self._calls: dict[str, set[Future[None]]] = {}
+        #: Tasks that wait for the next job.
+        self._standing: StandingTasks | None = None
+        self._standing_count = min(4, os.cpu_count() or 1)
+        #: The jobs that such tasks were given to, by the tag of their Spark job.
+        self._given: dict[str, str] = {}
 
     def start_meanwhile(self) -> Future[None]:
         """Begin to start in a thread, where that was not begun or has failed: the JVM takes seconds."""
@@ -102,7 +112,8 @@ class SparkRunner:
         self._readiness.context = self._context
         self._jvm.watch()
         if self._local:
-            self._run_spark_job((_WARM_UP,), None, min(4, os.cpu_count() or 1))
+            self._run_spark_job((_WARM_UP,), _NOTHING, self._standing_count)
+            self._stand()
         else:
             self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
         self._jvm.warm = True
@@ -161,7 +172,7 @@ class SparkRunner:
         self._readiness.begin()
         while not self._jvm.stopping:
             tag = f"{_WARM_UP}-{uuid.uuid4().hex}"
-            warming = self._threads.submit(self._run_spark_job, (tag,), None, min(4, os.cpu_count() or 1))
+            warming = self._threads.submit(self._run_spark_job, (tag,), _NOTHING, min(4, os.cpu_count() or 1))
             while not wait([warming], _LOOK_SECONDS).done and not self._jvm.stopping:
                 error = self._readiness.unusable(tag)
                 if error is not None:
@@ -226,6 +237,8 @@ class SparkRunner:
     def stop(self) -> None:
         """End Spark."""
         self._jvm.stopping = True
+        if self._standing is not None:
+            self._standing.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if self._context is not None:
             self._context.stop()
@@ -268,16 +281,60 @@ class SparkRunner:
         job_id = address.job_id
         hello, name = Hello(job_id, address.secret), context.process_name(self._salt)
         worker_task = WorkerTask(address.host, address.port, hello, msgspec.json.encode(context), name)
-        own = f"{job_id}-{uuid.uuid4().hex}"
-        call = self._threads.submit(self._run_spark_job, (job_id, own), worker_task, count, profile)
+        own, call = self._begin_job(job_id, msgspec.json.encode(worker_task).decode(), count, profile)
         calls = self._calls.setdefault(job_id, set())
         calls.add(call)
         call.add_done_callback(calls.discard)
+        loop = asyncio.get_running_loop()
+        call.add_done_callback(lambda _: self._stand_later(loop))
         try:
             await self._until_done(job_id, own, call, None if additional else profile)
         except asyncio.CancelledError:
             asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
             raise
+
+    def _begin_job(
+        self, job_id: str, worker_task: str, count: int, profile: SlotProfile | None
+    ) -> tuple[str, Future[None]]:
+        """Begin a Spark job, or take the one that waits, and return a tag that no other one has, with its call."""
+        standing = self._standing_for(count, profile) if job_id not in self._cancelled else None
+        if standing is not None:
+            self._given[standing.tag] = job_id
+            standing.call.add_done_callback(lambda _: self._given.pop(standing.tag, None))
+            standing.give(worker_task, count)
+            return standing.tag, standing.call
+        own = f"{job_id}-{uuid.uuid4().hex}"
+        return own, self._threads.submit(self._run_spark_job, (job_id, own), worker_task, count, profile)
+
+    def _standing_for(self, count: int, profile: SlotProfile | None) -> StandingTasks | None:
+        """Return the tasks that wait, for a job; where they are of no use to it, they end: it may need their slots."""
+        standing, self._standing = self._standing, None
+        if standing is None or standing.call.done():
+            return None
+        if profile is not None or count > standing.count:
+            standing.dismiss()
+            return None
+        return standing
+
+    def _stand_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there are no more jobs
+            loop.call_soon_threadsafe(loop.call_later, _QUIET_SECONDS, self._stand)
+
+    def _stand(self) -> None:
+        """Begin tasks that wait for the next job, unless some do, or a job runs.
+
+        Only where they take no slot that others may need: how many a master has that settings name is not known.
+        """
+        waits = self._standing is not None and not self._standing.call.done()
+        folder = self._folder
+        if self._settings.master or folder is None or waits or any(self._calls.values()) or self._jvm.stopping:
+            return
+        with contextlib.suppress(OSError, RuntimeError):  # there is no room for the socket; the threads have ended
+            standing = StandingTasks(folder.path, self._standing_count)
+            tags, count = (standing.tag,), standing.count
+            standing.call = self._threads.submit(self._run_spark_job, tags, standing.address, count)
+            standing.call.add_done_callback(lambda _: standing.close())
+            self._standing = standing
 
     async def _until_done(self, job_id: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
         """Wait for a Spark job, and cut it off where the cluster cannot run it, or give it executors of a profile.
@@ -319,16 +376,21 @@ class SparkRunner:
         """Stop the tasks of a job and refuse to start more; a cancel before the submission counts too."""
         self._cancelled.add(tag)
         if self._context is not None:
-            self._context.cancelJobsWithTag(tag)
+            self._cancel_now(self._context, tag)
         if calls := list(self._calls.get(tag, ())):
             self._threads.submit(self._cancel_until_ended, tag, calls)
 
     def _cancel_until_ended(self, tag: str, calls: list[Future[None]]) -> None:
         """Cancel Spark jobs again and again until they end: Spark ignores a tag whose job is still on its way."""
         while self._context is not None and not self._jvm.stopping:
-            self._context.cancelJobsWithTag(tag)
+            self._cancel_now(self._context, tag)
             if not wait(calls, _CANCEL_SECONDS).not_done:
                 return
+
+    def _cancel_now(self, context: SparkContext, job_id: str) -> None:
+        given = [own for own, job in list(self._given.items()) if job == job_id]
+        for tag in (job_id, *given):
+            context.cancelJobsWithTag(tag)
 
     def forget(self, tag: str) -> None:
         """Forget that a job was cancelled, as it is over: its tag may be used again."""
@@ -337,9 +399,9 @@ class SparkRunner:
         self._waits.pop(tag, None)
 
     def _run_spark_job(
-        self, tags: tuple[str, ...], worker_task: WorkerTask | None, count: int, profile: SlotProfile | None = None
+        self, tags: tuple[str, ...], worker_task: str, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """Run a Spark job; it is cancelled from outside by the first of its tags."""
+        """Run a Spark job; it is cancelled from outside by the first of its tags, or the job that it was given to."""
         if tags[0] in self._cancelled:
             raise Cancelled(tags[0])
         context = self._context
@@ -348,10 +410,10 @@ class SparkRunner:
         try:
             for tag in tags:
                 context.addJobTag(tag)
-            context.setLocalProperty(WORKER_TASK, msgspec.json.encode(worker_task).decode())
+            context.setLocalProperty(WORKER_TASK, worker_task)
             self._plan(context, count, profile).count()
         except Exception as error:
-            if tags[0] in self._cancelled:
+            if self._given.get(tags[0], tags[0]) in self._cancelled:
                 raise Cancelled(tags[0]) from None
             self._jvm.end_if_gone()
             self._jvm.end_if_spark_stopped(context)

@@ -19,8 +19,10 @@ from core.domain.work import UdfRef
 from core.errors import Unavailable
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import ExecutorEndpoint
+from executor.scheduling.resources import SlotProfile
 from executor.spark import driver_jvm, driver_launch, function_processes, spark_runner, spark_task
 from executor.spark.spark_runner import SparkRunner
+from executor.spark.standing_tasks import StandingTasks, asked
 from executor.worker.messages import WorkerTask
 
 ADDRESS = ExecutorEndpoint("127.0.0.1", 1, "job-1", "s3cret")
@@ -59,6 +61,8 @@ class FakeContext:
         self.running, self.finish, self.heard = threading.Event(), threading.Event(), threading.Event()
         self.frames: list[int] = []
         self.worker_tasks: list[WorkerTask] = []
+        #: All that Spark jobs were told.
+        self.values: list[str] = []
         self.cancelled: list[str] = []
         self.properties: dict[int, str | None] = {}
         self._tags: dict[int, set[str]] = defaultdict(set)
@@ -72,7 +76,9 @@ class FakeContext:
     def setLocalProperty(self, _: str, value: str | None) -> None:
         self.properties[threading.get_ident()] = value
         if value is not None:
-            self.worker_tasks.append(msgspec.json.decode(value, type=WorkerTask))
+            self.values.append(value)
+            if value.startswith("{"):
+                self.worker_tasks.append(msgspec.json.decode(value, type=WorkerTask))
 
     def cancelJobsWithTag(self, tag: str) -> None:
         self.cancelled.append(tag)
@@ -224,6 +230,99 @@ def test_every_job_runs_the_same_plan_with_a_worker_task_of_its_own(runner, cont
     ]
     assert msgspec.json.decode(context.worker_tasks[0].context, type=Context) == CONTEXT
     assert {e.function for e in context.worker_tasks} == {"f@1 m:f"}
+
+
+@pytest.fixture
+def standing(runner, context, tmp_path_factory, monkeypatch) -> StandingTasks:
+    """Tasks of a Spark job that wait."""
+    monkeypatch.setattr(runner, "_folder", SimpleNamespace(path=tmp_path_factory.mktemp("s")))
+    runner._standing_count = 2
+    runner._stand()
+    assert context.running.wait(SECONDS)
+    assert runner._standing is not None
+    return runner._standing
+
+
+def test_a_job_takes_the_tasks_that_wait_and_new_ones_wait_when_it_is_over(runner, context, standing, monkeypatch):
+    monkeypatch.setattr(spark_runner, "_QUIET_SECONDS", 0.0)
+    begun = asyncio.Event()
+
+    async def work() -> None:
+        workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, 2))
+        told = await asyncio.to_thread(asked, standing.address, 1)
+        assert msgspec.json.decode(told, type=WorkerTask).hello.secret == "s3cret"
+        assert runner._standing is None
+        runner._stand()
+        assert runner._standing is None, "a job runs"
+        loop, stand = asyncio.get_running_loop(), runner._stand
+        monkeypatch.setattr(runner, "_stand", lambda: (stand(), loop.call_soon(begun.set)))
+        context.running.clear()
+        context.finish.set()
+        await workers
+        await asyncio.wait_for(begun.wait(), SECONDS)
+        assert await asyncio.to_thread(context.running.wait, SECONDS)
+
+    asyncio.run(work())
+    assert len(context.values) == 2, "one Spark job, and the next one that waits"
+    assert context.worker_tasks == [], "what a worker is to do is not told to Spark"
+    assert context.values[1] != standing.address
+
+
+@pytest.mark.parametrize("many", [3, 1])
+def test_tasks_that_are_of_no_use_to_a_job_end(runner, context, standing, many):
+    """Or they would take the slots of its own."""
+    profile = SlotProfile(cpus=2) if many == 1 else None
+
+    async def work() -> None:
+        workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, many, profile))
+        assert await asyncio.to_thread(asked, standing.address, 0) == ""
+        context.finish.set()
+        await workers
+
+    if profile is not None:
+        runner._plans[many, profile] = context
+    asyncio.run(work())
+    assert len(context.worker_tasks) == 1
+
+
+@pytest.mark.parametrize("stopped_for_good", [True, False])
+def test_a_job_that_has_the_tasks_that_waited_is_cancelled(runner, context, standing, stopped_for_good):
+    async def work() -> None:
+        workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, 2))
+        assert await asyncio.to_thread(asked, standing.address, 0)
+        if stopped_for_good:
+            runner.cancel("job-1")
+        else:
+            await runner.stop_job("job-1")
+        with pytest.raises(Cancelled):
+            await workers
+
+    asyncio.run(work())
+    assert standing.tag in context.cancelled
+
+
+def test_a_job_that_is_cancelled_before_it_began_leaves_them(runner, standing):
+    runner.cancel("job-1")
+    with pytest.raises(Cancelled):
+        asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
+    assert runner._standing is standing
+
+
+def test_tasks_that_ended_by_themselves_are_given_no_job(runner, context, standing):
+    context.finish.set()
+    standing.call.result(SECONDS)
+    asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
+    assert len(context.worker_tasks) == 1
+
+
+@pytest.mark.parametrize("settings", [Spark(master="local[2]"), Spark(master="spark://h:7077")])
+def test_none_wait_where_others_may_need_their_slots(settings, context, tmp_path):
+    runner = SparkRunner(settings)
+    runner._context, runner._folder = context, SimpleNamespace(path=tmp_path)
+    runner._stand()
+    runner._threads.shutdown()
+    assert runner._standing is None
+    assert context.values == []
 
 
 def test_spark_that_gives_up_says_so(runner, context, monkeypatch):
