@@ -1,8 +1,11 @@
-"""One cluster for all tests here; where hosts of their own cannot be had they are skipped, and one line says why."""
+"""One cluster for all tests here; where hosts of their own cannot be had they are skipped, and one line says why.
+
+What its hosts have printed stands in the report of a test that fails, as their files go with the cluster.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -10,6 +13,20 @@ from benchmarks.delaying_proxy import DelayingProxy
 from tests.cluster.cluster import STORE, STORE_PORT, Cluster, running
 from tests.cluster.network import why_not
 from tests.object_store.store_server import Program, serving
+
+_SHOWN_LINES = 200
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the ends of the hosts' logs to the report of a test that failed."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(cluster, Cluster):
+        for host in cluster.hosts.values():
+            for name, said in host.all_said().items():
+                report.sections.append((f"{host.name}: {name}", "\n".join(said.splitlines()[-_SHOWN_LINES:])))
+    return report
 
 
 @pytest.fixture(scope="session")

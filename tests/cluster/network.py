@@ -132,6 +132,12 @@ class Host:
         path = self.folder / log
         return path.read_text(errors="replace") if path.exists() else ""
 
+    def all_said(self) -> dict[str, str]:
+        """Return what its processes have printed, by the names of their logs; of Spark's, those of its applications."""
+        logs = [*self.folder.glob("log*"), *self.folder.glob("tmp/work/*/*/std*")]
+        found = {str(path.relative_to(self.folder)): path.read_text(errors="replace") for path in sorted(logs)}
+        return {name: said for name, said in found.items() if said}
+
     def alive(self) -> list[psutil.Process]:
         """Return all processes that run here."""
         shown = subprocess.run(["ip", "netns", "pids", self.namespace], capture_output=True, text=True, check=True)
