@@ -57,13 +57,15 @@ class Planner:
 
     def plan(self, table: str) -> Look:
         """Raises what the call raises."""
-        request = planning_pb2.CreatePlanRequest(spec=self._caller.spec(table, COLUMN), reads_untouched=True)
+        spec = self._caller.spec(table, COLUMN)
+        request = planning_pb2.CreatePlanRequest(spec=spec, reads_untouched=True, reads_checkpointed=True)
         self._forget_peak()
         before = self._cpu()
         begin = time.perf_counter()
         tasks = 0
         for message in self._stub.CreatePlan(request, metadata=self._caller.metadata):
             tasks += len(message.tasks.tasks) + len(message.untouched.fragment_ids)
+            tasks += len(message.checkpointed.fragments.fragment_ids)
         seconds = time.perf_counter() - begin
         return Look(seconds, self._cpu() - before, self._peak_mb(), tasks)
 

@@ -103,6 +103,8 @@ def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> State
 
     Rows of a version that is not among `accepted` count as untouched.
     """
+    if own == accepted[0] and not summary.older:
+        return summary
     counted = [(own, summary.computed, summary.failed), *summary.older]
     found = {part: (computed, failed) for part, computed, failed in counted}
     now = found.get(accepted[0], (0, 0))

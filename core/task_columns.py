@@ -1,9 +1,9 @@
-"""The tasks of a plan, in columns where nothing is stored of a fragment: a plan may have a million."""
+"""The tasks of a plan, in columns where nothing, or nothing but checkpoints, is stored: a plan may have a million."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import overload
@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from core import keys
-from core.domain.plan import FragmentTask, Reason
+from core.checkpoint_columns import CheckpointColumns
+from core.domain.plan import CheckpointRef, FragmentTask, Reason
 from core.domain.ranges import RowRange, total
 from core.fragment_columns import listed, starts
 from core.object_columns import AT_ONCE, Numbers
@@ -103,29 +104,91 @@ class UntouchedFragments:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointedFragments:
+    """Fragments of which nothing but checkpoints is stored, all under the plan's filter. In the order of their ids."""
+
+    #: What can be said of them without their checkpoints.
+    fragments: UntouchedFragments
+    #: Of each of them.
+    checkpoints: CheckpointColumns
+
+    def __len__(self) -> int:
+        return len(self.fragments)
+
+    def task(self, at: int) -> FragmentTask:
+        """Return the task at a place: `tasks` takes less time for many."""
+        return next(self.tasks(at, at + 1))
+
+    def tasks(self, begin: int, end: int) -> Iterator[FragmentTask]:
+        """Yield the tasks at places from `begin` to before `end`."""
+        for task, ranges in zip(self.fragments.tasks(begin, end), self.checkpoints.ranges(begin, end), strict=True):
+            yield with_checkpoints(task, *ranges)
+
+    def part(self, begin: int, end: int) -> CheckpointedFragments:
+        """Return the fragments at places from `begin` to before `end`."""
+        return CheckpointedFragments(self.fragments.part(begin, end), self.checkpoints.part(begin, end))
+
+    @classmethod
+    def joined(cls, parts: Sequence[CheckpointedFragments]) -> CheckpointedFragments:
+        """Return parts of one plan as one; one at least."""
+        fragments = UntouchedFragments.joined([part.fragments for part in parts])
+        return cls(fragments, CheckpointColumns.joined([part.checkpoints for part in parts]))
+
+
+def with_checkpoints(task: FragmentTask, settled: Iterable[RowRange], missing: tuple[RowRange, ...]) -> FragmentTask:
+    """Return a task with checkpoints under its own prefix that settle some ranges."""
+    fragment_id, prefix = task.fragment_id, task.checkpoint_prefix
+    refs = tuple([CheckpointRef(keys.range_key(prefix, fragment_id, covered), covered) for covered in settled])
+    return task._replace(reason=Reason.PARTIAL, missing=missing, checkpoints=refs)
+
+
 class PlannedTasks(Sequence[FragmentTask]):
-    """The tasks of a plan in the order of fragment ids; those of untouched fragments are made when they are looked at.
+    """The tasks of a plan in the order of fragment ids; those that came in columns are made when they are looked at.
 
     Args:
         untouched: parts of the plan, one after the other.
         stored: the tasks of the other fragments.
+        checkpointed: parts of the plan, one after the other.
     """
 
-    def __init__(self, untouched: Sequence[UntouchedFragments], stored: Sequence[FragmentTask]) -> None:
+    def __init__(
+        self,
+        untouched: Sequence[UntouchedFragments],
+        stored: Sequence[FragmentTask],
+        checkpointed: Sequence[CheckpointedFragments] = (),
+    ) -> None:
         self._untouched = UntouchedFragments.joined(untouched) if untouched else None
-        #: The tasks of fragments of which something is stored.
+        self._checkpointed = CheckpointedFragments.joined(checkpointed) if checkpointed else None
+        #: The tasks of fragments of which more is stored than checkpoints, or checkpoints of other filters.
         self.stored = stored
-        ids = np.array([task.fragment_id for task in stored], np.int64)
-        rows = np.array([total(task.missing) for task in stored], np.int64)
+        ids = [np.array([task.fragment_id for task in stored], np.int64)]
+        rows = [np.array([total(task.missing) for task in stored], np.int64)]
+        #: What came in columns, and the first of their places, which come after those of `stored`.
+        self._columns: list[tuple[int, UntouchedFragments | CheckpointedFragments]] = []
+        count = len(stored)
         if self._untouched is not None:
-            ids = np.concatenate([self._untouched.ids, ids])
-            rows = np.concatenate([self._untouched.physical_rows, rows])
-        #: Places of tasks: of untouched fragments first.
-        self._order = np.argsort(ids, kind="stable")
+            self._columns.append((count, self._untouched))
+            ids.append(self._untouched.ids)
+            rows.append(self._untouched.physical_rows)
+            count += len(self._untouched)
+        if self._checkpointed is not None:
+            self._columns.append((count, self._checkpointed))
+            ids.append(self._checkpointed.fragments.ids)
+            rows.append(self._checkpointed.checkpoints.rows_missing)
+        every = np.concatenate(ids)
+        #: Places of tasks.
+        self._order = np.argsort(every, kind="stable")
         #: Ids of the fragments, in the order of the tasks.
-        self.fragment_ids: Numbers = ids[self._order]
+        self.fragment_ids: Numbers = every[self._order]
         #: Rows that no checkpoint covers, in the order of the tasks.
-        self.rows_missing: Numbers = rows[self._order]
+        self.rows_missing: Numbers = np.concatenate(rows)[self._order]
+
+    @property
+    def from_checkpoints(self) -> int:
+        """Count the fragments of which checkpoints are stored and no finished file."""
+        others = sum(1 for task in self.stored if task.checkpoints and task.staged is None)
+        return others + (0 if self._checkpointed is None else len(self._checkpointed))
 
     @classmethod
     def of(cls, tasks: Sequence[FragmentTask]) -> PlannedTasks:
@@ -135,7 +198,8 @@ class PlannedTasks(Sequence[FragmentTask]):
     def without_staged(self) -> PlannedTasks:
         """Return the tasks of fragments whose file is still to be written."""
         untouched = () if self._untouched is None else (self._untouched,)
-        return PlannedTasks(untouched, [task for task in self.stored if task.staged is None])
+        checkpointed = () if self._checkpointed is None else (self._checkpointed,)
+        return PlannedTasks(untouched, [task for task in self.stored if task.staged is None], checkpointed)
 
     def of_fragment(self, fragment_id: int) -> FragmentTask:
         """Return a fragment's task.
@@ -167,21 +231,26 @@ class PlannedTasks(Sequence[FragmentTask]):
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
         place = int(self._order[at])
-        if self._untouched is not None and place < len(self._untouched):
-            return self._untouched.task(place)
-        return self.stored[place - self._stored_from]
+        for begin, columns in reversed(self._columns):
+            if place >= begin:
+                return columns.task(place - begin)
+        return self.stored[place]
 
     def __iter__(self) -> Iterator[FragmentTask]:
         for begin in range(0, len(self), AT_ONCE):
             part = self._order[begin : begin + AT_ONCE]
-            plain = part[part < self._stored_from]  # one after the other, as both kinds are in the order of ids
-            made = self._untouched.tasks(plain[0], plain[-1] + 1) if self._untouched and len(plain) else iter(())
-            for place in part.tolist():
-                yield self.stored[place - self._stored_from] if place >= self._stored_from else next(made)
+            bounds = [0, *(first for first, _ in self._columns), len(self)]
+            kinds = np.searchsorted(bounds, part, side="right") - 1
+            made = [self._of_kind(kind, part[kinds == kind]) for kind in range(len(bounds) - 1)]
+            yield from map(next, map(made.__getitem__, kinds.tolist()))
 
-    @property
-    def _stored_from(self) -> int:
-        return 0 if self._untouched is None else len(self._untouched)
+    def _of_kind(self, kind: int, places: Numbers) -> Iterator[FragmentTask]:
+        """Yield the tasks at places of one kind: 0 is `stored`, others are in columns."""
+        if not kind or not len(places):
+            return map(self.stored.__getitem__, places.tolist())
+        begin, columns = self._columns[kind - 1]
+        # they lie side by side, as all kinds are in the order of ids
+        return columns.tasks(int(places[0]) - begin, int(places[-1]) - begin + 1)
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == (tuple(other) if isinstance(other, PlannedTasks) else other)

@@ -30,7 +30,7 @@ from core.observability import tracing
 from core.rpc import convert, convert_refresh_plans, convert_views
 from core.rpc.convert_values import ref_to_proto
 from core.rpc.status import error_from_rpc
-from core.task_columns import PlannedTasks, UntouchedFragments
+from core.task_columns import CheckpointedFragments, PlannedTasks, UntouchedFragments
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc, jobs_pb2
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 
@@ -55,10 +55,13 @@ class PlannerClient:
         header: PlanHeader | None = None
         tasks: list[FragmentTask] = []
         untouched: list[UntouchedFragments] = []
+        checkpointed: list[CheckpointedFragments] = []
         traced: list[TracedFile] = []
         migrated: list[MigratedRows] = []
         try:
-            request = planning_pb2.CreatePlanRequest(spec=convert.spec_to_proto(spec), reads_untouched=True)
+            request = planning_pb2.CreatePlanRequest(
+                spec=convert.spec_to_proto(spec), reads_untouched=True, reads_checkpointed=True
+            )
             async for message in self._plans.CreatePlan(request):
                 if message.HasField("header"):
                     header = convert.header_from_proto(message.header)
@@ -68,13 +71,15 @@ class PlannerClient:
                     migrated.extend(convert.migrated_from_proto(c) for c in message.migrated.rows)
                 elif message.HasField("untouched") and header is not None:
                     untouched.append(convert.untouched_from_proto(message.untouched, header.versions[0]))
+                elif message.HasField("checkpointed") and header is not None:
+                    checkpointed.append(convert.checkpointed_from_proto(message.checkpointed, header.versions[0]))
                 else:
                     tasks.extend(convert.task_from_proto(t) for t in message.tasks.tasks)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
-        return Plan(header, PlannedTasks(untouched, tasks), tuple(traced), tuple(migrated))
+        return Plan(header, PlannedTasks(untouched, tasks, checkpointed), tuple(traced), tuple(migrated))
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
         try:

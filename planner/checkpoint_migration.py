@@ -121,7 +121,7 @@ class CheckpointMigrator:
 
         It is put together only where there is something to be migrated.
         """
-        found = (stored.key for checkpoints in self._stored_work.found.values() for stored in checkpoints)
+        found = [stored.key for stored in self._stored_work.found or ()]
         return self._by_slot([*found, *self._stored_work.gone])
 
     def replaced(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:

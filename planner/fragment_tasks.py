@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -13,12 +14,13 @@ from core.checkpoints.records import FragmentRecord
 from core.domain.plan import CheckpointRef, FragmentTask, Reason, StagedFile
 from core.domain.ranges import RowRange
 from core.fragment_columns import FragmentColumns, starts
-from core.object_columns import Numbers
+from core.object_columns import AT_ONCE, Numbers
 from core.row_states import StateSummary
-from core.task_columns import UntouchedFragments, all_rows
+from core.task_columns import CheckpointedFragments, UntouchedFragments, all_rows, with_checkpoints
+from planner.covered_fragments import CoveredFragments
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, ReuseDecision
-from planner.statuses import REASONS, Statuses
+from planner.statuses import REASONS, Mask, Statuses
 from planner.stored_work import StoredWork
 
 
@@ -35,6 +37,16 @@ class PendingFragment(NamedTuple):
     failed_before: int = 0
 
 
+class TaskParts(NamedTuple):
+    """Some of a plan's tasks."""
+
+    #: Fragments of which nothing is stored.
+    untouched: UntouchedFragments | None
+    #: Fragments of which checkpoints are stored and nothing else.
+    checkpointed: CheckpointedFragments | None
+    others: Sequence[FragmentTask]
+
+
 class Tasks(Sequence[FragmentTask]):
     """The tasks of fragments with work, each made when it is looked at and not kept: a plan may have very many.
 
@@ -42,16 +54,23 @@ class Tasks(Sequence[FragmentTask]):
         resolved: the request.
         statuses: of all fragments.
         places: of the fragments with work among them, in the order of the tasks.
-        opened: by place, the fragments of which something is stored; of the others all rows are missing.
+        opened: by place, the fragments that were decided about one by one.
+        covered: fragments of which checkpoints are stored. Of those that are neither all rows are missing.
     """
 
     def __init__(
-        self, resolved: ResolvedRequest, statuses: Statuses, places: Numbers, opened: Mapping[int, PendingFragment]
+        self,
+        resolved: ResolvedRequest,
+        statuses: Statuses,
+        places: Numbers,
+        opened: Mapping[int, PendingFragment],
+        covered: CoveredFragments,
     ) -> None:
         self._resolved = resolved
         self._statuses = statuses
         self._places = places
         self._opened = opened
+        self._covered = covered
 
     def __len__(self) -> int:
         return len(self._places)
@@ -62,7 +81,7 @@ class Tasks(Sequence[FragmentTask]):
     def __getitem__(self, at: slice) -> Tasks: ...
     def __getitem__(self, at: int | slice) -> FragmentTask | Tasks:
         if isinstance(at, slice):
-            return Tasks(self._resolved, self._statuses, self._places[at], self._opened)
+            return Tasks(self._resolved, self._statuses, self._places[at], self._opened, self._covered)
         return next(self._made(self._places[[at]]))
 
     def __iter__(self) -> Iterator[FragmentTask]:
@@ -73,25 +92,55 @@ class Tasks(Sequence[FragmentTask]):
         return self._made(self._places[self._statuses.fragments.with_ids(ids)[self._places]])
 
     def _made(self, places: Numbers) -> Iterator[FragmentTask]:
-        prefixes = _Prefixes(self._resolved.family)
+        for begin in range(0, len(places), AT_ONCE):
+            yield from self._of_part(places[begin : begin + AT_ONCE])
+
+    def _of_part(self, places: Numbers) -> Iterator[FragmentTask]:
+        resolved, prefixes = self._resolved, _Prefixes(self._resolved.family)
         opened = [self._opened.get(at) for at in places.tolist()]
         others = self._statuses.some(places[[pending is None for pending in opened]])
-        for pending in opened:
-            yield _task(self._resolved, pending or _untouched(next(others)), prefixes)
+        covered = self._covered.mask[places]
+        checkpoints = self._covered.of(places[covered])
+        ranges = checkpoints.ranges(0, len(checkpoints))
+        for pending, is_covered in zip(opened, covered.tolist(), strict=True):
+            if pending is not None:
+                yield _task(resolved, pending, prefixes)
+            elif is_covered:
+                yield with_checkpoints(_task(resolved, _untouched(next(others)), prefixes), *next(ranges))
+            else:
+                yield _task(resolved, _untouched(next(others)), prefixes)
 
-    def parts(self, most: int) -> Iterator[tuple[UntouchedFragments | None, Sequence[FragmentTask]]]:
-        """Yield the tasks in parts of so many: fragments of which nothing is stored in columns, and the other tasks."""
-        resolved, statuses = self._resolved, self._statuses
-        is_open = np.zeros(len(statuses), np.bool_)
-        is_open[list(self._opened)] = True
-        if resolved.filter.columns:  # then each fragment has checkpoints under a filter of its own
-            is_open[:] = True
-        inputs = _InputFiles(resolved, statuses.fragments)
+    def parts(self, most: int, *, checkpointed: bool) -> Iterator[TaskParts]:
+        """Yield the tasks in parts of so many.
+
+        Args:
+            checkpointed: whether fragments of which checkpoints are stored are wanted in columns, too.
+        """
+        inputs = _InputFiles(self._resolved, self._statuses.fragments)
+        is_open, covered = self._one_by_one, self._covered.mask
+        if not checkpointed:
+            is_open |= covered
         for begin in range(0, len(self._places), most):
             part = self._places[begin : begin + most]
-            untouched = part[~is_open[part]]
-            made = list(self._made(part[is_open[part]]))
-            yield self._columns(untouched, inputs) if len(untouched) else None, made
+            in_columns = part[~is_open[part]]
+            stored, untouched = in_columns[covered[in_columns]], in_columns[~covered[in_columns]]
+            yield TaskParts(
+                self._columns(untouched, inputs) if len(untouched) else None,
+                self._checkpointed(stored, inputs) if len(stored) else None,
+                list(self._made(part[is_open[part]])),
+            )
+
+    @property
+    def _one_by_one(self) -> Mask:
+        if self._resolved.filter.columns:  # each fragment has checkpoints under a filter of its own
+            return np.ones(len(self._statuses), np.bool_)
+        is_open = np.zeros(len(self._statuses), np.bool_)
+        is_open[list(self._opened)] = True
+        return is_open
+
+    def _checkpointed(self, places: Numbers, inputs: _InputFiles) -> CheckpointedFragments:
+        fragments = replace(self._columns(places, inputs), reasons=[Reason.PARTIAL] * len(places))
+        return CheckpointedFragments(fragments, self._covered.of(places))
 
     def _columns(self, places: Numbers, inputs: _InputFiles) -> UntouchedFragments:
         resolved, statuses = self._resolved, self._statuses
@@ -146,11 +195,13 @@ def open_fragment(
     decision: ReuseDecision,
     stored_work: StoredWork,
     records: Sequence[tuple[str, FragmentRecord]],
+    found: Sequence[keys.FamilyKey],
 ) -> PendingFragment:
     """Say what is stored of a fragment with work, and which of its rows are missing.
 
     Args:
         records: the fragment's own, each with the md5 of the filter that its file was made under.
+        found: its checkpoints.
     """
     extends = decision.states is not None
     failed = 0
@@ -160,7 +211,6 @@ def open_fragment(
     staged = _staged(resolved, status, records, stored_work) if records else None
     if staged is not None:
         return PendingFragment(status, Reason.STAGED, extends, (), (), staged.staged, failed)
-    found = stored_work.found.get(status.fragment.fragment_id)
     if not found:
         return PendingFragment(status, decision.reason, extends, all_rows(rows), (), None, failed)
     filter_id = keys.md5_of_few(resolved.filter_identity(status.fragment))

@@ -172,12 +172,11 @@ class PlanMaker:
         failed = failed_now(resolved, statuses, states)
         wanted = open_inputs(resolved, statuses, states)
         if not wanted:
-            return StoredWork(states=states, failed=failed)
+            return StoredWork(states=states, decided=wanted.decided, failed=failed)
         store = self._checkpoints(uri)
         sifted = select_relevant(resolved, wanted, store.list_keys(resolved.family.head))
         if sifted.outdated:
-            count = len(sifted.outdated)
-            _log.info("Checkpoint data files mismatch", column=resolved.output.name, fragments=count)
+            _log.info("Checkpoint data files mismatch", column=resolved.output.name, fragments=sifted.outdated)
         records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
         return StoredWork(
@@ -185,6 +184,7 @@ class PlanMaker:
             found=sifted.found,
             records=records,
             gone=sifted.gone,
+            decided=wanted.decided,
             failed=failed,
         )
 

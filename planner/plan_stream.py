@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from core.domain.plan import FragmentTask, Plan
 from core.rpc import convert
-from core.task_columns import UntouchedFragments
+from core.task_columns import CheckpointedFragments, UntouchedFragments
 from leman_internal.v1 import plan_pb2, planning_pb2
 from planner.fragment_tasks import Tasks
 
@@ -18,43 +18,56 @@ MAX_BATCH_TASKS = 4000
 MAX_BATCH_BYTES = 1 << 20
 
 Part = TypeVar("Part", bound=Message)
+Columns = TypeVar("Columns", UntouchedFragments, CheckpointedFragments)
 
 
-def messages(plan: Plan, *, in_columns: bool) -> Iterator[planning_pb2.CreatePlanResponse]:
+def messages(
+    plan: Plan, *, untouched: bool = False, checkpointed: bool = False
+) -> Iterator[planning_pb2.CreatePlanResponse]:
     """Yield what CreatePlan answers, the header first. Each message is made when it is asked for.
 
     Args:
         plan: the plan.
-        in_columns: whether the caller reads columns, see `CreatePlanRequest.reads_untouched`.
+        untouched: whether the caller reads UntouchedFragments, see `CreatePlanRequest.reads_untouched`.
+        checkpointed: whether it reads CheckpointedFragments too.
     """
     yield planning_pb2.CreatePlanResponse(header=convert.header_to_proto(plan.header))
-    yield from _task_messages(plan.tasks, in_columns=in_columns)
+    if untouched and isinstance(plan.tasks, Tasks):
+        yield from _columns(plan.tasks, checkpointed=checkpointed)
+    else:
+        yield from _one_by_one(plan.tasks)
     for files in _sized(map(convert.traced_to_proto, plan.traced)):
         yield planning_pb2.CreatePlanResponse(traced=plan_pb2.TracedFileBatch(files=files))
     for rows in _sized(map(convert.migrated_to_proto, plan.migrated)):
         yield planning_pb2.CreatePlanResponse(migrated=plan_pb2.MigratedRowsBatch(rows=rows))
 
 
-def _task_messages(tasks: Sequence[FragmentTask], *, in_columns: bool) -> Iterator[planning_pb2.CreatePlanResponse]:
-    """Yield the tasks in messages that stay far below the 4 MiB that a client takes by default, if a task allows."""
-    parts = tasks.parts(MAX_BATCH_TASKS) if in_columns and isinstance(tasks, Tasks) else [(None, tasks)]
-    for untouched, others in parts:
-        if untouched is not None:
-            for columns in _sized_columns(untouched):
-                yield planning_pb2.CreatePlanResponse(untouched=columns)
-        for batch in _task_batches(others):
-            yield planning_pb2.CreatePlanResponse(tasks=batch)
+def _columns(tasks: Tasks, *, checkpointed: bool) -> Iterator[planning_pb2.CreatePlanResponse]:
+    for part in tasks.parts(MAX_BATCH_TASKS, checkpointed=checkpointed):
+        if part.untouched is not None:
+            for untouched in _halved(part.untouched, convert.untouched_to_proto):
+                yield planning_pb2.CreatePlanResponse(untouched=untouched)
+        if part.checkpointed is not None:
+            for stored in _halved(part.checkpointed, convert.checkpointed_to_proto):
+                yield planning_pb2.CreatePlanResponse(checkpointed=stored)
+        yield from _one_by_one(part.others)
 
 
-def _sized_columns(untouched: UntouchedFragments) -> Iterator[plan_pb2.UntouchedFragments]:
+def _halved(columns: Columns, to_proto: Callable[[Columns], Part]) -> Iterator[Part]:
     """Yield fragments in messages that are halved until each is small enough: a fragment may have very many files."""
-    columns = convert.untouched_to_proto(untouched)
-    if columns.ByteSize() <= MAX_BATCH_BYTES or len(untouched) == 1:
-        yield columns
+    message = to_proto(columns)
+    if message.ByteSize() <= MAX_BATCH_BYTES or len(columns) == 1:
+        yield message
         return
-    half = len(untouched) // 2
-    yield from _sized_columns(untouched.part(0, half))
-    yield from _sized_columns(untouched.part(half, len(untouched)))
+    half = len(columns) // 2
+    yield from _halved(columns.part(0, half), to_proto)
+    yield from _halved(columns.part(half, len(columns)), to_proto)
+
+
+def _one_by_one(tasks: Iterable[FragmentTask]) -> Iterator[planning_pb2.CreatePlanResponse]:
+    """Yield the tasks in messages that stay far below the 4 MiB that a client takes by default, if a task allows."""
+    for batch in _task_batches(tasks):
+        yield planning_pb2.CreatePlanResponse(tasks=batch)
 
 
 def _task_batches(tasks: Iterable[FragmentTask]) -> Iterator[plan_pb2.FragmentTaskBatch]:

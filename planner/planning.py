@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from core import sorted_sets
+from core.checkpoint_columns import CheckpointColumns
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import KeptRows, Plan, PlanHeader, Reason, ReasonCount, TracedFile
 from core.domain.ranges import total
 from core.fragment_columns import FragmentColumns
+from core.keys import FamilyKey
 from core.object_columns import Numbers
 from core.row_states import StateSummary
+from planner.covered_fragments import cover
 from planner.fragment_tasks import PendingFragment, Tasks, open_fragment
 from planner.resolved_request import ResolvedRequest
-from planner.reuse_decision import FragmentStatus, ReuseDecision, decide
+from planner.reuse_decision import FragmentStatus, ReuseDecision
 from planner.statuses import CODE, REASONS, SETTLES, Codes, Mask, Statuses, outcome_codes
-from planner.stored_work import NONE_FAILED, FailedNow, Slot, StoredWork
+from planner.stored_work import NONE_FAILED, FailedNow, Slot, StoredWork, decided_at
 
 
 @dataclass(slots=True)
@@ -56,6 +60,18 @@ class _Totals:
             self.rows_collected += pending.staged.physical_rows
         else:
             self.rows_collected += total([ref.range for ref in pending.checkpoints if ref.settles])
+
+    def collect_covered(self, stored: CheckpointColumns, asked: Numbers) -> None:
+        """Count what is stored of fragments with nothing but checkpoints, and what is left.
+
+        Args:
+            asked: the rows of each that are asked for.
+        """
+        left = np.minimum(asked, stored.rows_missing)
+        self.fragments_collected += len(stored)
+        self.rows_collected += int(stored.rows_stored.sum())
+        self.to_compute += int(left.sum())
+        self.reused += int((asked - left).sum())
 
     def reasons(self) -> tuple[ReasonCount, ...]:
         return tuple(ReasonCount(r, self.fragments[r], self.rows[r]) for r in Reason if r in self.fragments)
@@ -96,6 +112,8 @@ def draft(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork
     opened = {at: stored.open(at) for at in unsettled[stored.mask[unsettled]].tolist()}
     for at, pending in opened.items():
         codes[at] = CODE[pending.reason]
+    covered = stored.covered
+    codes[covered.places] = CODE[Reason.PARTIAL]
     totals.count(codes, asked)
     totals.reused = int(asked[SETTLES[codes]].sum())
     stored.count_settled(totals, opened)
@@ -104,34 +122,45 @@ def draft(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork
     if resolved.failed_only:
         totals.not_computed = _not_computed(statuses, stored)
     taken = unsettled[: resolved.num_frags or None]
-    untouched = taken[~stored.mask[taken]]
-    totals.to_compute = int(asked[untouched].sum())
-    for at in taken[stored.mask[taken]].tolist():
+    from_checkpoints, by_itself = covered.mask[taken], stored.mask[taken]
+    totals.to_compute = int(asked[taken[~(from_checkpoints | by_itself)]].sum())
+    totals.collect_covered(covered.of(taken[from_checkpoints]), asked[taken[from_checkpoints]])
+    for at in taken[by_itself].tolist():
         stored.count_open(totals, at, opened[at], int(asked[at]))
-    tasks = Tasks(resolved, statuses, taken, opened)
+    tasks = Tasks(resolved, statuses, taken, opened, covered)
     plan = Plan(_header(resolved, totals), tasks, tuple(traced(resolved, _moved(statuses))))
     return Draft(plan, totals.fragments_collected, totals.rows_collected)
 
 
 class _Stored:
-    """The fragments of which something is stored, and what is decided about each."""
+    """The fragments of which something is stored, and what is decided about each that is decided about by itself."""
 
     def __init__(self, resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> None:
         self._resolved = resolved
         self._stored_work = stored_work
         self._records = _by_fragment(resolved, stored_work.records)
-        named = {*stored_work.found, *(fragment_id for _, fragment_id in self._records)}
-        #: Of each fragment, whether it is one of them.
-        self.mask: Mask = statuses.with_states | statuses.fragments.with_ids(named)
+        self._found: Mapping[int, Sequence[FamilyKey]] = {}
+        mask = statuses.with_states | statuses.fragments.with_ids({fragment_id for _, fragment_id in self._records})
+        #: Those of which nothing but checkpoints is stored that settle their ranges.
+        self.covered = cover(resolved, statuses, stored_work.found, mask)
+        if stored_work.found is not None:
+            found = sorted_sets.contains(stored_work.found.fragment_ids, statuses.fragments.ids)
+            mask |= found & ~self.covered.mask
+            self._found = stored_work.found.of(statuses.fragments.ids[mask])
+        #: Of each fragment, whether it is one of the others.
+        self.mask: Mask = mask
         places = np.flatnonzero(self.mask)
-        self._known = dict(zip(places.tolist(), statuses.some(places), strict=True))
-        self.decisions = {at: decide(resolved, status, stored_work.states) for at, status in self._known.items()}
+        rest = places[[at not in stored_work.decided for at in places.tolist()]]
+        known = {**stored_work.decided, **decided_at(resolved, statuses, stored_work.states, rest)}
+        self._known = {at: status for at, (status, _) in known.items()}
+        self.decisions = {at: decision for at, (_, decision) in known.items()}
 
     def open(self, at: int) -> PendingFragment:
         """Return a fragment with work."""
         status = self._known[at]
-        records = self._records.get((status.sources, status.fragment.fragment_id), ())
-        return open_fragment(self._resolved, status, self.decisions[at], self._stored_work, records)
+        fragment_id = status.fragment.fragment_id
+        records, found = self._records.get((status.sources, fragment_id), ()), self._found.get(fragment_id, ())
+        return open_fragment(self._resolved, status, self.decisions[at], self._stored_work, records, found)
 
     def count_settled(self, totals: _Totals, opened: Container[int]) -> None:
         """Count the failed rows of fragments with nothing to do."""

@@ -84,6 +84,11 @@ class Statuses(ObjectColumns[FragmentStatus]):
         """Return all places in the order of fragment ids."""
         return np.argsort(self.fragments.ids, kind="stable")
 
+    def with_file(self, places: Numbers) -> Mask:
+        """Tell of some fragments whether the output has a file in them."""
+        found: Mask = self._files[places] >= 0
+        return found
+
     def current_files(self, places: Numbers) -> list[str]:
         """Return the output's files of some fragments; empty where there is none."""
         return self.fragments.names(self._files[places])

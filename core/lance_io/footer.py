@@ -6,11 +6,10 @@ changed, this raises, whatever they are: Lance's Rust may end the process.
 
 from __future__ import annotations
 
-import contextlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -24,6 +23,8 @@ _PLACE = struct.Struct("<QQ")
 _MAGIC = b"LANC"
 _Proto = descriptor_pb2.FieldDescriptorProto
 
+Value = TypeVar("Value")
+
 
 def read_buffer(filesystem: pafs.FileSystem, path: str, key: str) -> bytes | None:
     """Return the global buffer whose number the file's schema metadata has under `key`; None where it has no such key.
@@ -32,21 +33,22 @@ def read_buffer(filesystem: pafs.FileSystem, path: str, key: str) -> bytes | Non
         OSError: the file cannot be read.
         ValueError: its layout is another one than is known here.
     """
-    with _opened(filesystem, path) as end:
+
+    def buffer(end: _End) -> bytes | None:
         number = end.metadata.get(key)
         return None if number is None else end.buffer(int(number))
+
+    return _read(filesystem, path, buffer)
 
 
 def read_metadata(filesystem: pafs.FileSystem, path: str) -> dict[str, bytes]:
     """Return the file's schema metadata. Raises what `read_buffer` raises."""
-    with _opened(filesystem, path) as end:
-        return end.metadata
+    return _read(filesystem, path, lambda end: end.metadata)
 
 
 def read_rows(filesystem: pafs.FileSystem, path: str) -> int:
     """Return how many rows the file has. Raises what `read_buffer` raises."""
-    with _opened(filesystem, path) as end:
-        return end.rows
+    return _read(filesystem, path, lambda end: end.rows)
 
 
 def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
@@ -105,11 +107,10 @@ class _End:
         return bytes(self._file.read_at(length, start))
 
 
-@contextlib.contextmanager
-def _opened(filesystem: pafs.FileSystem, path: str) -> Iterator[_End]:
+def _read(filesystem: pafs.FileSystem, path: str, what: Callable[[_End], Value]) -> Value:
     with filesystem.open_input_file(path) as file:
         try:
-            yield _End(file)
+            return what(_End(file))
         except (struct.error, IndexError, DecodeError, ValueError) as error:
             raise ValueError(f"{path} is laid out in an unknown way: {error}") from None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from core.checkpoint_columns import CheckpointColumns
 from core.domain.plan import (
     CheckpointRef,
     FragmentTask,
@@ -38,7 +39,7 @@ from core.rpc.convert_backfills import (
     stale_input_to_proto,
 )
 from core.rpc.convert_udfs import udf_from_proto, udf_to_proto
-from core.task_columns import UntouchedFragments
+from core.task_columns import CheckpointedFragments, UntouchedFragments
 from leman_internal.v1 import plan_pb2
 
 
@@ -201,6 +202,29 @@ def untouched_from_proto(message: plan_pb2.UntouchedFragments, function: str) ->
         first_input=starts(message.input_file_counts or [1] * rows),
         current_files=pa.array(message.current_files or [""] * rows, pa.large_string()),
     )
+
+
+def checkpointed_to_proto(checkpointed: CheckpointedFragments) -> plan_pb2.CheckpointedFragments:
+    stored = checkpointed.checkpoints
+    counts = np.diff(stored.first)
+    return plan_pb2.CheckpointedFragments(
+        fragments=untouched_to_proto(checkpointed.fragments),
+        checkpoint_counts=() if (counts == 1).all() else counts.tolist(),
+        starts=stored.starts.tolist(),
+        ends=stored.ends.tolist(),
+    )
+
+
+def checkpointed_from_proto(message: plan_pb2.CheckpointedFragments, function: str) -> CheckpointedFragments:
+    """`function`: the first of `PlanHeader.versions`."""
+    fragments = untouched_from_proto(message.fragments, function)
+    checkpoints = CheckpointColumns(
+        rows=fragments.physical_rows,
+        first=starts(message.checkpoint_counts or [1] * len(fragments)),
+        starts=np.array(message.starts, np.int64),
+        ends=np.array(message.ends, np.int64),
+    )
+    return CheckpointedFragments(fragments, checkpoints)
 
 
 def traced_to_proto(traced: TracedFile) -> plan_pb2.TracedFile:

@@ -172,13 +172,13 @@ class PlanExecution:
             await committing
 
     def _collect_staged(self) -> None:
-        stored = PlannedTasks.of(self._plan.tasks).stored
-        staged = [t for t in stored if t.staged is not None]
-        reused = [t for t in stored if t.staged is None and t.checkpoints]
+        tasks = PlannedTasks.of(self._plan.tasks)
+        staged = [t for t in tasks.stored if t.staged is not None]
+        reused = tasks.from_checkpoints
         if staged or reused:
             rows = sum(t.physical_rows - t.deleted_rows for t in staged)
             told = [f"Collected {len(staged)} checkpointed fragments with {rows} rows"] if staged else []
-            told += [f"{len(reused)} {'goes' if len(reused) == 1 else 'go'} on from checkpoints"] if reused else []
+            told += [f"{reused} {'goes' if reused == 1 else 'go'} on from checkpoints"] if reused else []
             self._status.note("collected", "; ".join(told) if staged else f"Fragments: {told[0]}")
         for task in staged:
             if task.staged is not None:

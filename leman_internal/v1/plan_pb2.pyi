@@ -317,6 +317,52 @@ class UntouchedFragments(_message.Message):
 Global___UntouchedFragments: _TypeAlias = UntouchedFragments  # noqa: Y015
 
 @_typing.final
+class CheckpointedFragments(_message.Message):
+    """A piece of the plan: fragments of which nothing but checkpoints is stored, in columns. It says what FragmentTask says of
+    one. The checkpoints are of the plan's own filter and settle their ranges; all other rows are missing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAGMENTS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_COUNTS_FIELD_NUMBER: _builtins.int
+    STARTS_FIELD_NUMBER: _builtins.int
+    ENDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def fragments(self) -> Global___UntouchedFragments:
+        """What can be said of them without their checkpoints. The reason of all is PARTIAL."""
+
+    @_builtins.property
+    def checkpoint_counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How many checkpoints each fragment has; empty: one."""
+
+    @_builtins.property
+    def starts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where the ranges of checkpoints begin, those of one fragment after those of the other. A checkpoint's key is the
+        fragment's checkpoint prefix, "_frag-", the fragment id, "_range-", the range's begin, "-" and its end.
+        """
+
+    @_builtins.property
+    def ends(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where they end. In a fragment each ends behind those before it."""
+
+    def __init__(
+        self,
+        *,
+        fragments: Global___UntouchedFragments | None = ...,
+        checkpoint_counts: _abc.Iterable[_builtins.int] | None = ...,
+        starts: _abc.Iterable[_builtins.int] | None = ...,
+        ends: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["fragments", b"fragments"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_counts", b"checkpoint_counts", "ends", b"ends", "fragments", b"fragments", "starts", b"starts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckpointedFragments: _TypeAlias = CheckpointedFragments  # noqa: Y015
+
+@_typing.final
 class FragmentTask(_message.Message):
     """What is to be done about one fragment. Ranges are physical offsets: deleted rows are counted."""
 

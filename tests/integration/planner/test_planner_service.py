@@ -14,11 +14,13 @@ import pytest
 
 from commit_coordinator import app as coordinator_app
 from core.config import Peers, Server, Settings
+from core.domain.plan import BackfillSpec
 from core.rpc import convert
 from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
 from core.task_columns import PlannedTasks
 from core.udf.python_versions import PYTHON
+from executor.peers import PlannerClient
 from leman.v1 import (
     catalog_pb2,
     catalog_pb2_grpc,
@@ -61,6 +63,7 @@ async def planner():
             catalog=catalog_pb2_grpc.CatalogServiceStub(channel),
             plans=planner_pb2_grpc.PlannerServiceStub(channel),
             planning=planning_pb2_grpc.PlanningServiceStub(channel),
+            channel=channel,
         )
 
 
@@ -399,6 +402,25 @@ def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
     assert tasks == tuple(wanted.tasks)
     one_by_one = [convert.task_from_proto(task) for message in of_earlier_release for task in message.tasks.tasks]
     assert tuple(one_by_one) == tuple(wanted.tasks)
+
+
+def test_an_executor_gets_the_plan_that_was_made_and_checkpoints_in_columns(tmp_path):
+    lake = Lake(tmp_path, fragments=5)
+    tasks = lake.plan().tasks
+    lake.checkpoint(tasks[1], 0, 4)
+    lake.checkpoint(tasks[3], 2, 6)
+    lake.checkpoint(tasks[3], 8, 10)
+    lake.record(lake.plan(), tasks[4], lake.write(lake.plan(), tasks[4]))
+
+    async def work(stubs):
+        return await PlannerClient(stubs.channel).create_plan(BackfillSpec(str(tmp_path), "t", "c"))
+
+    made, wanted = served(work), lake.plan()
+    assert (made.header, tuple(made.tasks)) == (wanted.header, tuple(wanted.tasks))
+    assert [len(task.checkpoints) for task in made.tasks] == [0, 1, 0, 2, 0]
+    assert made.tasks.rows_missing.tolist() == [10, 6, 10, 4, 0]
+    assert (made.tasks.from_checkpoints, len(made.tasks.stored)) == (2, 1)
+    assert made.tasks.without_staged() == tuple(made.tasks)[:4]
 
 
 def test_a_plan_is_explained_without_its_bulk(tmp_path):

@@ -6,22 +6,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core import keys
 from core.domain.table import DataFile
 from core.rpc import convert
 from core.task_columns import PlannedTasks
 from planner import plan_stream
 from planner.plan_stream import messages
-from tests.unit.planner.planner_helpers import X, Y, column_file, fragment, plan, range_key, resolved
+from tests.unit.planner.planner_helpers import (
+    X,
+    Y,
+    column_file,
+    fragment,
+    plan,
+    prefix,
+    range_key,
+    record,
+    resolved,
+)
 from tests.unit.planner.test_properties import UDF_2, worlds
+
+
+def in_columns(made):
+    return messages(made, untouched=True, checkpointed=True)
 
 
 def arrived(made):
     """What the executor makes of a plan's messages."""
-    header, *parts = messages(made, in_columns=True)
+    header, *parts = in_columns(made)
     function = convert.header_from_proto(header.header).versions[0]
     untouched = [convert.untouched_from_proto(p.untouched, function) for p in parts if p.HasField("untouched")]
+    checkpointed = [
+        convert.checkpointed_from_proto(p.checkpointed, function) for p in parts if p.HasField("checkpointed")
+    ]
     stored = [convert.task_from_proto(task) for part in parts for task in part.tasks.tasks]
-    return PlannedTasks(untouched, stored)
+    return PlannedTasks(untouched, stored, checkpointed)
 
 
 @settings(max_examples=200)
@@ -37,12 +55,23 @@ def test_tasks_arrive_as_they_were_planned(world, at_once):
     assert tasks[1:3] == list(tasks)[1:3]
 
 
-def test_untouched_fragments_are_not_sent_one_by_one():
+def counts_sent(**world):
+    """How many fragments each message says something of: in columns without checkpoints, with such, one by one."""
     bare = [fragment(i, rows=10 + i, deleted=i % 2) for i in range(50)]
-    one = [
-        message.tasks.tasks for message in messages(plan(resolved(bare), found=[range_key(7, 0, 5)]), in_columns=True)
+    _, *parts = in_columns(plan(resolved(bare), **world))
+    return [
+        (len(p.untouched.fragment_ids), len(p.checkpointed.fragments.fragment_ids), len(p.tasks.tasks)) for p in parts
     ]
-    assert [len(tasks) for tasks in one] == [0, 0, 1]
+
+
+def test_untouched_and_checkpointed_fragments_are_not_sent_one_by_one():
+    assert counts_sent(found=[range_key(7, 0, 5), range_key(7, 3, 8), range_key(9, 2, 9)]) == [(48, 0, 0), (0, 2, 0)]
+
+
+def test_fragments_of_which_more_is_known_are_sent_one_by_one():
+    finished = {keys.record_key(prefix(7), 7): record(7, column_file(7), rows=17)}
+    assert counts_sent(found=[range_key(7, 0, 5)], records=finished) == [(49, 0, 0), (0, 0, 1)]
+    assert counts_sent(found=[range_key(7, 0, 5), range_key(7, 5, 9, "x > 1")]) == [(49, 0, 0), (0, 0, 1)]
 
 
 def test_inputs_in_several_files_or_none_and_a_stale_output_arrive():
@@ -76,8 +105,30 @@ def test_a_filter_over_another_column_gives_each_fragment_keys_of_its_own():
 def test_who_does_not_read_columns_is_sent_every_task(world):
     """An executor of an earlier release would take the plan for one without these fragments, and end the job."""
     made = world.plan()
-    parts = list(messages(made, in_columns=False))[1:]
+    parts = list(messages(made))[1:]
     assert [convert.task_from_proto(task) for part in parts for task in part.tasks.tasks] == list(made.tasks)
+
+
+@given(worlds())
+def test_who_reads_untouched_fragments_alone_is_sent_the_others_as_tasks(world):
+    made = world.plan()
+    header, *parts = messages(made, untouched=True)
+    assert not any(part.HasField("checkpointed") for part in parts)
+    function = convert.header_from_proto(header.header).versions[0]
+    untouched = [convert.untouched_from_proto(p.untouched, function) for p in parts if p.HasField("untouched")]
+    tasks = [convert.task_from_proto(task) for part in parts for task in part.tasks.tasks]
+    assert PlannedTasks(untouched, tasks) == tuple(made.tasks)
+
+
+@pytest.mark.parametrize("most_bytes", [1, 300])
+def test_messages_with_checkpoints_are_halved(most_bytes, monkeypatch):
+    monkeypatch.setattr(plan_stream, "MAX_BATCH_BYTES", most_bytes)
+    found = [range_key(i, start, start + 2) for i in range(7) for start in range(0, 3 * i, 3)]
+    made = plan(resolved([fragment(i) for i in range(7)]), found=found)
+    sent = [message.checkpointed for message in in_columns(made) if message.HasField("checkpointed")]
+    assert all(columns.ByteSize() <= most_bytes or len(columns.fragments.fragment_ids) == 1 for columns in sent)
+    assert [i for columns in sent for i in columns.fragments.fragment_ids] == list(range(1, 7))
+    assert arrived(made) == tuple(made.tasks)
 
 
 @pytest.mark.parametrize("most_bytes", [1, 300, 2000])
@@ -89,7 +140,7 @@ def test_messages_are_halved_where_fragments_have_many_files(most_bytes, monkeyp
     asked = resolved(fragments)
     x = asked.inputs[0]
     made = plan(dataclasses.replace(asked, inputs=tuple(dataclasses.replace(x, field_ids=(at,)) for at in fields)))
-    sent = [message.untouched for message in messages(made, in_columns=True) if message.HasField("untouched")]
+    sent = [message.untouched for message in in_columns(made) if message.HasField("untouched")]
     assert all(columns.ByteSize() <= most_bytes or len(columns.fragment_ids) == 1 for columns in sent)
     assert [i for columns in sent for i in columns.fragment_ids] == list(range(9))
     assert arrived(made) == tuple(made.tasks)
