@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from core import keys, sealed_documents
+from core.domain.refresh import AskedCommit
 from core.domain.table import TableSnapshot
 from core.domain.view import EarlierState, FailedNote, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import DataLoss
@@ -36,6 +38,9 @@ MADE_BY = f"{PREFIX}request"
 ALTERED_BY = f"{PREFIX}altered"
 MOST_ALTERATIONS = 16
 
+#: The last refresh that was over before any job history knew of it: JSON of its job's id and of what it asked for.
+AT_ONCE = f"{PREFIX}at_once"
+
 #: Digest of the entries that `_COVERED` names.
 DIGEST = f"{PREFIX}digest"
 
@@ -43,6 +48,8 @@ _COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNA
 #: Views that an earlier release made do not have them.
 _LATER = (EARLIER, FAILED)
 _FILES = "files-"
+#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+_at_once_decoder = msgspec.json.Decoder(tuple[str, AskedCommit])
 #: How many earlier states are remembered.
 MOST_EARLIER = 16
 
@@ -134,6 +141,20 @@ def with_alteration(metadata: Mapping[bytes, bytes], request_id: str, body: str)
     """Return the metadata that says of one more alteration which request it was."""
     noted = {request_id: body, **alterations(metadata)}
     return {ALTERED_BY: _text([[by, known] for known, by in noted.items()][:MOST_ALTERATIONS])}
+
+
+def at_once(job_id: str, commit: AskedCommit) -> dict[str, str]:
+    """Return the metadata that says of a commit which job asked for it, where no job history does."""
+    return {AT_ONCE: msgspec.json.encode([job_id, commit]).decode()}
+
+
+def done_at_once(metadata: Mapping[bytes, bytes], job_id: str) -> AskedCommit | None:
+    """Return what a job asked for that no job history knew of then; None: nothing is known of it."""
+    try:
+        noted, commit = _at_once_decoder.decode(metadata.get(AT_ONCE.encode(), b""))
+    except msgspec.MsgspecError:
+        return None
+    return commit if noted == job_id else None
 
 
 def same_id(noted: str, other: str) -> bool:

@@ -206,14 +206,19 @@ class Admission:
             self._supervisor.forget_old_runs()
             return run.status.job
         run.check_resources(plan)
-        lease = await self._lease(job)
-        if lease is Answer.HELD:
-            run.status.lose()
-            return job
         turn = self._supervisor.join_queue(job)
         at_once = turn.done()
         if at_once:
             run.status.has_its_turn()
+            if await run.ended_soon(plan):
+                self._supervisor.leave_queue(job.job_id)
+                self._supervisor.forget_old_runs()
+                return run.status.job
+        lease = await self._lease(job)
+        if lease is Answer.HELD:
+            run.status.lose()
+            return job
+        if at_once:
             if lease is Answer.OURS or self._leases.is_alone:  # else another executor may be about to make it too
                 run.prefetch(plan)
         else:

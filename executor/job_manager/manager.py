@@ -88,7 +88,7 @@ class JobManager:
     async def create(
         self, request: JobRequest, request_id: str, *, body: str = "", attributes: JobAttributes = USUAL
     ) -> Job:
-        """Accept a job and return it running, waiting for its turn, or done where nothing was to do.
+        """Accept a job and return it running, waiting for its turn, or done where nothing was to do, or little.
 
         Args:
             request: What it is to do.

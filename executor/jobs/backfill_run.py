@@ -157,6 +157,10 @@ class BackfillRun:
         await self.end(JobState.DONE_WITH_ERRORS if metrics.rows_failed + metrics.rows_failed_before else JobState.DONE)
         return True
 
+    async def ended_soon(self, plan: Plan) -> bool:  # noqa: ARG002
+        """Return False, see `JobRun`: workers are to be seen and cancelled."""
+        return False
+
     async def replan_and_run(self) -> None:
         """Run a job that was taken over, or had to wait for its turn, from the plan on."""
         try:

@@ -50,6 +50,11 @@ class JobRun(EndingRun, Protocol):
         """End the job where nothing is to be done; False: it has to run."""
         ...
 
+    async def ended_soon(self, plan: Any) -> bool:
+        """End the job, which has its turn, where it takes no longer than to write down that it runs; False: it has to
+        run. History does not know it yet, and neither does its caller."""
+        ...
+
     def check_env(self, plan: Any) -> None:
         """Check that a function can have the environment variables of the job, where it has some.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from core.crash_points import crash_point
 from core.domain.plan import StagedFile
 from core.domain.refresh import AskedCommit, RefreshMode, RefreshPlan, RefreshReason, RefreshResult, ResolvedFunction
 from core.domain.view import FailedNote, ViewDefinition
-from core.lance_io.views import evictions_file, source_records
+from core.lance_io.views import evictions_file
 from core.lance_io.views.scratch_table import ScratchTable
 from core.views import metadata as view_metadata
-from executor.jobs.async_helpers import all_ended, patiently
+from executor.jobs.async_helpers import all_ended, caller_waits, patiently
 from executor.refresh import file_layout
 from executor.refresh.diff.view_changes import NOTHING, RowOutcome, every_row, with_all_others
 from executor.refresh.failed_row_upkeep import failures_in, noted, noted_anew
@@ -30,6 +31,8 @@ from executor.refresh.view_files import ScratchValues
 
 #: Rows in a fragment of a scratch table.
 _SCRATCH_FRAGMENT_ROWS = 1 << 20
+#: So many new rows are appended at once, before the job is written down.
+_FEW_ROWS = 1 << 14
 #: Reasons for which earlier values are not wanted any more.
 _ANEW = frozenset({RefreshReason.FORCED, RefreshReason.SOURCE_REPLACED})
 
@@ -83,9 +86,34 @@ class Delta:
         """
         change = _Change(NOTHING, ())
         asked = _asked(plan, change, 0)
-        plan = await self._recorded(plan)
+        plan = await self._work.recording(plan)
         self._work.journal.expect(asked)
         self._note(asked, await self._timed(self._commit_of(plan, change, asked)()))
+
+    async def few_rows(self, plan: RefreshPlan) -> bool:
+        """Append and evict what the source's change asks for, where that is little and calls no function.
+
+        The job is not in the job history yet: the commit says that it asked for it. Waits for a coordinator that cannot
+        be reached as long as a caller does.
+
+        Returns:
+            False, and nothing is written, where there is more to do.
+        """
+        recording = self._work.recording(plan)
+        outcome = await self._work.outcome_soon(plan)
+        if outcome is None or len(outcome.recompute_ids) or len(outcome.append) > (0 if plan.functions else _FEW_ROWS):
+            return False
+        change = _Change(outcome, plan.functions)
+        asked = _asked(plan, change, 0)
+        self._work.metrics.expect(len(change.rows), 0)
+        commit, failed = await self._prepared(plan, change, asked, None, recording)
+        said = view_metadata.at_once(self._work.status.job.job_id, _told(asked, plan))
+        self._work.journal.expect(asked)
+        commit = partial(commit, metadata={**commit.keywords["metadata"], **said})
+        with caller_waits():
+            self._note(asked, await self._timed(patiently(commit)))
+        self._work.failed = failed
+        return True
 
     async def columns(self, plan: RefreshPlan) -> None:
         """Compute the function columns that another version has to compute, for the rows that the view has.
@@ -97,22 +125,37 @@ class Delta:
         await self._delta(plan, _Change(outcome, functions, tuple(plan.stale)))
 
     async def _delta(self, plan: RefreshPlan, change: _Change) -> None:
-        recording = asyncio.create_task(self._recorded(plan))  # while the function is called
-        recording.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+        recording = self._work.recording(plan)  # while the function is called
         scratch = await self._computed(plan, change)
         self._work.check()
         asked = _asked(plan, change, len(file_layout.touched(change.outcome.recompute_addresses)))
+        asking = asyncio.ensure_future(self._work.journal.asking(asked))  # the view says what became of it
+        commit, failed = await self._prepared(plan, change, asked, scratch, recording, asking)
+        self._note(asked, await self._timed(patiently(commit)))
+        self._work.failed = failed
+
+    async def _prepared(
+        self,
+        plan: RefreshPlan,
+        change: _Change,
+        asked: AskedCommit,
+        scratch: ScratchTable | None,
+        recording: asyncio.Future[RefreshPlan],
+        *others: asyncio.Future[None],
+    ) -> tuple[partial[Coroutine[Any, Any, int]], FailedNote]:
+        """Write everything that a commit names, beside the `others`.
+
+        Returns:
+            The commit, see `_commit_of`, and what the view is then going to say of failed rows.
+        """
         writing = asyncio.ensure_future(self._files(plan, change, scratch))
         evicting = asyncio.ensure_future(self._evictions(plan, change))
         noting = asyncio.ensure_future(self._failed(plan, change, scratch))
-        asking = asyncio.ensure_future(self._work.journal.asking(asked))  # the view says what became of it
-        await all_ended(writing, evicting, noting, asking, recording)
+        await all_ended(writing, evicting, noting, recording, *others)
         recorded, failed = recording.result(), noting.result()
         plan = replace(recorded, definition=replace(recorded.definition, failed=failed))
         crash_point("executor.view_files_written")
-        commit = self._commit_of(plan, change, asked, *writing.result(), evicting.result())
-        self._note(asked, await self._timed(patiently(commit)))
-        self._work.failed = failed
+        return self._commit_of(plan, change, asked, *writing.result(), evicting.result()), failed
 
     async def _failed(self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None) -> FailedNote:
         """Return what the view is going to say of failed rows."""
@@ -127,12 +170,6 @@ class Delta:
         """Write down which rows are evicted, and return the name and the digest of that; empty where none are."""
         addresses = change.outcome.evict_addresses
         return await in_thread(evictions_file.write, plan.uri, addresses) if len(addresses) else ("", "")
-
-    async def _recorded(self, plan: RefreshPlan) -> RefreshPlan:
-        """Return the plan with a record of the source version that the view is going to be right for."""
-        now, version = plan.definition, plan.target_version
-        name = await in_thread(source_records.write, plan.uri, now.query, now.source_uri, version, now.base_record)
-        return replace(plan, definition=replace(now, base_record=name))
 
     async def _computed(self, plan: RefreshPlan, change: _Change) -> ScratchTable | None:
         """Return the full scratch table, or None where no function is to be called."""
@@ -170,7 +207,7 @@ class Delta:
         appended: Sequence[StagedFile] = (),
         swapped: Sequence[tuple[int, StagedFile]] = (),
         evictions: tuple[str, str] = ("", ""),
-    ) -> Callable[[], Awaitable[int]]:
+    ) -> partial[Coroutine[Any, Any, int]]:
         """Return a call that makes one and the same request, however often it is made."""
         return partial(
             self._work.services.commits.apply_view_delta,
@@ -207,6 +244,12 @@ def _asked(plan: RefreshPlan, change: _Change, swaps: int) -> AskedCommit:
     return AskedCommit(
         uri=plan.uri, request_id=uuid.uuid4().hex, read_version=plan.version, gains=_gains(plan, change, swaps)
     )
+
+
+def _told(asked: AskedCommit, plan: RefreshPlan) -> AskedCommit:
+    """Return what was asked for with all that a refresh says of itself."""
+    before = plan.definition.base_version
+    return replace(asked, gains=replace(asked.gains, mode=plan.mode, reason=plan.reason, source_version_before=before))
 
 
 def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from core.crash_points import crash_point
 from core.domain.job import Job, JobError, JobState
-from core.domain.refresh import RefreshMode, RefreshPlan
+from core.domain.refresh import ChangeKind, RefreshMode, RefreshPlan
 from core.domain.udf import FunctionVersion
 from core.domain.view import FailedNote
 from core.errors import Aborted, LemanError, NotFound
@@ -28,6 +28,8 @@ from executor.refresh.refresh_work import RefreshWork
 from executor.scheduling.cancelled import Cancelled
 
 _MOST_PLANS = 6
+#: Changes of the source for which no function is called, but where deleted rows are back.
+_EVICTING = frozenset({ChangeKind.GONE, ChangeKind.DELETIONS})
 
 
 class RefreshRun:
@@ -37,6 +39,8 @@ class RefreshRun:
         self._work = RefreshWork(job, services)
         self.status = self._work.status
         self._planned = False
+        #: Whether the plan that it has turned out not to be right any more.
+        self._refused = False
         #: Of the first plan here, by column.
         self._functions: dict[str, FunctionVersion] = {}
 
@@ -112,6 +116,15 @@ class RefreshRun:
 
     async def _finish_at_once(self, plan: RefreshPlan) -> None:
         """End the job: the plan left nothing to do, or an earlier attempt did it."""
+        before = view_metadata.done_at_once(plan.schema.metadata or {}, self.status.job.job_id)
+        if before is not None and not self._work.journal.result.view_version:
+            # by an executor that died before it answered the same request
+            gains = before.gains
+            self._work.journal.say(
+                mode=gains.mode, reason=gains.reason, source_version_before=gains.source_version_before
+            )
+            self._work.journal.expect(before)
+            await self._work.journal.look_back()
         if not self._work.journal.result.view_version:
             self._work.journal.say(rows_reused=plan.rows)
         if self._work.spec.optimize_indices:
@@ -138,6 +151,34 @@ class RefreshRun:
         await self.end(self._done)
         return True
 
+    async def ended_soon(self, plan: RefreshPlan) -> bool:
+        """End the job where it appends or evicts few rows and calls no function, see `JobRun`.
+
+        Its commit says that it was this job's, for whoever is given the same request where this executor dies.
+        """
+        if not self._may_end_soon(plan):
+            return False
+        try:
+            if not await Delta(self._work).few_rows(plan):
+                return False
+        except LemanError as error:
+            self.status.replans(error.message)
+            self._refused = True
+            return False
+        await self._ended(plan)
+        await self.end(self._done)
+        return True
+
+    def _may_end_soon(self, plan: RefreshPlan) -> bool:
+        query = plan.definition.query
+        unbounded = query.limit is None and not query.offset
+        only_gone = unbounded and {change.kind for change in plan.changes} <= _EVICTING
+        return (
+            plan.mode is RefreshMode.INCREMENTAL
+            and not (plan.unset or plan.stale or plan.only_version or self._work.spec.optimize_indices)
+            and (not plan.functions or only_gone)
+        )
+
     async def replan_and_run(self) -> None:
         """Plan and run a job that was taken over, or had to wait for its turn."""
         try:
@@ -162,9 +203,12 @@ class RefreshRun:
 
     async def _refreshed(self, plan: RefreshPlan) -> bool:
         await self._bring_up_to_date(plan)
+        await self._ended(plan)
+        return self._done is JobState.DONE_WITH_ERRORS
+
+    async def _ended(self, plan: RefreshPlan) -> None:
         dropping = asyncio.ensure_future(self._work.drop_leftovers(plan))
         await all_ended(dropping, asyncio.ensure_future(self._see_to_indexes(plan)))
-        return self._done is JobState.DONE_WITH_ERRORS
 
     @property
     def _done(self) -> JobState:
@@ -206,8 +250,9 @@ class RefreshRun:
         why = ""
         for _ in range(_MOST_PLANS):
             self._work.check()
+            refused, self._refused = self._refused, False
             try:
-                if await self._step(plan):
+                if not refused and await self._step(plan):
                     return
             except (Aborted, NotFound) as error:
                 # the view or the source moved on, or another refresh was faster: look again

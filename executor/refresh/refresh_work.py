@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from core.checkpoints import LanceCheckpointStore
@@ -17,6 +18,7 @@ from core.errors import Aborted, Unavailable
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.views import files as view_files
 from core.lance_io.views import scratch_table as view_scratch
+from core.lance_io.views import source_records
 from core.lance_io.views.scratch_table import ScratchTable
 from core.locations import table_uri
 from executor.jobs.async_helpers import so_many_at_once
@@ -35,6 +37,10 @@ from executor.refresh.view_files import ViewWriter
 from executor.scheduling.cancelled import Cancelled
 
 FileWork = Callable[[ViewWriter], StagedFile]
+
+
+#: Seconds that are waited for what a refresh is going to change, before its job is written down.
+_SOON_SECONDS = 0.1
 
 
 async def _nothing() -> None:
@@ -60,6 +66,7 @@ class RefreshWork:
         self.filler = ScratchBackfills(self.status, self.journal, services, job.refresh.concurrency)
         self._scratch_in_use: ScratchTable | None = None
         self._ahead: tuple[RefreshPlan, asyncio.Task[RowOutcome]] | None = None
+        self._recording: tuple[RefreshPlan, asyncio.Task[RefreshPlan]] | None = None
 
     @property
     def spec(self) -> RefreshSpec:
@@ -77,10 +84,40 @@ class RefreshWork:
 
     def prefetch(self, plan: RefreshPlan) -> None:
         """Begin to compare rows, where the plan begins with that; only reads, as the job may not be known yet."""
+        if self._ahead is not None and self._ahead[0] is plan:
+            return
         if not (plan.create_placeholders_again or plan.unset or plan.stale):
             task = asyncio.create_task(in_thread(row_outcome, plan))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
             self._ahead = plan, task
+
+    def recording(self, plan: RefreshPlan) -> asyncio.Task[RefreshPlan]:
+        """Return what gives the plan with a record of the source version that the view is going to be right for.
+
+        It is begun with the first call for a plan.
+        """
+        if self._recording is None or self._recording[0] is not plan:
+            task = asyncio.create_task(_recorded(plan))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+            self._recording = plan, task
+        return self._recording[1]
+
+    async def outcome_soon(self, plan: RefreshPlan) -> RowOutcome | None:
+        """Return what `outcome` does; None where that takes long: `outcome` has what was begun.
+
+        Raises:
+            LemanError: as `outcome`, which then begins anew.
+        """
+        self.prefetch(plan)
+        if self._ahead is None:
+            return None
+        task = self._ahead[1]
+        await asyncio.wait({task}, timeout=_SOON_SECONDS)
+        if not task.done():
+            return None
+        if task.exception() is not None:
+            self._ahead = None
+        return task.result()
 
     async def outcome(self, plan: RefreshPlan) -> RowOutcome:
         """Return what the plan does to the view's rows."""
@@ -192,6 +229,12 @@ class RefreshWork:
             return file
 
         return await so_many_at_once(self.services.slots, [partial(one, work) for work in works])
+
+
+async def _recorded(plan: RefreshPlan) -> RefreshPlan:
+    now, version = plan.definition, plan.target_version
+    name = await in_thread(source_records.write, plan.uri, now.query, now.source_uri, version, now.base_record)
+    return replace(plan, definition=replace(now, base_record=name))
 
 
 def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:

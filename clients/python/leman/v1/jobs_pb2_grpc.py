@@ -161,8 +161,9 @@ class JobServiceServicer(object):
 
     def CreateJob(self, request, context):
         """Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
-        done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
-        same request id it is answered with that one.
+        done where nothing was to do, or little: a refresh that appends or evicts few rows and calls no function. A call that
+        is cut off leaves no job, or one that runs to its end: sent again with the same request id it is answered with that
+        one.
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the

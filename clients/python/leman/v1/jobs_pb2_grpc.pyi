@@ -60,8 +60,9 @@ class JobServiceStub:
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     CreateJob: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]
     """Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
-    done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
-    same request id it is answered with that one.
+    done where nothing was to do, or little: a refresh that appends or evicts few rows and calls no function. A call that
+    is cut off leaves no job, or one that runs to its end: sent again with the same request id it is answered with that
+    one.
 
     Errors:
     * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
@@ -303,8 +304,9 @@ class JobServiceAsyncStub(JobServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateJob: _aio.UnaryUnaryMultiCallable[_jobs_pb2.CreateJobRequest, _jobs_pb2.CreateJobResponse]  # type: ignore[assignment]
     """Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
-    done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
-    same request id it is answered with that one.
+    done where nothing was to do, or little: a refresh that appends or evicts few rows and calls no function. A call that
+    is cut off leaves no job, or one that runs to its end: sent again with the same request id it is answered with that
+    one.
 
     Errors:
     * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the
@@ -549,8 +551,9 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.CreateJobResponse, _abc.Awaitable[_jobs_pb2.CreateJobResponse]]:
         """Accepts a job and returns once it is planned: running, waiting for its turn (PENDING) where as many run as may, or
-        done where nothing was to do. A call that is cut off leaves no job, or one that runs to its end: sent again with the
-        same request id it is answered with that one.
+        done where nothing was to do, or little: a refresh that appends or evicts few rows and calls no function. A call that
+        is cut off leaves no job, or one that runs to its end: sent again with the same request id it is answered with that
+        one.
 
         Errors:
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a negative number; correct the

@@ -277,10 +277,10 @@ class System:
         )
         self._runner.run(self._queues.submit(request))
 
-    def refresh(self, database: str, view: str, **parameters: Any) -> Job:
+    def refresh(self, database: str, view: str, *, job_id: str = "", **parameters: Any) -> Job:
         """Runs a refresh to its end; the job as it ended."""
         spec = RefreshSpec(database, view, **parameters)
-        return self._runner.run(self._refresh(spec))
+        return self._runner.run(self._refresh(spec, job_id or f"job-{uuid.uuid4().hex}"))
 
     def take_over(self, job: Job) -> Job:
         """Goes on with the job of an executor that died."""
@@ -288,13 +288,13 @@ class System:
         self._runner.run(run.replan_and_run())
         return run.status.job
 
-    async def _refresh(self, spec: RefreshSpec) -> Job:
-        job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, spec, 0, 0)
+    async def _refresh(self, spec: RefreshSpec, job_id: str) -> Job:
+        job = Job(job_id, "", JobState.PLANNING, spec, 0, 0)
         run = RefreshRun(job, self.services)
         self.status = run.status
         plan = await run.plan()
         run.check_resources(plan)
-        if not await run.ended_at_once(plan):
+        if not (await run.ended_at_once(plan) or await run.ended_soon(plan)):
             run.prefetch(plan)
             await run.run(plan)
         return run.status.job

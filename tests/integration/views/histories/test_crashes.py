@@ -104,12 +104,13 @@ def test_in_a_refresh_of_what_changed(killing, quick_folder, point):
 @pytest.mark.parametrize("point", ["executor.view_files_written", "executor.delta_answered"])
 def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folder, point):
     """Nobody had asked for that version: the latest one will do. What was done is not done again."""
-    world = KilledWorld(killing, quick_folder / "db", SHAPES[:1])
+    shape = SHAPES[1]  # with a function: history knows the job
+    world = KilledWorld(killing, quick_folder / "db", [shape])
     world.refresh_and_check()
     world.change("append", 1)
     killing.point = point
     with pytest.raises(Killed):
-        killing.system.refresh(world.database, "sql")
+        killing.system.refresh(world.database, shape.name)
     dead = killing.status.job
     assert dead.refresh is not None
     world.change("delete", 1)
@@ -119,7 +120,7 @@ def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folde
     assert (job.state, job.attempt) == (JobState.DONE, 2)
     assert job.refresh_result is not None
     assert job.refresh_result.source_version == world.source.version > dead.refresh.src_version
-    world.filled["sql"] = world.source.state.copy()
+    world.filled[shape.name] = world.source.state.copy()
     world.refresh_and_check()
 
 
