@@ -195,7 +195,7 @@ class Delta:
         swaps = file_layout.touched(change.outcome.recompute_addresses)
         works = [_appending(everything.part(a, b)) for a, b in cuts]
         works += [_swapping(t, everything, new, change.columns) for t in swaps]
-        files = await self._work.write(plan, plan.target_version, scratch, names, works)
+        files = await self._work.write(plan, plan.target_version, scratch, names, works, change.outcome.values)
         swapped = [(t.fragment_id, file) for t, file in zip(swaps, files[len(cuts) :], strict=True)]
         return files[: len(cuts)], swapped
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
+
+import pyarrow as pa
 
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
@@ -20,6 +23,7 @@ from core.lance_io.views import files as view_files
 from core.lance_io.views import scratch_table as view_scratch
 from core.lance_io.views import source_records
 from core.lance_io.views.scratch_table import ScratchTable
+from core.lance_io.views.source import SourceRows
 from core.locations import table_uri
 from executor.jobs.async_helpers import so_many_at_once
 from executor.jobs.job_environment import JobEnvironment
@@ -67,6 +71,8 @@ class RefreshWork:
         self._scratch_in_use: ScratchTable | None = None
         self._ahead: tuple[RefreshPlan, asyncio.Task[RowOutcome]] | None = None
         self._recording: tuple[RefreshPlan, asyncio.Task[RefreshPlan]] | None = None
+        self._opened: SourceRows | None = None
+        self._opening = threading.Lock()
 
     @property
     def spec(self) -> RefreshSpec:
@@ -87,9 +93,16 @@ class RefreshWork:
         if self._ahead is not None and self._ahead[0] is plan:
             return
         if not (plan.create_placeholders_again or plan.unset or plan.stale):
-            task = asyncio.create_task(in_thread(row_outcome, plan))
+            task = asyncio.create_task(in_thread(row_outcome, plan, self._source))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
             self._ahead = plan, task
+
+    def _source(self, uri: str, version: int) -> SourceRows:
+        """Return a version of the source, opened once for all steps that go on with it; for many threads. Blocking."""
+        with self._opening:
+            if self._opened is None or (self._opened.uri, self._opened.version) != (uri, version):
+                self._opened = SourceRows(uri, version)
+            return self._opened
 
     def recording(self, plan: RefreshPlan) -> asyncio.Task[RefreshPlan]:
         """Return what gives the plan with a record of the source version that the view is going to be right for.
@@ -97,10 +110,21 @@ class RefreshWork:
         It is begun with the first call for a plan.
         """
         if self._recording is None or self._recording[0] is not plan:
-            task = asyncio.create_task(_recorded(plan))
+            task = asyncio.create_task(self._recorded(plan))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
             self._recording = plan, task
         return self._recording[1]
+
+    async def _recorded(self, plan: RefreshPlan) -> RefreshPlan:
+        now = plan.definition
+
+        def write() -> str:
+            opened = self._source(now.source_uri, plan.target_version).dataset
+            return source_records.write(
+                plan.uri, now.query, now.source_uri, plan.target_version, now.base_record, opened
+            )
+
+        return replace(plan, definition=replace(now, base_record=await in_thread(write)))
 
     async def outcome_soon(self, plan: RefreshPlan) -> RowOutcome | None:
         """Return what `outcome` does; None where that takes long: `outcome` has what was begun.
@@ -122,7 +146,9 @@ class RefreshWork:
     async def outcome(self, plan: RefreshPlan) -> RowOutcome:
         """Return what the plan does to the view's rows."""
         ahead, self._ahead = self._ahead, None
-        return await (ahead[1] if ahead is not None and ahead[0] is plan else in_thread(row_outcome, plan))
+        return await (
+            ahead[1] if ahead is not None and ahead[0] is plan else in_thread(row_outcome, plan, self._source)
+        )
 
     async def scratch(
         self,
@@ -213,12 +239,18 @@ class RefreshWork:
         scratch: ScratchTable | None,
         functions: Sequence[str],
         works: Sequence[FileWork],
+        known: pa.RecordBatch | None = None,
     ) -> list[StagedFile]:
-        """Write files, with as many threads as there are workers; when it raises, none is being written any more."""
+        """Write files, with as many threads as there are workers; when it raises, none is being written any more.
+
+        Args: as `ViewWriter`, and
+            works: What is written, a file each.
+        """
 
         def write(work: FileWork) -> tuple[StagedFile, int, float]:
             begin = time.monotonic()
-            writer = ViewWriter(plan, version, scratch, functions)
+            source = self._source(plan.definition.source_uri, version)
+            writer = ViewWriter(plan, source, scratch, functions, known)
             return work(writer), writer.rows_read, time.monotonic() - begin
 
         async def one(work: FileWork) -> StagedFile:
@@ -229,12 +261,6 @@ class RefreshWork:
             return file
 
         return await so_many_at_once(self.services.slots, [partial(one, work) for work in works])
-
-
-async def _recorded(plan: RefreshPlan) -> RefreshPlan:
-    now, version = plan.definition, plan.target_version
-    name = await in_thread(source_records.write, plan.uri, now.query, now.source_uri, version, now.base_record)
-    return replace(plan, definition=replace(now, base_record=name))
 
 
 def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:

@@ -80,19 +80,26 @@ class ViewWriter:
 
     Args:
         plan: The plan.
-        source_version: The version of the source.
+        source: The version of the source.
         scratch: The scratch table; None: no function column is to be read.
         functions: The function columns.
+        known: The selected columns of the first rows of the scratch table; None: they are read.
 
     Raises:
         Aborted: SCRATCH_TABLE_TAKEN, where the scratch table is gone, or another refresh put one of its own there.
     """
 
     def __init__(
-        self, plan: RefreshPlan, source_version: int, scratch: ScratchTable | None, functions: Sequence[str]
+        self,
+        plan: RefreshPlan,
+        source: SourceRows,
+        scratch: ScratchTable | None,
+        functions: Sequence[str],
+        known: pa.RecordBatch | None = None,
     ) -> None:
         self._plan = plan
-        self._source = SourceRows(plan.definition.source_uri, source_version)
+        self._source = source
+        self._known = known
         self._scratch = None if scratch is None else scratch.again()
         self._functions = list(functions)
         self._selected = {c.name: c.expression for c in plan.definition.query.columns}
@@ -138,7 +145,8 @@ class ViewWriter:
         at, step = 0, first_rows(_BATCH_BYTES, schema)
         while at < len(rows.ids):
             part = rows.part(at, at + step)
-            part = part.part(0, self._source.within(part.ids, self._selected, _BATCH_BYTES))
+            if not self._knows(part):
+                part = part.part(0, self._source.within(part.ids, self._selected, _BATCH_BYTES))
             columns = self._columns(part)
             batch = pa.RecordBatch.from_arrays([_as(columns[f.name], f.type) for f in schema], schema=schema)
             step = rows_within(_BATCH_BYTES, batch)
@@ -152,13 +160,21 @@ class ViewWriter:
             IS_SET: pa.array(np.ones(count, np.bool_)),
         }
         if self._selected:
-            taken = self._source.take(part.ids, self._selected)
-            self.rows_read += count
+            taken = self._taken(part)
             columns |= dict(zip(taken.schema.names, taken.columns, strict=True))
         if self._scratch is not None and self._functions:
             computed = self._scratch.values(self._functions, part.at, count)
             columns |= dict(zip(computed.schema.names, computed.columns, strict=True))
         return columns
+
+    def _knows(self, part: ScratchValues) -> bool:
+        return self._known is not None and part.at + len(part.ids) <= self._known.num_rows
+
+    def _taken(self, part: ScratchValues) -> pa.RecordBatch:
+        if self._known is not None and self._knows(part):
+            return self._known.slice(part.at, len(part.ids))
+        self.rows_read += len(part.ids)
+        return self._source.take(part.ids, self._selected)
 
     def _computed(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
         """Yield the function columns only."""

@@ -28,6 +28,7 @@ from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS, Ids, Mask
 
 _ROWS = 1 << 16
+_FEW_ROWS = 1 << 10
 _FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
 _LAST = 1 << 62
 _FACT_ROWS = 1 << 18
@@ -121,6 +122,24 @@ class SourceRows:
             except LANCE_ERRORS:
                 self._blame(ids, columns)
                 raise
+
+    def matching_rows(
+        self, where: str, fragments: Collection[int], columns: Mapping[str, str], most_bytes: int
+    ) -> tuple[Ids, pa.RecordBatch] | None:
+        """Return the ids of the rows of fragments for which the filter is true, sorted, with values as `take` has them.
+
+        Everything is read once.
+
+        Returns:
+            None where that cannot be done: there are no columns, or blobs among them, the values take more than so many
+            bytes, or an expression has no value for a row. `matching_ids` and `take` say more.
+        """
+        if not columns or any(self._blob(expression) for expression in columns.values()):
+            return None
+        try:
+            return self._matching_rows(self.condition(where), fragments, columns, most_bytes)
+        except LANCE_ERRORS:
+            return None
 
     def present(self, ids: Ids) -> Mask:
         """Tell for each of the ids whether there is such a live row.
@@ -251,6 +270,30 @@ class SourceRows:
             for batch in scanner.to_batches():
                 if batch.num_rows:
                     yield batch.column("_rowid").to_numpy().astype(np.int64)
+
+    def _matching_rows(
+        self, condition: str, fragments: Collection[int], columns: Mapping[str, str], most_bytes: int
+    ) -> tuple[Ids, pa.RecordBatch] | None:
+        names = {**{name: self._dialect.lance(text) for name, text in columns.items()}, ROW_ID: "_rowid"}
+        chosen = self._fragments(fragments)
+        found, size = [], 0
+        with panics_as_errors():
+            scanner = self._dataset.scanner(
+                columns=names,
+                filter=self._dialect.lance(condition) if condition else None,
+                batch_size=_FEW_ROWS,
+                fragments=chosen,
+            )
+            for batch in scanner.to_batches() if chosen else ():
+                size += batch.nbytes
+                if size > most_bytes:
+                    return None
+                found.append(batch)
+            table = pa.Table.from_batches(found, scanner.projected_schema)
+        batch = one_batch(table)
+        ids = batch.column(ROW_ID).to_numpy().astype(np.int64)
+        order = np.argsort(ids)
+        return ids[order], batch.select(list(columns)).take(pa.array(order))
 
     def _take_sorted(self, wanted: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
         names = {**{name: self._dialect.lance(text) for name, text in columns.items()}, ROW_ID: "_rowid"}

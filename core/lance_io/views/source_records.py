@@ -36,11 +36,19 @@ _LAYOUT: Layout = {
 }
 
 
-def write(view: str, query: ViewQuery, source: str, version: int, before: str = "") -> str:
+def write(
+    view: str,
+    query: ViewQuery,
+    source: str,
+    version: int,
+    before: str = "",
+    opened: lance.LanceDataset | None = None,
+) -> str:
     """Keep a source version in a view's folder and return the record's name.
 
     Args:
         before: the name of an earlier record, of which rows are taken that stayed.
+        opened: that version of the source, where it is open.
 
     Returns:
         The name; empty where the source has no stable row ids: such a view stays at its version.
@@ -49,7 +57,7 @@ def write(view: str, query: ViewQuery, source: str, version: int, before: str = 
         LemanError: what `storage_errors.unusable` gives where the source cannot be read, or the folder not be written.
     """
     with using_storage(view), collector_paused():
-        dataset = open_version(source, version)
+        dataset = open_version(source, version) if opened is None else opened
         if not dataset.has_stable_row_ids:
             return ""
         serialized = manifest_bytes(dataset)

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import pyarrow as pa
 
-from core.domain.refresh import RefreshMode, RefreshPlan
+from core.domain.refresh import ChangeKind, RefreshMode, RefreshPlan
 from core.lance_io.error_translation import using_storage
 from core.lance_io.views.row_facts import RowFacts
 from core.lance_io.views.source import SourceRows
@@ -29,6 +30,12 @@ _ROWS = 1 << 16
 _SCAN_SHARE = 16
 _MANY = 1 << 14
 _LEAST_SLICE = 64
+#: So many new rows are read with their values at once, if these take no more bytes.
+_FEW_ROWS = 1 << 14
+_FEW_BYTES = 32 << 20
+
+#: Opens a source at a version.
+Source = Callable[[str, int], SourceRows]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -47,6 +54,8 @@ class RowOutcome:
     source_rows_read: int
     #: Source ids of the same rows, sorted.
     evict_ids: Ids = field(default_factory=lambda: NO_IDS)
+    #: The selected columns of the new rows, in their order, where these were read along.
+    values: pa.RecordBatch | None = None
 
 
 #: The outcome where all rows stay as they are.
@@ -55,10 +64,14 @@ NOTHING = RowOutcome(
 )
 
 
-def row_outcome(plan: RefreshPlan) -> RowOutcome:
+def row_outcome(plan: RefreshPlan, source: Source = SourceRows) -> RowOutcome:
     """Return what the plan does to the view's rows: step 2 of a refresh (docs/decisions/0010-views.md).
 
     The view is read at `plan.version`.
+
+    Args:
+        plan: The plan.
+        source: Opens the source at the plan's target.
 
     Raises:
         NotFound: SOURCE_VERSION_NOT_FOUND.
@@ -66,7 +79,7 @@ def row_outcome(plan: RefreshPlan) -> RowOutcome:
         LemanError: What `storage_errors.unusable` gives.
     """
     with using_storage(plan.definition.source_uri):
-        return _Comparison(plan).outcome()
+        return _Comparison(plan, source).outcome()
 
 
 def every_row(plan: RefreshPlan) -> RowOutcome:
@@ -130,9 +143,10 @@ class _Filter:
 class _Comparison:
     """The comparison of the source at two versions, for one view."""
 
-    def __init__(self, plan: RefreshPlan) -> None:
+    def __init__(self, plan: RefreshPlan, source: Source) -> None:
         query = plan.definition.query
         self._plan = plan
+        self._source = source
         self._bounds = Bounds(query.offset, query.limit)
         self._recorded = Base(plan)
 
@@ -141,7 +155,33 @@ class _Comparison:
             return self._anew()
         if not self._plan.changes:
             return NOTHING
-        return self._bounded() if self._bounds.bounded else self._unbounded()
+        if self._bounds.bounded:
+            return self._bounded()
+        return self._only_new() or self._unbounded()
+
+    def _only_new(self) -> RowOutcome | None:
+        """Return the outcome where all that came to the source is few new rows; None: there is more to it.
+
+        Of a row that the view has, the fragment where it was is listed too.
+        """
+        query, fragments = self._plan.definition.query, [c.fragment_id for c in self._plan.changes]
+        if any(change.kind is not ChangeKind.APPEARED for change in self._plan.changes):
+            return None
+        source = self._target.source
+        if (rows := source.live_rows(fragments)) > _FEW_ROWS:
+            return None
+        columns = {column.name: column.expression for column in query.columns}
+        found = source.matching_rows(query.where, fragments, columns, _FEW_BYTES)
+        if found is None:
+            return None
+        ids, values = found
+        append = in_view_order(ids, query)
+        return replace(
+            NOTHING,
+            append=append,
+            source_rows_read=rows if source.condition(query.where) else len(ids),
+            values=values.take(pa.array(np.searchsorted(ids, append))),
+        )
 
     def _anew(self) -> RowOutcome:
         pieces = [NO_IDS, *view_rows(self._target.everything(), self._plan.definition.query)]
@@ -203,7 +243,7 @@ class _Comparison:
     def _target(self) -> _Filter:
         """Return the filter at the version to go to; opened only where something is to be read."""
         definition = self._plan.definition
-        return _Filter(SourceRows(definition.source_uri, self._plan.target_version), definition.query.where)
+        return _Filter(self._source(definition.source_uri, self._plan.target_version), definition.query.where)
 
     @cached_property
     def _base(self) -> _Filter:
