@@ -21,7 +21,7 @@ from core.domain.plan import (
     StagedFile,
     TracedFile,
 )
-from core.domain.refresh import RefreshPlan, RefreshSpec
+from core.domain.refresh import RefreshPlan, RefreshSpec, ViewCommit
 from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
 from core.errors import Internal
@@ -216,7 +216,7 @@ class CommitClient:
         metadata: Mapping[str, str],
         attempt: Attempt,
         request_id: str,
-    ) -> int:
+    ) -> ViewCommit:
         operation = submission_pb2.ApplyViewDelta(
             appended=_view_files((-1, file) for file in appended),
             swapped=_view_files(swapped),
@@ -227,7 +227,8 @@ class CommitClient:
         )
         request = _view_request(plan, attempt, request_id)
         request.apply_view_delta.CopyFrom(operation)
-        return (await self._submit(request)).version
+        answer = await self._submit(request)
+        return ViewCommit(answer.version, answer.without_indexes)
 
     async def optimize_indices(self, uri: str, columns: Sequence[str]) -> list[IndexCoverage]:
         database, name = database_and_table(uri)

@@ -180,6 +180,11 @@ class TableHandle:
         """The version that the handle is at, as Lance's dataset."""
         return self._dataset
 
+    def follow(self, committed: lance.LanceDataset) -> int:
+        """Move to what a commit on top of `dataset` made, and return its version."""
+        self._dataset = committed
+        return int(committed.version)
+
     def past(self, version: int) -> TableSnapshot | None:
         """Return an older version; None where it was cleaned up.
 

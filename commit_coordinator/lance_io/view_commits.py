@@ -180,8 +180,10 @@ def exists(uri: str) -> AlreadyExists:
     return AlreadyExists("TABLE_EXISTS", f"There is a table at {uri} already: choose another name, or drop it", uri=uri)
 
 
-def apply_delta(dataset: lance.LanceDataset, change: ViewDelta, operation: str, request_id: str, job_id: str) -> int:
-    """Commit a change on top of the version of `dataset`, and return the view's version with it.
+def apply_delta(
+    dataset: lance.LanceDataset, change: ViewDelta, operation: str, request_id: str, job_id: str
+) -> lance.LanceDataset:
+    """Commit a change on top of the version of `dataset`, and return the view with it.
 
     Raises:
         CommitConflict: Somebody else committed since, other than settings and indexes.
@@ -208,7 +210,7 @@ def apply_delta(dataset: lance.LanceDataset, change: ViewDelta, operation: str, 
         commit_history.view_properties(request_id, job_id, operation, len(change.appended) + len(change.swapped)),
     )
     with commit_outcomes(dataset.uri):
-        return int(lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT).version)
+        return lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT)
 
 
 def with_request(schema: pa.Schema, request_id: str) -> pa.Schema:

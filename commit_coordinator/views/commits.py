@@ -97,11 +97,12 @@ def _change(table: TableHandle, work: Prepared, request: CreatePlaceholdersReque
         raise _changed(request, base.version)
     planned = _delta(table, work, request) if isinstance(request, ApplyDeltaRequest) else _anew(table, work, request)
     crash_point("coordinator.before_delta")
-    version = view_commits.apply_delta(table.dataset, planned, operation, request.request_id, request.job_id)
+    made = view_commits.apply_delta(table.dataset, planned, operation, request.request_id, request.job_id)
+    version = table.follow(made)
     crash_point("coordinator.after_delta")
     if isinstance(request, ApplyDeltaRequest) and request.evictions_file:
         evictions_file.remove(request.uri, request.evictions_file)
-    return CommitResult(version, operation=operation)
+    return CommitResult(version, operation=operation, without_indexes=table.has_no_index())
 
 
 def _base(table: TableHandle, request: ViewRequest, fragment_ids: Sequence[int] = ()) -> TableSnapshot:

@@ -34,6 +34,9 @@ from core.views.rows import NO_IDS, Ids
 
 Checked = InstallableFile | Rejection
 
+#: So many files of a delta are checked by one thread.
+_FEW = 2
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
@@ -73,6 +76,8 @@ class ViewChecks:
                 return await self._pool.run(_with_placeholders, request)
             if isinstance(request, FillPlaceholdersRequest):
                 return Prepared(request, await self._checked(request.fragments, "fill"))
+            if len(request.appended) + len(request.swapped) <= _FEW:
+                return await self._pool.run(_looked_at, request)
             appended = await self._checked(request.appended, "append")
             swapped = await self._checked(request.swapped, "swap")
             evicted = await self._pool.run(_evicted, request)
@@ -86,16 +91,38 @@ class ViewChecks:
         if not files:
             return []
         checker = await self._pool.run(ViewFiles, self._uri)
-        wanted: Collection[str] | None
-        wanted = {"fill": checker.data_columns, "append": checker.columns}.get(use)
+        wanted = _columns(checker, use)
         size = -(-len(files) // self._width)
         shares = [files[i : i + size] for i in range(0, len(files), size)]
         found = await asyncio.gather(*(self._pool.run(_look_at, checker, share, wanted) for share in shares))
         checked = [file for share in found for file in share]
-        sound = [f.staged for f, file in zip(files, checked, strict=True) if isinstance(file, InstallableFile)]
-        if sound:
-            await self._pool.run(committed_files.note, self._uri, sound)
+        await self._pool.run(_note, self._uri, files, checked)
         return checked
+
+
+def _looked_at(request: ApplyDeltaRequest) -> Prepared:
+    """Check a delta of few files, one after the other: a thread for each step would take longer than the steps."""
+    files = [*request.appended, *request.swapped]
+    checked: list[Checked] = []
+    if files:
+        checker = ViewFiles(request.uri)
+        checked += _look_at(checker, request.appended, _columns(checker, "append"))
+        checked += _look_at(checker, request.swapped, _columns(checker, "swap"))
+        _note(request.uri, files, checked)
+    return Prepared(request, checked, _evicted(request))
+
+
+def _columns(checker: ViewFiles, use: str) -> Collection[str] | None:
+    """Return the columns that files must have for a use; None: some of the data columns."""
+    wanted: Collection[str] | None
+    wanted = {"fill": checker.data_columns, "append": checker.columns}.get(use)
+    return wanted
+
+
+def _note(uri: str, files: Sequence[ViewFile], checked: Sequence[Checked]) -> None:
+    sound = [f.staged for f, file in zip(files, checked, strict=True) if isinstance(file, InstallableFile)]
+    if sound:
+        committed_files.note(uri, sound)
 
 
 def _look_at(checker: ViewFiles, share: Sequence[ViewFile], wanted: Collection[str] | None) -> list[Checked]:

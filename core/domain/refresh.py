@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -151,6 +152,8 @@ class RefreshPlan:
     earlier: tuple[EarlierValues, ...] = ()
     #: Computed columns of the source that are read and are not current.
     stale_inputs: tuple[StaleInput, ...] = ()
+    #: The file format of the view; empty: not known.
+    file_format: str = ""
 
     @property
     def only_version(self) -> bool:
@@ -175,6 +178,15 @@ class RefreshResult:
     source_version_before: int = 0
     source_version: int = 0
     view_version: int = 0
+
+
+class ViewCommit(NamedTuple):
+    """What the coordinator says about a request to bring a view to another version of its source."""
+
+    #: The view's version with it.
+    version: int
+    #: Whether it is known that this version has no index.
+    without_indexes: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

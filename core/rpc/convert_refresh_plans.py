@@ -53,6 +53,7 @@ def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse
         rows=plan.rows,
         state=None if plan.state is None else _state_to_proto(plan.state),
         earlier=[_earlier_to_proto(earlier) for earlier in plan.earlier],
+        file_format=plan.file_format,
     )
 
 
@@ -80,6 +81,7 @@ def refresh_plan_from_proto(message: planning_pb2.PlanRefreshResponse) -> Refres
         rows=message.rows,
         state=_state_from_proto(message.state) if message.HasField("state") else None,
         earlier=tuple(_earlier_from_proto(earlier) for earlier in message.earlier),
+        file_format=message.file_format,
     )
 
 

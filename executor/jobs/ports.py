@@ -18,7 +18,7 @@ from core.domain.plan import (
     PlanHeader,
     StagedFile,
 )
-from core.domain.refresh import RefreshPlan, RefreshSpec
+from core.domain.refresh import RefreshPlan, RefreshSpec, ViewCommit
 from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
 from core.domain.work import RowFailure
@@ -111,7 +111,7 @@ class Commits(Protocol):
         metadata: Mapping[str, str],
         attempt: Attempt,
         request_id: str,
-    ) -> int:
+    ) -> ViewCommit:
         """Install everything that a refresh changed, and return the view's version with it.
 
         See `ApplyViewDelta` in protos/leman/internal/v1/submission.proto.

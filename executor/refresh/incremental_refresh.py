@@ -14,7 +14,15 @@ import numpy as np
 
 from core.crash_points import crash_point
 from core.domain.plan import StagedFile
-from core.domain.refresh import AskedCommit, RefreshMode, RefreshPlan, RefreshReason, RefreshResult, ResolvedFunction
+from core.domain.refresh import (
+    AskedCommit,
+    RefreshMode,
+    RefreshPlan,
+    RefreshReason,
+    RefreshResult,
+    ResolvedFunction,
+    ViewCommit,
+)
 from core.domain.view import FailedNote, ViewDefinition
 from core.lance_io.views import evictions_file
 from core.lance_io.views.scratch_table import ScratchTable
@@ -142,7 +150,7 @@ class Delta:
         scratch: ScratchTable | None,
         recording: asyncio.Future[RefreshPlan],
         *others: asyncio.Future[None],
-    ) -> tuple[partial[Coroutine[Any, Any, int]], FailedNote]:
+    ) -> tuple[partial[Coroutine[Any, Any, ViewCommit]], FailedNote]:
         """Write everything that a commit names, beside the `others`.
 
         Returns:
@@ -207,7 +215,7 @@ class Delta:
         appended: Sequence[StagedFile] = (),
         swapped: Sequence[tuple[int, StagedFile]] = (),
         evictions: tuple[str, str] = ("", ""),
-    ) -> partial[Coroutine[Any, Any, int]]:
+    ) -> partial[Coroutine[Any, Any, ViewCommit]]:
         """Return a call that makes one and the same request, however often it is made."""
         return partial(
             self._work.services.commits.apply_view_delta,
@@ -221,9 +229,9 @@ class Delta:
             request_id=asked.request_id,
         )
 
-    async def _timed(self, commit: Awaitable[int]) -> int:
+    async def _timed(self, commit: Awaitable[ViewCommit]) -> int:
         begin = time.monotonic()
-        made = await commit
+        made, self._work.status.without_indexes = await commit
         crash_point("executor.delta_answered")
         self._work.metrics.commit_seconds += time.monotonic() - begin
         self._work.metrics.commits += 1

@@ -165,7 +165,9 @@ class RefreshRun:
             self.status.replans(error.message)
             self._refused = True
             return False
-        await self._ended(plan)
+        if plan.functions:
+            await self._work.drop_leftovers(plan)
+        await self._see_to_indexes(plan)
         await self.end(self._done)
         return True
 
@@ -218,6 +220,8 @@ class RefreshRun:
 
     async def _see_to_indexes(self, plan: RefreshPlan) -> None:
         optimize = self._work.spec.optimize_indices
+        if self.status.without_indexes and not optimize:
+            return
         await stale_indices.see_to(self.status, self._work.services, plan.uri, [], optimize=optimize)
 
     def cancel(self) -> None:
@@ -239,6 +243,7 @@ class RefreshRun:
         """Leave the job in a terminal state, with what it did."""
         with contextlib.suppress(LemanError):  # the view may be gone
             await self._work.journal.look_back()
+        self._work.close()
         self._work.journal.say(rows_evaluated=self._work.journal.evaluated)
         others = {job: rows for job, rows in self._work.failed.jobs.items() if job != self.status.job.job_id}
         self._work.metrics.left_failed(sum(others.values()))

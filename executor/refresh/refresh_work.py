@@ -104,6 +104,10 @@ class RefreshWork:
                 self._opened = SourceRows(uri, version)
             return self._opened
 
+    def close(self) -> None:
+        """Keep nothing open: a job that has ended is remembered for a while."""
+        self._ahead = self._recording = self._opened = None
+
     def recording(self, plan: RefreshPlan) -> asyncio.Task[RefreshPlan]:
         """Return what gives the plan with a record of the source version that the view is going to be right for.
 

@@ -108,7 +108,8 @@ class ViewWriter:
     def append(self, rows: ScratchValues) -> StagedFile:
         """Write a file with all columns for a new fragment."""
         schema = _bare(self._plan.schema)
-        return view_files.stage_append(self._plan.uri, schema, (b.select(schema.names) for b in self._values(rows)))
+        batches = (b.select(schema.names) for b in self._values(rows))
+        return view_files.stage_append(self._plan.uri, schema, batches, self._plan.file_format)
 
     def fill(self, fragment_id: int, parts: Sequence[ScratchValues]) -> StagedFile:
         """Write a file with `__is_set` and all values for a fragment of placeholders."""

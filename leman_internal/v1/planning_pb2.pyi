@@ -161,6 +161,7 @@ class PlanRefreshResponse(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     EARLIER_FIELD_NUMBER: _builtins.int
+    FILE_FORMAT_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the view's Lance dataset."""
     version: _builtins.int
@@ -185,6 +186,8 @@ class PlanRefreshResponse(_message.Message):
     """
     rows: _builtins.int
     """Rows of the view now, placeholders included."""
+    file_format: _builtins.str
+    """The file format of the view, such as 2.1; empty: not known."""
     @_builtins.property
     def functions(self) -> _containers.RepeatedCompositeFieldContainer[_refresh_plan_pb2.ResolvedFunction]:
         """Function columns, in order."""
@@ -231,10 +234,11 @@ class PlanRefreshResponse(_message.Message):
         rows: _builtins.int = ...,
         state: _refresh_plan_pb2.ViewState | None = ...,
         earlier: _abc.Iterable[_refresh_plan_pb2.EarlierValues] | None = ...,
+        file_format: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "create_placeholders_again", b"create_placeholders_again", "earlier", b"earlier", "functions", b"functions", "incarnation", b"incarnation", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "create_placeholders_again", b"create_placeholders_again", "earlier", b"earlier", "file_format", b"file_format", "functions", b"functions", "incarnation", b"incarnation", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -434,7 +434,9 @@ class SubmitCommitResponse(_message.Message):
     manifest. 0 when this call wrote none. Who commits again and again waits for longer where it takes longer.
     """
     without_indexes: _builtins.bool
-    """ReplaceColumn: that version has no index. False: it has some, that is not known, or this call wrote none."""
+    """ReplaceColumn, ApplyViewDelta: that version has no index. False: it has some, that is not known, or this call wrote
+    none.
+    """
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentOutcome]:
         """One for each fragment of the request, in its order."""

@@ -27,7 +27,7 @@ class ExternalWrite:
 
 
 def external_write(uri: str, version: int) -> ExternalWrite | None:
-    """Return the newest write of somebody else since Leman last created or changed the rows of a view.
+    """Return the newest write of somebody else up to a version, since Leman last wrote rows of a view.
 
     What was before that, an earlier refresh judged. Compaction, indexes, configuration and a restored version of the
     view itself do not count.
@@ -36,9 +36,9 @@ def external_write(uri: str, version: int) -> ExternalWrite | None:
         None where there is no such write, or where the history was cleaned away.
 
     Raises:
-        LemanError: what `open_version` raises, and what `storage_errors.unusable` gives.
+        LemanError: what `storage_errors.unusable` gives.
     """
-    transactions = Transactions(open_version(uri, version).uri)
+    transactions = Transactions(uri)
     at = version
     found: ExternalWrite | None = None
     for _ in range(MOST_VERSIONS):

@@ -99,6 +99,7 @@ def plan_refresh(
         changes=decided.changes,
         stale=stale,
         rows=case.view.live_rows,
+        file_format="{}.{}".format(*case.view.file_format),
     )
 
 

@@ -37,6 +37,8 @@ from planner.views.source_checks import source_column_missing
 
 _log = structlog.get_logger(__name__)
 
+_FEW_FRAGMENTS = 1000
+
 
 class ViewReader:
     """What describes views and plans their refreshes. It holds no state: any number of threads may use one."""
@@ -89,7 +91,7 @@ class ViewReader:
         )
 
     def _open(self, database: str, name: str) -> tuple[TableSnapshot, ViewDefinition]:
-        view = self._tables.snapshot(table_uri(database, name))
+        view = _made(self._tables.snapshot(table_uri(database, name)))
         definition = from_metadata(view.metadata)
         if definition is None:
             raise not_a_view(name)
@@ -118,7 +120,7 @@ class ViewReader:
 
     def _source(self, definition: ViewDefinition, version: int) -> TableSnapshot:
         try:
-            return self._tables.snapshot(definition.source_uri, version)
+            return _made(self._tables.snapshot(definition.source_uri, version))
         except NotFound as error:
             if error.reason != "TABLE_NOT_FOUND":
                 raise
@@ -131,7 +133,7 @@ class ViewReader:
 
     def _base(self, definition: ViewDefinition) -> TableSnapshot | None:
         try:
-            return self._tables.snapshot(definition.source_uri, definition.base_version)
+            return _made(self._tables.snapshot(definition.source_uri, definition.base_version))
         except NotFound:
             return None
 
@@ -175,6 +177,12 @@ class ViewReader:
                 f"{target.version} of the source it gives {found}. Drop the view and create it again",
                 column=column.name,
             )
+
+
+def _made(table: TableSnapshot) -> TableSnapshot:
+    """Return a version whose fragments are made once, where they are few: a plan looks at each of them ten times."""
+    few = len(table.fragments) <= _FEW_FRAGMENTS
+    return replace(table, fragments=tuple(table.fragments)) if few else table
 
 
 def not_a_view(name: str) -> FailedPrecondition:

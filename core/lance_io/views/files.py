@@ -101,9 +101,13 @@ class ViewFileWriter:
         )
 
 
-def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> StagedFile:
-    """Write a file with all columns of the view (`schema`: the view's), for a new fragment."""
-    writer = ViewFileWriter(uri, schema, version_of(uri))
+def stage_append(uri: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], file_format: str = "") -> StagedFile:
+    """Write a file with all columns of the view (`schema`: the view's), for a new fragment.
+
+    Args:
+        file_format: that of the view; empty: the view is opened to learn it.
+    """
+    writer = ViewFileWriter(uri, schema, file_format or version_of(uri))
     for batch in batches:
         writer.write(batch)
     return writer.close()

@@ -26,7 +26,7 @@ from commit_coordinator.views.requests import (
 from core.config import Settings
 from core.domain.job import Attempt, ColumnCommit, FragmentOutcome, Job, JobState
 from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
-from core.domain.refresh import RefreshPlan, RefreshSpec
+from core.domain.refresh import RefreshPlan, RefreshSpec, ViewCommit
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewQuery
 from core.domain.work import WorkContext
@@ -170,7 +170,7 @@ class Commits:
         metadata: dict[str, str],
         attempt: Attempt,
         request_id: str,
-    ) -> int:
+    ) -> ViewCommit:
         request = ApplyDeltaRequest(
             uri=plan.uri,
             incarnation=plan.incarnation,
@@ -185,7 +185,8 @@ class Commits:
             metadata=metadata,
             attempt=attempt.number,
         )
-        return (await self._queues.submit(request)).version
+        result = await self._queues.submit(request)
+        return ViewCommit(result.version, result.without_indexes)
 
 
 def _answer(result: CommitResult) -> tuple[int, list[FragmentOutcome]]:

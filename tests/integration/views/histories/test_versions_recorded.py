@@ -95,7 +95,7 @@ def test_a_commit_of_which_the_answer_is_lost_is_not_made_again(world, runs, mon
     delta, made = Commits.apply_view_delta, []
 
     async def unanswered(self, *args, **kwargs):
-        made.append(await delta(self, *args, **kwargs))
+        made.append((await delta(self, *args, **kwargs)).version)
         raise Unavailable("UNAVAILABLE", "connection lost")
 
     monkeypatch.setattr(Commits, "apply_view_delta", unanswered)
