@@ -17,6 +17,15 @@ Item = TypeVar("Item")
 AT_ONCE = 8192
 
 
+#: So many objects are kept by who looks at all of them several times.
+_FEW = 1000
+
+
+def made_once(items: Sequence[Item]) -> Sequence[Item]:
+    """Return the objects as they are, for who looks at all of them several times: made once, where they are few."""
+    return tuple(items) if len(items) <= _FEW else items
+
+
 class ObjectColumns(Sequence[Item]):
     """A sequence whose objects are made of columns when they are looked at, and not kept."""
 

@@ -24,6 +24,7 @@ from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import source_records
 from core.locations import canonical_database, table_uri
+from core.object_columns import made_once
 from core.sql.query_columns import columns_read
 from core.udf import validation
 from core.views.metadata import from_metadata
@@ -36,8 +37,6 @@ from planner.views.refresh_planning import Case, plan_refresh
 from planner.views.source_checks import source_column_missing
 
 _log = structlog.get_logger(__name__)
-
-_FEW_FRAGMENTS = 1000
 
 
 class ViewReader:
@@ -180,9 +179,8 @@ class ViewReader:
 
 
 def _made(table: TableSnapshot) -> TableSnapshot:
-    """Return a version whose fragments are made once, where they are few: a plan looks at each of them ten times."""
-    few = len(table.fragments) <= _FEW_FRAGMENTS
-    return replace(table, fragments=tuple(table.fragments)) if few else table
+    """Return a version of which a plan looks at each fragment ten times."""
+    return replace(table, fragments=made_once(table.fragments))
 
 
 def not_a_view(name: str) -> FailedPrecondition:

@@ -26,6 +26,7 @@ from core.lance_io.protobuf import Kind, Layout, message_class
 from core.lance_io.tables import snapshot_of
 from core.lance_io.views.refresh_folder import REFRESH_FOLDER, bytes_beside, write_beside
 from core.lance_io.views.source_record_file import SourceRecord, StoredRows, decode, encode
+from core.object_columns import made_once
 from core.sql.query_columns import columns_read
 from core.storage_errors import failed
 from core.views import metadata as view_metadata
@@ -61,7 +62,7 @@ def write(
         if not dataset.has_stable_row_ids:
             return ""
         serialized = manifest_bytes(dataset)
-        fragments = parse(serialized) or walk(dataset)
+        fragments = made_once(parse(serialized) or walk(dataset))
         snapshot = snapshot_of(source, dataset, fragments)
         known = _earlier(view, before) if any(f.deleted_rows for f in fragments) else None
         rows = _all_rows(dataset, serialized, fragments, known)
