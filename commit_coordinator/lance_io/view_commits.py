@@ -66,13 +66,17 @@ class ViewDelta:
 class ViewFiles:
     """The check of staged files of one view, for many threads at once.
 
+    Args:
+        uri: The view's.
+        opened: The view, where it is open.
+
     Raises:
         NotFound: TABLE_NOT_FOUND – there is no such view.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, opened: lance.LanceDataset | None = None) -> None:
         self._uri = uri
-        self._dataset = open_table(uri)
+        self._dataset = opened or open_table(uri)
         self._types = {field.name: field.type for field in self._dataset.schema}
         self._layouts: dict[tuple[object, ...], LanceDataFile] = {}
 

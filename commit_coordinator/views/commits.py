@@ -14,7 +14,7 @@ from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.lance_io.view_commits import Swap, ViewDelta
 from commit_coordinator.preconditions import Rejection, fenced
 from commit_coordinator.requests import CommitResult, Outcome, Status
-from commit_coordinator.views.preparation import Checked, Prepared
+from commit_coordinator.views.preparation import Checked, Prepared, looked_at
 from commit_coordinator.views.requests import (
     ApplyDeltaRequest,
     CreatePlaceholdersRequest,
@@ -95,6 +95,8 @@ def _change(table: TableHandle, work: Prepared, request: CreatePlaceholdersReque
         raise work.error
     if base.version != request.read_version:
         raise _changed(request, base.version)
+    if work.late and isinstance(request, ApplyDeltaRequest):
+        work = looked_at(request, view_commits.ViewFiles(request.uri, table.dataset))
     planned = _delta(table, work, request) if isinstance(request, ApplyDeltaRequest) else _anew(table, work, request)
     crash_point("coordinator.before_delta")
     made = view_commits.apply_delta(table.dataset, planned, operation, request.request_id, request.job_id)

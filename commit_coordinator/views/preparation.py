@@ -34,7 +34,7 @@ from core.views.rows import NO_IDS, Ids
 
 Checked = InstallableFile | Rejection
 
-#: So many files of a delta are checked by one thread.
+#: So many files of a delta are checked by the commit queue, which has the view open.
 _FEW = 2
 
 
@@ -52,6 +52,8 @@ class Prepared:
     placeholders: Sequence[StagedFile] = ()
     #: Why the request must be refused, unless it was done already.
     error: LemanError | None = None
+    #: Whether the files of a delta are still to be looked at.
+    late: bool = False
 
 
 class ViewChecks:
@@ -77,7 +79,7 @@ class ViewChecks:
             if isinstance(request, FillPlaceholdersRequest):
                 return Prepared(request, await self._checked(request.fragments, "fill"))
             if len(request.appended) + len(request.swapped) <= _FEW:
-                return await self._pool.run(_looked_at, request)
+                return Prepared(request, late=True)
             appended = await self._checked(request.appended, "append")
             swapped = await self._checked(request.swapped, "swap")
             evicted = await self._pool.run(_evicted, request)
@@ -100,15 +102,15 @@ class ViewChecks:
         return checked
 
 
-def _looked_at(request: ApplyDeltaRequest) -> Prepared:
-    """Check a delta of few files, one after the other: a thread for each step would take longer than the steps."""
-    files = [*request.appended, *request.swapped]
-    checked: list[Checked] = []
-    if files:
-        checker = ViewFiles(request.uri)
-        checked += _look_at(checker, request.appended, _columns(checker, "append"))
-        checked += _look_at(checker, request.swapped, _columns(checker, "swap"))
-        _note(request.uri, files, checked)
+def looked_at(request: ApplyDeltaRequest, checker: ViewFiles) -> Prepared:
+    """Check a delta of few files, one after the other: to open the view once more would take longer.
+
+    Raises:
+        LemanError: as `ViewChecks.prepared`, and what that keeps.
+    """
+    checked = _look_at(checker, request.appended, _columns(checker, "append"))
+    checked += _look_at(checker, request.swapped, _columns(checker, "swap"))
+    _note(request.uri, [*request.appended, *request.swapped], checked)
     return Prepared(request, checked, _evicted(request))
 
 

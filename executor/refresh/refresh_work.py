@@ -235,6 +235,7 @@ class RefreshWork:
 
         known = None if reuse is None else KnownValues(reuse, store, scratch.rows)
         await self.filler.fill(self.spec.database, table, functions, between, known)
+        self._opened = None  # that took its time: the version may be cleaned away
 
     async def write(
         self,
