@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 
 from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import RowFailure
@@ -28,6 +29,9 @@ from executor.worker.watchdog import Call, Watchdog
 _STOPPED = "the function raised it: next() on an empty iterator?"
 #: Parts into which rows are cut that end servers of a remote function: a death costs a restart, a part a message.
 _PARTS_OF_DEADLY = 32
+#: Of a function that takes a row at a time so many rows are converted at once, where their results are easily put
+#: together: the values of more of them, as objects, do not stay in a core's cache, nor in memory that Python keeps.
+_CONVERTED_ROWS = 1 << 14
 
 
 class OutputError(ValueError):
@@ -70,6 +74,8 @@ def plain(values: pa.Array) -> Evaluated:
 
 def joined(*parts: Evaluated) -> Evaluated:
     """Return the rows of parts of a batch, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
     values = concatenation.joined([part.values for part in parts])
     if all(part.failed is None for part in parts):
         return plain(values)
@@ -113,7 +119,9 @@ class Evaluator:
             LemanError: No server of a remote function computes rows now.
         """
         if self._kind is UdfKind.SCALAR:
-            return self._scalar(fragment_id, offsets, rows)
+            size = _CONVERTED_ROWS if pt.is_primitive(self._output) else max(1, rows.num_rows)
+            begins = range(0, max(1, rows.num_rows), size)
+            return joined(*(self._scalar(fragment_id, offsets[at : at + size], rows.slice(at, size)) for at in begins))
         return self._batch(fragment_id, offsets, rows)
 
     # one row at a time

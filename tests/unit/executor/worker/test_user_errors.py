@@ -181,3 +181,48 @@ def test_a_function_that_does_something_with_none_is_told_of_null(error, hint):
     message = user_errors.failure(error, 0, 0, 1).message
     assert message.startswith(str(error))
     assert ("where an input is NULL the function is given None" in message) is hint
+
+
+ROWS = 50_000
+
+
+def many(function, policy=SKIP_ALL, output=None) -> Evaluated:
+    """Evaluates more rows than are converted at once; their offsets begin at 100."""
+    rows = pa.RecordBatch.from_pydict({"x": pa.array(range(ROWS), pa.int64())})
+    evaluator = Evaluator(function, UdfKind.SCALAR, "f", output or pa.int64(), ("x",), policy)
+    return evaluator(0, np.arange(100, 100 + ROWS), rows)
+
+
+def raising_at(places):
+    def function(x):
+        if x in places:
+            raise ValueError(f"no {x}")
+        return -x
+
+    return function
+
+
+@pytest.mark.parametrize("output", [pa.int64(), pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_rows_that_fail_among_many_keep_their_places(output):
+    places = {3, 16_383, 16_384, 20_000, ROWS - 1}
+    fails = raising_at(places)
+    result = many(fails if output == pa.int64() else lambda x: str(fails(x) % 7), output=output)
+    assert [failure.offset - 100 for failure in result.failures] == sorted(places)
+    assert set(np.flatnonzero(result.failed)) == places
+    values = [None if x in places else -x if output == pa.int64() else str(-x % 7) for x in range(ROWS)]
+    assert result.values.type == output
+    assert result.values.to_pylist() == values
+
+
+def test_each_of_many_rows_is_called_once_and_in_order():
+    called = []
+    result = many(lambda x: called.append(x) or x)
+    assert called == list(range(ROWS)) == result.values.to_pylist()
+    assert result.failed is None
+
+
+def test_the_row_that_ends_a_job_is_named_among_many():
+    with pytest.raises(JobFailing) as failing:
+        many(raising_at({30_000}), policy=ErrorPolicy())
+    assert failing.value.rows == (30_100, 30_101)
+    assert failing.value.failure.offset == 30_100
