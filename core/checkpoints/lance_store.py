@@ -35,7 +35,9 @@ _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MAX_NAME = 200  # bytes; common file systems allow 255 with the ending
 _HASHED = "key-"
 _ENDING = ".lance"
-
+#: A batch up to this size is made in memory, also for a local disk: for the record of a fragment that is half the work,
+#: as its file is neither opened twice nor read again for its digest.
+_SMALL_BYTES = 1 << 20
 
 #: Name of the folder of a table's checkpoints.
 CHECKPOINT_FOLDER = "_checkpoints"
@@ -86,6 +88,9 @@ class LanceCheckpointStore:
         if in_object_store(self._root):
             self._upload(_file_name(key), key, value)
             return
+        if value.nbytes <= _SMALL_BYTES:
+            whole_files.put(pafs.LocalFileSystem(), self._path(key), _sealed(key, value))
+            return
         with whole_files.unfinished_beside(self._path(key)) as unfinished:
             batch_files.write(LanceFileWriter(unfinished, value.schema.remove_metadata()), key, value)
             with Path(unfinished).open("r+b") as file:
@@ -99,10 +104,7 @@ class LanceCheckpointStore:
 
         An object cannot be changed once it is there.
         """
-        schema = value.schema.remove_metadata()
-        content = made_in_memory(name, schema, lambda writer: batch_files.write(writer, key, value))
-        at, digest = sealed_files.seal(content)
-        with as_file(b"".join((content[:at], digest, content[at + len(digest) :]))) as path:
+        with as_file(_sealed(key, value)) as path:
             self._files().upload_file(path, name)
 
     def __getitem__(self, key: str) -> pa.RecordBatch:
@@ -292,6 +294,14 @@ class LanceCheckpointStore:
             return
         except OSError as error:
             _log.warning("damaged checkpoint stays where it is", key=key, error=str(error))
+
+
+def _sealed(key: str, value: pa.RecordBatch) -> bytes:
+    """Return the file of a batch, made in memory."""
+    schema = value.schema.remove_metadata()
+    content = made_in_memory(_file_name(key), schema, lambda writer: batch_files.write(writer, key, value))
+    at, digest = sealed_files.seal(content)
+    return b"".join((content[:at], digest, content[at + len(digest) :]))
 
 
 def _damaged(key: str, what: str) -> DataLoss:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.checkpoints import InMemoryCheckpointStore, LanceCheckpointStore
+from core.checkpoints import InMemoryCheckpointStore, LanceCheckpointStore, lance_store
 from core.checkpoints.digest import batch_digest
 
 KEYS = [
@@ -21,12 +21,14 @@ KEYS = [
 ]
 
 
-@pytest.fixture(params=["memory", "lance", "uri"])
-def store(request, tmp_path):
+@pytest.fixture(params=["memory", "lance", "lance, large", "uri"])
+def store(request, tmp_path, monkeypatch):
     if request.param == "memory":
         return InMemoryCheckpointStore()
+    if request.param == "lance, large":
+        monkeypatch.setattr(lance_store, "_SMALL_BYTES", -1)
     folder = str(tmp_path / "a folder" / "_checkpoints")
-    return LanceCheckpointStore(folder if request.param == "lance" else f"file://{quote(folder)}")
+    return LanceCheckpointStore(f"file://{quote(folder)}" if request.param == "uri" else folder)
 
 
 def batch(n: int) -> pa.RecordBatch:

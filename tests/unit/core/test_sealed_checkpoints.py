@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.checkpoints import LanceCheckpointStore, batch_files, sealed_files
+from core.checkpoints import LanceCheckpointStore, batch_files, lance_store, sealed_files
 from core.errors import DataLoss, FailedPrecondition, Unavailable
 from core.lance_io import files_in_memory
 from tests.disks import without_descriptors, without_rights
 
-#: A local path and a uri go different ways: objects are written and read in one piece.
-SPELLINGS = ["{}", "file://{}"]
+#: A local path and a uri go different ways: objects are read in one piece. So do small and large batches on a disk.
+SPELLINGS = {"{}": None, "{}/": -1, "file://{}": None}
 
 
 class Watched(batch_files.LanceFileReader):
@@ -35,7 +35,9 @@ def given(monkeypatch):
 
 
 @pytest.fixture(params=SPELLINGS)
-def store(request, tmp_path):
+def store(request, tmp_path, monkeypatch):
+    if SPELLINGS[request.param] is not None:
+        monkeypatch.setattr(lance_store, "_SMALL_BYTES", SPELLINGS[request.param])
     return LanceCheckpointStore(request.param.format(tmp_path / "_checkpoints"))
 
 
@@ -108,7 +110,9 @@ def test_where_no_file_can_be_in_memory_a_temporary_one_is_used(tmp_path, monkey
     assert list(temporary.iterdir()) == []
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("small", [-1, 1 << 20])
+def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch, small):
+    monkeypatch.setattr(lance_store, "_SMALL_BYTES", small)
     store = LanceCheckpointStore(str(tmp_path / "_checkpoints"))
     store["k"] = values()
 
