@@ -27,6 +27,8 @@ Prepare = Callable[[bytes], None]
 #: What a process does before it has a task, step by step: none is begun once a task waits.
 Warm = Sequence[Callable[[], None]]
 _requests = msgspec.json.Decoder(Request)
+#: Garbage is collected so long after a task: its job is being ended meanwhile, which is not to wait for cores.
+_QUIET_SECONDS = 0.2
 #: What is printed is said from a thread of its own.
 _saying = threading.Lock()
 
@@ -44,7 +46,8 @@ def main(control: socket.socket, pool: int, run: Run, prepare: Prepare, warm: Wa
                 with caller, guarded.keeping(caller.fileno()):
                     guarded.restore()
                     _serve(caller, control, run, prepare, guarded)
-                gc.collect()
+                if not select.select((control,), (), (), _QUIET_SECONDS)[0]:
+                    gc.collect()
     finally:
         os._exit(1)
 
