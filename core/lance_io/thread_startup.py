@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lance
+import numpy as np
 import pyarrow as pa
 
 
@@ -16,6 +17,6 @@ def start_threads() -> None:
 
 def small_table(uri: str, rows: int) -> int:
     """Write a table to practise with, of an int64 column `x` and an empty one `y`, and return its version."""
-    dataset = lance.write_dataset(pa.table({"x": pa.array(range(rows), pa.int64())}), uri)
+    dataset = lance.write_dataset(pa.table({"x": np.arange(rows, dtype=np.int64)}), uri)
     dataset.add_columns(pa.field("y", pa.int64()))
     return int(dataset.version)

@@ -12,7 +12,7 @@ from pyspark.resource import ResourceInformation
 
 from core.lance_io.thread_startup import start_threads
 from executor.spark import standing_tasks
-from executor.spark.practice import practise
+from executor.spark.practice import practise_batches, practise_rows
 from executor.worker.processes import caller
 from executor.worker.processes.caller import Caller
 
@@ -39,7 +39,7 @@ _decoder = msgspec.json.Decoder(_Given)
 
 def start() -> None:
     """Start the pool for all workers that are forked from this process."""
-    _callers.append(caller.start(_take_over, (start_threads, practise)))
+    _callers.append(caller.start(_take_over, (start_threads, practise_rows, practise_batches)))
 
 
 def run(worker_task: str) -> int:

@@ -22,41 +22,54 @@ from executor.spark.temp_folder import TempFolder
 from executor.worker.error_store import JobErrors
 from executor.worker.unit_runner import UnitRunner
 
-_ROWS = 4096
-_FUNCTION = UdfRef(
-    name="practice",
-    version="",
-    kind=UdfKind.SCALAR,
-    input_columns=("x",),
-    bundle_uri="",
-    bundle_sha256="",
-    bundle_python="",
-    entrypoint="builtins:abs",
-    stateful=False,
-    batch_size=0,
-    error_policy=ErrorPolicy(),
-)
+#: A row at a time, and as many rows at once as a fragment may have: each kind touches memory of its own.
+_SCALAR_ROWS, _VECTORISED_ROWS = 1 << 16, 10 << 16
 
 
-def practise() -> None:
-    """Compute a column of a table that is gone afterwards."""
+def _function(kind: UdfKind, entrypoint: str) -> UdfRef:
+    return UdfRef(
+        name=f"practice, {kind.name}",
+        version="",
+        kind=kind,
+        input_columns=("x",),
+        bundle_uri="",
+        bundle_sha256="",
+        bundle_python="",
+        entrypoint=entrypoint,
+        stateful=False,
+        batch_size=0,
+        error_policy=ErrorPolicy(),
+    )
+
+
+def practise_rows() -> None:
+    """Compute a column of a table that is gone afterwards, a row at a time."""
+    _practise(_function(UdfKind.SCALAR, "builtins:abs"), _SCALAR_ROWS)
+
+
+def practise_batches() -> None:
+    """Compute a column of a table that is gone afterwards, a batch at a time."""
+    _practise(_function(UdfKind.ARRAY, "pyarrow.compute:abs"), _VECTORISED_ROWS)
+
+
+def _practise(function: UdfRef, rows: int) -> None:
     kept = tempfile.tempdir  # a function that sets TMPDIR is to find that nobody has looked
     try:
         with contextlib.suppress(Exception):  # then the first job takes longer
             folder = TempFolder.make("", patient=False)  # a task may wait
             if folder is not None:
                 try:
-                    compute_in(str(folder.path))
+                    compute_in(str(folder.path), function, rows)
                 finally:
                     folder.remove()
     finally:
         tempfile.tempdir = kept
 
 
-def compute_in(folder: str) -> int:
+def compute_in(folder: str, function: UdfRef, rows: int) -> int:
     """Compute a column of a small table in a folder as a worker does, and return how many rows it has."""
     uri = f"{folder}/practice.lance"
-    version = small_table(uri, _ROWS)
+    version = small_table(uri, rows)
     context = WorkContext(
         job_id="practice",
         uri=uri,
@@ -65,14 +78,14 @@ def compute_in(folder: str) -> int:
         output_field_ids=(1,),
         column_id="practice",
         input_columns=("x",),
-        udf=_FUNCTION,
+        udf=function,
         where="",
         checkpoint=CheckpointBounds(),
         checkpoint_seconds=60.0,
         checkpoint_max_bytes=1 << 20,
     )
-    task = FragmentTask(0, _ROWS, 0, Reason.MISSING, "0" * 32, "practice", ())
-    work = FragmentWork(task, (RowRange(0, _ROWS),), finish=True)
+    task = FragmentTask(0, rows, 0, Reason.MISSING, "0" * 32, "practice", ())
+    work = FragmentWork(task, (RowRange(0, rows),), finish=True)
     outcome = UnitRunner(
         context,
         WorkUnit("practice", (work,)),

@@ -9,32 +9,54 @@ from types import SimpleNamespace
 
 import pytest
 
+from core.domain.udf import UdfKind
+from core.domain.work import UdfRef
 from executor.spark import practice
 from executor.worker.processes import function_process
 
 
-def test_all_rows_are_computed_as_a_worker_does_it(tmp_path):
-    assert practice.compute_in(str(tmp_path)) == 4096
+@pytest.fixture(params=["practise_rows", "practise_batches"])
+def practise(request):
+    return getattr(practice, request.param)
+
+
+def test_all_rows_are_computed_as_a_worker_does_it(practise, monkeypatch):
+    computed: list[bool] = []
+
+    def compute_in(folder: str, function: UdfRef, rows: int) -> int:
+        done = compute(folder, function, rows)
+        computed.append(done == rows)
+        return done
+
+    compute = practice.compute_in
+    monkeypatch.setattr(practice, "compute_in", compute_in)
+    practise()
+    assert computed == [True]
+
+
+def test_a_worker_s_files_are_all_written(tmp_path):
+    function = practice._function(UdfKind.SCALAR, "builtins:abs")
+    assert practice.compute_in(str(tmp_path), function, 100) == 100
     assert [path.name for path in (tmp_path / "practice.lance" / "_checkpoints").iterdir()] != []
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_is_left_of_it(tmp_path, monkeypatch, fails):
-    def refuse(_: str) -> int:
+def test_nothing_is_left_of_it(practise, tmp_path, monkeypatch, fails):
+    def refuse(*_: object) -> int:
         raise OSError("no room")
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if fails:
         monkeypatch.setattr(practice, "compute_in", refuse)
-    practice.practise()
+    practise()
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
 
 
-def test_a_function_that_says_where_temporary_files_go_finds_that_nobody_has_looked(tmp_path, monkeypatch):
+def test_a_function_that_says_where_temporary_files_go_finds_that_nobody_has_looked(practise, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(practice, "compute_in", lambda _: 0)
-    practice.practise()
+    monkeypatch.setattr(practice, "compute_in", lambda *_: 0)
+    practise()
     assert tempfile.tempdir is None
 
 
