@@ -90,9 +90,10 @@ class Caller:
         """Of the table's Lance dataset."""
         return f"{self.database}/{table}.lance"
 
-    def add_column(self, table: str, column: str, workload: Workload) -> None:
-        """A new column with a new version of the function: nothing is known of its cost, nothing can be reused."""
-        make = leman.udf(data_type=workload.data_type, name=workload.name, version=f"v{uuid.uuid4().hex[:12]}")
+    def add_column(self, table: str, column: str, workload: Workload, version: str = "") -> None:
+        """A new column; without a version with a new one: nothing is known of its cost, nothing can be reused."""
+        version = version or f"v{uuid.uuid4().hex[:12]}"
+        make = leman.udf(data_type=workload.data_type, name=workload.name, version=version)
         self.sdk.open_table(table).add_columns({column: make(workload.function)})
 
     def spec(self, table: str, column: str, **parameters: Any) -> planner_pb2.BackfillSpec:

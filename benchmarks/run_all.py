@@ -17,6 +17,7 @@ from benchmarks.common import Document, say
 NAMES = (
     "scalar_1m",
     "vectorised_10m",
+    "small_jobs",
     "embedding_200k",
     "heavy_20k",
     "sql_1m",
@@ -47,6 +48,7 @@ NAMES = (
 _QUICK_ROWS = {
     "scalar_1m": 20_000,
     "vectorised_10m": 100_000,
+    "small_jobs": 20_000,
     "embedding_200k": 2_000,
     "heavy_20k": 2_000,
     "sql_1m": 20_000,
