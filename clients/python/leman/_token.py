@@ -12,9 +12,11 @@ class Token:
     refused. Safe for use by several threads: what a source said last counts for all of them."""
 
     def __init__(self, given: str | Callable[[], str] | None) -> None:
-        """Raises InvalidArgument for what is neither."""
+        """Raises InvalidArgument for what is neither, and for an empty token; None: there is none."""
         if given is not None and not isinstance(given, str) and not callable(given):
             raise InvalidArgument(f"token is a text, or a function that gives one, not a {type(given).__name__}")
+        if given == "":
+            raise InvalidArgument("the token is empty: leave it out where the services ask for none")
         self._source = given if callable(given) else None
         self._last = None if callable(given) else checked(given or "")
 
@@ -35,6 +37,8 @@ class Token:
         found = self._source()
         if not isinstance(found, str):
             raise InvalidArgument(f"the source of tokens gave a {type(found).__name__}, which is no text")
+        if not found:
+            raise InvalidArgument("the source of tokens gave an empty one")
         self._last = checked(found)
         return True
 

@@ -108,6 +108,9 @@ export async function connectTo(
   options: ConnectOptions,
 ): Promise<Client> {
   checkOptions(options, CONNECT);
+  if (options.token === "" && typeof endpoint !== "function") {
+    throw invalid("token", "the token is empty: leave it out where the services ask for none");
+  }
   const endpoints = new Endpoints(endpoint, options.tls);
   const tokens = new Tokens(options.token);
   const { tls, plaintext = false } = options;

@@ -48,6 +48,7 @@ describe("options of a connection", () => {
     [{ plaintext: ["no", "false", "true", 1, 0, null, {}] }, /^plaintext is true or false, not /],
     [{ tls: [null, false, "yes", 1, []] }],
     [{ token: [5, null, {}, false, ["t"]] }],
+    [{ token: [""] }, /^the token is empty: leave it out/],
     [{ patience: [-1, "x", Number.NaN, null] }],
     [{ firstContact: [-1, "x", Number.NaN, Infinity, null] }],
     [{ timeout: ["x", -1, Number.NaN] }],

@@ -23,7 +23,8 @@ def test_a_source_is_asked_when_a_token_is_needed_and_when_it_is_refused():
     assert token() == "second"
 
 
-@pytest.mark.parametrize("wrong", [7, lambda: None])
+@pytest.mark.parametrize("wrong", [7, lambda: None, "", lambda: ""])
 def test_what_gives_no_token_is_refused(wrong):
+    """An empty one counted as none: whoever meant to show one called as nobody."""
     with pytest.raises(InvalidArgument, match="token"):
         Token(wrong)()
