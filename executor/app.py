@@ -131,7 +131,8 @@ class Executor:
         redis_url = settings.redis.url.get_secret_value()
         reservations = reservations_at(redis_url, settings.executor.reservation_ttl_seconds)
         leases = self._leases
-        databases, running = JobDatabases(self._pool, alone=leases.is_alone), RunningJobs()
+        databases = JobDatabases(self._pool, alone=leases.is_alone, has_tail=bool(_embedded(settings)))
+        running = RunningJobs()
         store = HistoryJobStore(databases, running, leases, self._pool)
         if settings.lineage.url or settings.lineage.file:
             self._lineage = LineageSender(settings.lineage)
@@ -209,10 +210,15 @@ class Executor:
 
 def _leases(settings: Settings) -> JobLeases:
     """An embedded database has one executor at a time: what the last one held is ours at once."""
-    embedded = settings.embedded.database or settings.embedded.databases_file
+    embedded = _embedded(settings)
     owner = f"{os.uname().nodename}:{embedded or os.getpid()}"
     redis_url = settings.redis.url.get_secret_value()
     return JobLeases(redis_url, owner, settings.executor.job_lease_seconds, alone=bool(embedded))
+
+
+def _embedded(settings: Settings) -> str:
+    """Return what the embedded system that this is part of was started for; empty: it is part of none."""
+    return settings.embedded.database or settings.embedded.databases_file
 
 
 def _reached_at(settings: Settings, bound: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 import structlog
 
 from core.errors import DataLoss, LemanError
-from core.lance_io import job_records
+from core.lance_io import history_tail, job_records
 from core.lance_io.append_log import AppendLog, quoted
 from core.locations import canonical_database
 from planner.run_times import RunTime, run_time
@@ -39,12 +41,15 @@ def last_run_time(database: str, table: str, column: str) -> RunTime | None:
         LemanError: what `storage_errors.failed` gives, and DataLoss where the history cannot be read.
     """
     uri = canonical_database(database)
+    tail = history_tail.records_of(uri)
     log = AppendLog(f"{uri}/_leman/jobs.lance", pa.schema([]), called=f"The job history of {uri}")
     rows = log.read(["record"], f"`table` = {quoted(table)} AND `column` = {quoted(column)}")
-    for row in rows[: -_LOOKED_AT - 1 : -1]:
+    for record in itertools.chain(reversed(tail), (str(row["record"]) for row in rows[: -_LOOKED_AT - 1 : -1])):
         try:
-            job = job_records.decode(str(row["record"]))
+            job = job_records.decode(record)
         except DataLoss:  # an earlier one tells it, too
+            continue
+        if (job.request.table, job.column) != (table, column):
             continue
         if (found := run_time(job)) is not None:
             return found

@@ -11,6 +11,7 @@ from commit_coordinator.verification.report import Finding, Flaw, Looked, Subjec
 from core.errors import DataLoss, LemanError
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
+from core.lance_io.history_tail import tail_of
 from core.storage_errors import said
 
 _STORES = (
@@ -50,6 +51,12 @@ class _Records:
 def _looked(database: str, path: str, subject: Subject, harm: str) -> Looked | None:
     size, records = 0, _Records()
     try:
+        if subject is Subject.JOB_HISTORY and (tail := tail_of(database)) is not None:
+            for entry in tail.since():
+                size += entry.size_bytes
+                records.damaged += bool(entry.damage)
+                for record in entry.records:
+                    records.add(record)
         snapshot = AppendLog(f"{database}/{path}", pa.schema([])).snapshot()
         if snapshot is None:
             return None

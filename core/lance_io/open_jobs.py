@@ -9,7 +9,7 @@ import pyarrow as pa
 from core.domain.garbage import OpenJob
 from core.domain.job import Job, JobState, counted
 from core.errors import DataLoss
-from core.lance_io import job_records
+from core.lance_io import history_tail, job_records
 from core.lance_io.append_log import AppendLog
 from core.locations import TABLE_ENDING
 
@@ -21,6 +21,7 @@ def open_jobs(uri: str) -> list[OpenJob]:
     that waits to be taken over.
 
     Raises:
+        DataLoss: RECORD_DAMAGED, of the tail.
         Unavailable: STORE_UNAVAILABLE.
     """
     database, _, name = uri.rpartition("/")
@@ -31,6 +32,7 @@ def open_jobs_of(database: str) -> list[str]:
     """Return the ids of the open jobs of a database, oldest first.
 
     Raises:
+        DataLoss: RECORD_DAMAGED, of the tail.
         Unavailable: STORE_UNAVAILABLE.
     """
     return [job.job_id for job in _open_jobs(database.rstrip("/"), None)]
@@ -38,6 +40,7 @@ def open_jobs_of(database: str) -> list[str]:
 
 def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
     """Return the open jobs of a table; None: of all."""
+    tail = history_tail.records_of(database)
     log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]), called=f"The job history of {database}")
     rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
     jobs: dict[str, Job] = {}
@@ -51,6 +54,10 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
                 damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))
             continue
         if job.deleted or table in (None, job.request.table):  # what is left of a deleted job names no table
+            jobs[job.job_id] = counted(jobs.get(job.job_id), job)
+    for record in tail:
+        job = job_records.decode(record)
+        if job.deleted or table in (None, job.request.table):
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
     found = [OpenJob(job.job_id, job.column, job.created_at) for job in jobs.values() if not job.state.terminal]
     found += [job for job_id, job in damaged.items() if job_id not in jobs]

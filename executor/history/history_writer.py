@@ -91,6 +91,8 @@ class HistoryWriter:
             self._rest.cancel()
         if self._forgetting is not None:
             await asyncio.wait([self._forgetting])
+        if not self._gone:
+            await self._carefully(self._history.fold, "the tail of the job history was not folded")
 
     async def _write(self) -> None:
         written = True

@@ -11,12 +11,14 @@ import pyarrow as pa
 import structlog
 
 from core.domain.job import Job, counted
-from core.errors import DataLoss, LemanError
+from core.errors import DataLoss, LemanError, Unavailable
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog, quoted
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.log_snapshot import LogRows, Snapshot, position
+from core.storage_errors import STORE_UNAVAILABLE
 from executor.history.job_record import JobRecord
+from executor.history.unfolded_states import UnfoldedStates
 from executor.worker.error_store import errors_uri, open_log
 
 _JOBS = pa.schema(
@@ -34,6 +36,10 @@ _JOBS = pa.schema(
     ]
 )
 _TIDY_AFTER = 32
+#: How often a state is to be put into the tail where others are faster.
+_TRIES = 20
+#: A state of a job, and its record.
+_Text = tuple[Job, str]
 
 _log = structlog.get_logger(__name__)
 
@@ -54,13 +60,20 @@ class JobHistory:
     The states that count are kept here, about a kilobyte each, and brought up to date from fragments that were not read
     before. Damaged parts are set aside, so that the rest can be read, and `warnings` say so. Where the storage cannot
     be used, calls raise what `storage_errors.failed` gives.
+
+    All states of a job are in the table, or all in the tail until the job has ended (`core.lance_io.history_tail`).
+
+    Args:
+        has_tail: jobs begin in the tail, where there can be one: no other executor serves the database, and whoever
+            else reads its history is of this release.
     """
 
-    def __init__(self, database: str) -> None:
+    def __init__(self, database: str, *, has_tail: bool = False) -> None:
         self.uri = f"{database.rstrip('/')}/_leman/jobs.lance"
         self._log = AppendLog(
             self.uri, _JOBS, called=f"The job history {self.uri}", compact_after=0, repairs=True, ordered=True
         )
+        self._tail = UnfoldedStates(database, begins=has_tail)
         self._errors = open_log(errors_uri(database))
         self._prepared = False
         self._lock = threading.RLock()
@@ -98,25 +111,54 @@ class JobHistory:
 
     def save_all(self, jobs: Sequence[Job]) -> list[Job]:
         """Save states as `save` does one after the other, in one version."""
-        texts = [job_records.encode(job) for job in jobs]
-        rows = [_row(job, text) for job, text in zip(jobs, texts, strict=True)]
+        said = [(job, job_records.encode(job)) for job in jobs]
+        own: dict[JobRecord, Job] = {}
         with self._lock:
-            before = self._snapshot
-            written = self._log.append(rows, before)
-            self._appended += 1
-            fragments = written.fragments
-            unread = fragments.keys() - self._read
-            own: dict[JobRecord, Job] = {}
-            if before is not None and written.version == before.version + 1 and len(unread) == 1:
-                own = {JobRecord.of(job, text): job for job, text in zip(jobs, texts, strict=True)}
-                for record in own:
-                    self._count(record)
-                self._note_rows(zip(written.row_ids(fragments[unread.pop()]), texts, strict=False))
-                self._note_read(written, fragments, len(jobs))
-            else:
-                self._take(written)
+            left = self._put_into_tail(said, own)
+            if left:
+                self._append(left, own)
             kept = [self._records[job.job_id] for job in jobs]
         return [own.get(record) or record.job() for record in kept]
+
+    def _put_into_tail(self, said: Sequence[_Text], own: dict[JobRecord, Job]) -> Sequence[_Text]:
+        """Write those states that belong into the tail, and return the others."""
+        for _ in range(_TRIES):
+            if not self._tail.is_seen:
+                self._catch_up()
+            wanted = [self._belongs_into_tail(job) for job, _ in said]
+            texts = [text for (_, text), wants in zip(said, wanted, strict=True) if wants]
+            if texts and not self._tail.put(texts):
+                self._catch_up()
+                continue
+            for (job, text), wants in zip(said, wanted, strict=True):
+                if wants:
+                    self._count_own(job, text, own)
+            return [pair for pair, wants in zip(said, wanted, strict=True) if not wants]
+        raise Unavailable(STORE_UNAVAILABLE, f"Others were faster {_TRIES} times to write to the history {self.uri}")
+
+    def _belongs_into_tail(self, job: Job) -> bool:
+        return self._tail.has(job.job_id) or (self._tail.begins and job.job_id not in self._records)
+
+    def _append(self, said: Sequence[_Text], own: dict[JobRecord, Job]) -> None:
+        """Write states into the table."""
+        before = self._snapshot
+        written = self._log.append([_row(job, text) for job, text in said], before)
+        self._appended += 1
+        fragments = written.fragments
+        unread = fragments.keys() - self._read
+        if before is not None and written.version == before.version + 1 and len(unread) == 1:
+            for job, text in said:
+                self._count_own(job, text, own)
+            texts = [text for _, text in said]
+            self._note_rows(zip(written.row_ids(fragments[unread.pop()]), texts, strict=False))
+            self._note_read(written, fragments, len(said))
+        else:
+            self._take(written)
+
+    def _count_own(self, job: Job, text: str, own: dict[JobRecord, Job]) -> None:
+        record = JobRecord.of(job, text)
+        own[record] = job
+        self._count(record)
 
     def find(self, job_id: str) -> Job | None:
         """Return the state of one job that counts, of a deleted one what is left; None: there is no such job."""
@@ -141,19 +183,25 @@ class JobHistory:
 
     def warnings(self) -> list[str]:
         """Return what of the history was damaged and set aside, for people."""
-        return self._log.warnings()
+        with self._lock:
+            lost = self._tail.warnings
+        return [*self._log.warnings(), *lost]
 
     @property
     def untidy(self) -> bool:
         """Tell whether it is time to `tidy`."""
-        return self._appended >= _TIDY_AFTER
+        return self._appended >= _TIDY_AFTER or self._tail.is_long
 
     def tidy(self) -> None:
-        """Merge many files into few, without what was said of jobs that are deleted by now.
+        """Merge many files into few, without what was said of jobs that are deleted by now; fold a tail that is long.
 
         What says that they are deleted stays.
         """
         with self._lock:
+            if self._tail.is_long:
+                self._fold()
+                if self._appended < _TIDY_AFTER:
+                    return
             self._catch_up()
             self._appended = 0
             if self._leftover:
@@ -166,8 +214,31 @@ class JobHistory:
                 self._note_whole(after)  # nobody came in between: the same rows in other fragments
 
     def forget_past(self) -> None:
-        """Remove versions of the table that are no longer needed; it holds up neither who writes nor who reads."""
+        """Remove versions of the table, and objects of the tail, that are no longer needed.
+
+        The former holds up neither who writes nor who reads.
+        """
+        with self._lock:
+            self._tail.forget_past()
         self._log.forget_past()
+
+    def fold(self) -> None:
+        """Have the table say of jobs that have ended what the tail says, as far as it is known."""
+        with self._lock:
+            if self._tail.records:
+                self._fold()
+
+    def _fold(self) -> None:
+        """Write what the tail says of ended jobs into the table, then begin it anew with the others.
+
+        Who is killed between has both say it, which changes nothing: an end is final.
+        """
+        ended, open_ = self._tail.divided(self._records.__getitem__)
+        if ended:
+            self._append([(job_records.decode(text), text) for text in ended], {})
+            self._tail.begin_anew(open_)
+        elif self._tail.is_long:
+            self._tail.begin_anew(open_)
 
     def _remove_leftover(self) -> None:
         names, before = ", ".join(quoted(job_id) for job_id in sorted(self._leftover)), self._snapshot
@@ -189,6 +260,11 @@ class JobHistory:
         self._rows = snapshot.row_count
 
     def _catch_up(self) -> None:
+        news = self._tail.news()  # before the table: what is folded meanwhile is in both
+        self._catch_up_with_table()
+        self._count_all(news)
+
+    def _catch_up_with_table(self) -> None:
         if self._snapshot is not None:
             try:
                 if self._snapshot.is_latest:
@@ -265,6 +341,11 @@ class JobHistory:
         self._rows = 0
         self._hashes = array("q")
         self._records.clear()
+        self._count_all(self._tail.records)
+
+    def _count_all(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            self._count(JobRecord.read(text))
 
     def _count(self, record: JobRecord) -> None:
         known = self._records.get(record.job_id)

@@ -36,7 +36,7 @@ class JobDatabase:
     """
 
     def __init__(
-        self, path: str, pool: BlockingPool, writers: BlockingPool, pages: BlockingPool, *, alone: bool = False
+        self, path: str, pool: BlockingPool, writers: BlockingPool, pages: BlockingPool, *, alone: bool, has_tail: bool
     ) -> None:
         self.path = path
         self._alone = alone
@@ -46,7 +46,7 @@ class JobDatabase:
         self.waited_for = False
         self._pool = pool
         self._pages = pages
-        self._history = JobHistory(path)
+        self._history = JobHistory(path, has_tail=has_tail)
         self._writer = HistoryWriter(self._history, writers)
         self._row_errors = RowErrors(path)
         self._news = SharedLook(self._take_news)
@@ -158,11 +158,13 @@ class JobDatabases:
 
     Args:
         alone: no other executor ever serves any of them.
+        has_tail: see `JobHistory`.
     """
 
-    def __init__(self, pool: BlockingPool, *, alone: bool = False) -> None:
+    def __init__(self, pool: BlockingPool, *, alone: bool = False, has_tail: bool = False) -> None:
         self._pool = pool
         self._alone = alone
+        self._has_tail = has_tail
         self._writers = BlockingPool(_WRITERS, max_queued=_UNBOUNDED, name="job-history")
         self._pages = BlockingPool(_PAGES, name="failed-rows", gives_way=True)
         self._databases: dict[str, JobDatabase] = {}
@@ -181,7 +183,7 @@ class JobDatabases:
         database = self._databases.get(path)
         if database is None:
             database = self._databases[path] = JobDatabase(
-                path, self._pool, self._writers, self._pages, alone=self._alone
+                path, self._pool, self._writers, self._pages, alone=self._alone, has_tail=self._has_tail
             )
         return database
 

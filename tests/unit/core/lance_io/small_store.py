@@ -142,7 +142,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         with self.server.lock:
             for key in keys:
                 self.server.objects.pop(key.decode(), None)
-        self._answer(200, b"<DeleteResult></DeleteResult>")
+        gone = b"".join(b"<Deleted><Key>" + key + b"</Key></Deleted>" for key in keys)
+        self._answer(200, b"<DeleteResult>" + gone + b"</DeleteResult>")
 
     def do_DELETE(self) -> None:
         if self._refused():
