@@ -287,6 +287,7 @@ def _header(resolved: ResolvedRequest, totals: _Totals) -> PlanHeader:
         versions=resolved.versions,
         input_source=resolved.source,
         inputs_version=0 if resolved.past is None else resolved.past.version,
+        manifest=resolved.table.manifest,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.domain.ranges import RowRange
@@ -255,6 +255,7 @@ class PlanHeader:
     stale_inputs: tuple[StaleInput, ...] = ()
     #: Values of other functions that are computed anew, as far as these are registered; with a filter, rows at most.
     replaced: tuple[KeptRows, ...] = ()
+    manifest: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

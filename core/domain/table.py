@@ -95,6 +95,8 @@ class TableSnapshot:
     metadata: Mapping[bytes, bytes] = field(default_factory=dict, repr=False, hash=False)
     #: The last attempt that has begun, by job, of those that were taken over.
     attempts: Mapping[str, int] = field(default_factory=dict, repr=False, hash=False)
+    #: The version's manifest as a message, where it is small and lies in an object store; else empty.
+    manifest: bytes = field(default=b"", repr=False, compare=False)
     #: The columns by name: a table may have tens of thousands.
     _by_name: Mapping[str, TableField] = field(init=False, repr=False, compare=False)
 

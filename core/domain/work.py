@@ -108,6 +108,8 @@ class WorkContext:
     env: dict[str, str] = field(default_factory=dict, repr=False, hash=False)
     #: Rows are read from this older version where it has them, and others left alone; 0: from `read_version`.
     inputs_version: int = 0
+    #: The manifest of `read_version`; empty: it is read.
+    manifest: bytes = field(default=b"", repr=False)
     #: How the object stores are reached that it reads and writes.
     stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
 

@@ -83,6 +83,26 @@ def open_version(uri: str, version: int) -> lance.LanceDataset:
         raise
 
 
+def open_by_manifest(uri: str, version: int, manifest: bytes) -> lance.LanceDataset:
+    """Return a version of a table whose manifest, as a message, was read before.
+
+    It takes a request less of an object store. A version that is gone is opened all the same.
+
+    Raises:
+        OSError: Lance panics.
+        Exception: what `lance.dataset` raises.
+    """
+    try:
+        with panics_as_errors():
+            options = lance_options(uri)
+            found = lance.LanceDataset(uri, version, serialized_manifest=manifest, storage_options=options)
+            if found.version == version:
+                return found
+    except (OSError, ValueError):  # what is wrong is told by reading it
+        pass
+    return open_version(uri, version)
+
+
 def move_to_latest(dataset: lance.LanceDataset) -> None:
     """Move an open table to its latest version.
 

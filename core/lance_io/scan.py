@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
 from core.domain.row_address import RowAddress, fragments_of, offsets_of
-from core.errors import Aborted, FailedPrecondition
+from core.errors import Aborted, FailedPrecondition, LemanError
 from core.lance_io import deletions
 from core.lance_io.concatenation import joined
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
-from core.lance_io.opening import open_version
+from core.lance_io.opening import open_by_manifest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.row_ids import reading_row_ids
 from core.lance_io.table_errors import table_error
@@ -56,19 +56,38 @@ class Chunk:
 class FragmentReader:
     """One version of a table, opened once for a unit of work.
 
+    Args:
+        manifest: of the version, where somebody has read it already; empty: it is read.
+
     What Lance cannot read or evaluate raises what `storage_errors.unusable` gives; `said` has Lance's own words.
     """
 
-    def __init__(self, uri: str, version: int) -> None:
+    def __init__(self, uri: str, version: int, manifest: bytes = b"") -> None:
         try:
-            self._dataset = open_version(uri, version)
+            self._dataset = open_by_manifest(uri, version, manifest) if manifest else open_version(uri, version)
             with panics_as_errors():  # over a schema that makes no sense, once it is asked for
                 self._dialect = Dialect(self._dataset)
         except (ValueError, OSError) as error:
             raise table_error(uri, error, version) from None
+        self._by_manifest = bool(manifest)
 
-    def _reading(self) -> AbstractContextManager[None]:
-        return using_storage(self._dataset.uri)
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            with using_storage(self._dataset.uri):
+                yield
+        except LemanError:
+            if self._by_manifest:
+                self._check_version()
+            raise
+
+    def _check_version(self) -> None:
+        """Say so where the version is gone: that was not asked when it was opened by its manifest."""
+        uri, version = self._dataset.uri, int(self._dataset.version)
+        try:
+            open_version(uri, version)
+        except (ValueError, OSError) as error:
+            raise table_error(uri, error, version) from None
 
     @property
     def stable_row_ids(self) -> bool:

@@ -23,7 +23,7 @@ from core.lance_io.opening import open_latest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.sql_messages import expression_error, filter_message
 from core.lance_io.table_errors import table_error
-from core.locations import TABLE_ENDING, canonical_database
+from core.locations import TABLE_ENDING, canonical_database, in_object_store
 from core.sql import case_expressions, expressions, filters, json_columns
 from core.storage_errors import failed, in_use
 from core.stores.answers import on_one_line
@@ -33,6 +33,8 @@ INCARNATION_KEY = "leman.incarnation"
 _VERSIONS = "_versions"
 
 _TAGS_LISTED = 40
+#: A manifest of so many bytes is sent to workers: that of some hundred fragments.
+_SENT_BYTES = 1 << 16
 #: Types of views: Lance computes with them, and stores none.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
@@ -49,6 +51,12 @@ def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragm
         metadata=dataset.schema.metadata or {},
         file_format=file_format(dataset),
     )
+
+
+def _worth_sending(uri: str, manifest: bytes | None) -> bytes:
+    """Return a manifest that workers are sent, so that they need not read it."""
+    small = manifest is not None and len(manifest) <= _SENT_BYTES
+    return manifest if small and manifest is not None and in_object_store(uri) else b""
 
 
 class LanceTables:
@@ -84,7 +92,7 @@ class LanceTables:
             fragments = parse(serialized)
         if fragments is None:
             fragments = walk(self._open(uri, found.version))
-        return replace(found, fragments=fragments)
+        return replace(found, fragments=fragments, manifest=_worth_sending(uri, serialized))
 
     def dataset(self, uri: str, version: int = 0) -> lance.LanceDataset:
         """Return a version of the table (0: latest) as Lance's own dataset, for the packages that know Lance.

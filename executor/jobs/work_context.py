@@ -47,6 +47,7 @@ def work_context(
         input_columns=header.input_columns if header.input_source is None else header.input_source.columns,
         input_source=header.input_source,
         inputs_version=header.inputs_version,
+        manifest=header.manifest,
         udf=UdfRef(
             name=udf.name,
             version=udf.version,

@@ -138,7 +138,7 @@ class UnitRunner:
             return SourcedReader(context.uri, context.read_version, context.input_source)
         if context.inputs_version:
             return PastReader(context.uri, context.read_version, context.inputs_version)
-        return FragmentReader(context.uri, context.read_version)
+        return FragmentReader(context.uri, context.read_version, context.manifest)
 
     def _fragment(self, work: FragmentWork, reader: FragmentReader, keeper: _ReservationKeeper) -> FragmentResult:
         scope = work.scope

@@ -73,7 +73,7 @@ def numbers(start: int, rows: int = ROWS) -> pa.Table:
 
 
 #: Requests of a job at the most: one with nothing to do, of one fragment, and of each of many.
-IDLE_BUDGET, ONE_BUDGET, EACH_BUDGET = 3, 17, 5
+IDLE_BUDGET, ONE_BUDGET, EACH_BUDGET = 3, 16, 5
 MANY = 32
 
 
