@@ -171,7 +171,13 @@ class Executor:
     """A job manager, and the process around it."""
 
     def __init__(
-        self, database: Path, settings: Settings | None = None, leases: Any = None, env_values: Any = None
+        self,
+        database: Path | str,
+        settings: Settings | None = None,
+        leases: Any = None,
+        env_values: Any = None,
+        *,
+        has_tail: bool = False,
     ) -> None:
         self.database = str(database)
         self.spark = BusySpark()
@@ -180,7 +186,7 @@ class Executor:
         settings = settings or Settings()
         self.pool = BlockingPool(2, name="test")
         self.leases: Any = leases or JobLeases("", "me")
-        self.running, databases = RunningJobs(), JobDatabases(self.pool)
+        self.running, databases = RunningJobs(), JobDatabases(self.pool, alone=has_tail, has_tail=has_tail)
         self.store = HistoryJobStore(databases, self.running, self.leases, self.pool)
         services = JobEnvironment(
             settings=settings,
