@@ -13,7 +13,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import structlog
+
 from core.domain.store import StoreOptions
+from core.lance_io.panics import panics_as_errors
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
 
@@ -21,6 +24,10 @@ _SCHEME = "s3://"
 #: How long a request is made again that the store refuses as it is busy, or that it does not answer.
 _RETRIED_SECONDS = 30
 _KEPT = 32
+#: Of an error, in the log.
+_SAID = 500
+
+_log = structlog.get_logger(__name__)
 
 
 def are_possible(folder: str) -> bool:
@@ -37,6 +44,21 @@ def are_possible(folder: str) -> bool:
     said = os.environ
     goes = any(said.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"))
     return bool(said.get("AWS_ACCESS_KEY_ID") and goes)
+
+
+def are_answered(folder: str) -> bool:
+    """Tell whether the store answers who would create objects, by a listing: Lance may reach it in another way.
+
+    Certificates and regions, for example, are found by both, but not in every place by the same rules.
+    """
+    obstore = _obstore()
+    try:
+        with panics_as_errors():  # over options that it does not know
+            next(iter(obstore.list(_store(folder, options_of(folder), os.getpid()), chunk_size=1)), None)
+    except Exception as error:  # noqa: BLE001 - whatever it is, things are done without it
+        _log.warning("objects are not put by themselves in this store", folder=folder, error=str(error)[:_SAID])
+        return False
+    return True
 
 
 def create(folder: str, name: str, content: bytes) -> bool:

@@ -76,6 +76,8 @@ class UnfoldedStates:
         """
         if self._tail is None or self._rests():
             return []
+        if self._seen_at is None:
+            self.begins = self.begins and conditional_objects.are_answered(self._tail.uri)
         at = self._now()
         found = self._tail.since(self._latest)
         for entry in found:

@@ -14,11 +14,13 @@ import pytest
 from commit_coordinator.verification import histories
 from core.domain.job import Job, JobState, Progress, counted, deleted
 from core.domain.plan import BackfillSpec
+from core.domain.store import StoreOptions
 from core.errors import DataLoss, FailedPrecondition, LemanError
 from core.lance_io import conditional_objects, history_tail
 from core.lance_io.append_log import AppendLog
 from core.lance_io.history_tail import HistoryTail
 from core.lance_io.open_jobs import open_jobs, open_jobs_of
+from core.stores import known
 from executor.history import job_history, unfolded_states
 from executor.history.job_history import _JOBS, JobHistory
 from planner.run_history import last_run_time
@@ -261,6 +263,39 @@ def test_who_may_not_begin_jobs_here_goes_on_with_those_that_began(store):
     mine.save(state("job-tail", DONE, attempt=2, by="e2"))
     mine.save(state("job-table", DONE, attempt=2, by="e1"))
     agree(embedded, mine, job_tail=DONE, job_table=DONE)
+
+
+def test_where_the_store_does_not_answer_who_would_put_objects_the_table_is_written(store, monkeypatch):
+    assert conditional_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
+    store.refusal = (403, "AccessDenied", "Access Denied.")
+    assert not conditional_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
+    store.refusal = None
+    monkeypatch.setattr(conditional_objects, "are_answered", lambda _: False)
+    mine = history()
+    mine.save(state("job-1"))
+    assert in_table() == [("job-1", "RUNNING")]
+    agree(mine, job_1=RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("changed", "may"),
+    [
+        ({}, True),
+        ({"access_key_id": ""}, False),
+        ({"region": ""}, True),
+        ({"endpoint": ""}, True),
+        ({"region": "", "endpoint": ""}, False),
+    ],
+)
+def test_objects_are_put_where_the_options_say_all_that_it_takes(changed, may):
+    given = {"access_key_id": "a", "secret_access_key": "b", "region": "r", "endpoint": "http://h", **changed}
+    known.use(known.GivenStores([StoreOptions(root="s3://lake", **given)]))
+    try:
+        assert conditional_objects.are_possible("s3://lake/db") is may
+        assert not conditional_objects.are_possible("gs://lake/db")
+        assert not conditional_objects.are_possible("/lake/db")
+    finally:
+        known.use(known.GivenStores())
 
 
 def test_what_is_damaged_is_said_and_the_rest_counts(store):
