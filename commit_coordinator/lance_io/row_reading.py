@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from commit_coordinator.tables.decoded_size import bytes_beside_dictionaries
 from commit_coordinator.tables.requests import ReadRequest
 from core.domain.table import TableField, TableSnapshot
 from core.domain.view import INTERNAL_COLUMNS, IS_SET
@@ -291,7 +292,7 @@ def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float
     if not columns:
         return 0.0
     rows = dataset.scanner(columns=columns, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
-    return float(rows.nbytes / max(1, rows.num_rows))
+    return float(sum(map(bytes_beside_dictionaries, rows.to_batches())) / max(1, rows.num_rows))
 
 
 def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:
@@ -299,6 +300,6 @@ def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterato
     rows = request.batch_size or BATCH_ROWS
     for batch in batches:
         count = max(1, batch.num_rows)
-        most = max(1, min(rows, int(request.batch_bytes * count / max(batch.nbytes, 1))))
+        most = max(1, min(rows, int(request.batch_bytes * count / max(bytes_beside_dictionaries(batch), 1))))
         for at in range(0, batch.num_rows, most):
             yield batch.slice(at, most)

@@ -53,6 +53,26 @@ def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
     return int(values.nbytes)
 
 
+def bytes_beside_dictionaries(rows: pa.RecordBatch) -> int:
+    """Return the bytes of rows without those of their dictionaries, which are as many for one row as for all."""
+    return int(rows.nbytes) - sum(map(_bytes_of_dictionaries, rows.columns))
+
+
+def _bytes_of_dictionaries(values: pa.Array) -> int:
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _bytes_of_dictionaries(values.storage)
+    if pt.is_dictionary(kind):
+        return int(values.dictionary.nbytes)
+    if pt.is_struct(kind):
+        return sum(_bytes_of_dictionaries(values.field(at)) for at in range(kind.num_fields))
+    if pt.is_map(kind):
+        return _bytes_of_dictionaries(values.keys) + _bytes_of_dictionaries(values.items)
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return _bytes_of_dictionaries(values.values)
+    return 0
+
+
 def in_parts(values: pa.Array, size: int, most: int) -> Iterator[pa.Array]:
     """Yield a dictionary's values, or views, in parts that have so many bytes without it, and at least one value.
 

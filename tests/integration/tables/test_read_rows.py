@@ -122,6 +122,21 @@ def test_batches_have_as_many_rows_as_asked_for(lake):
     assert ids(found) == list(range(28))
 
 
+@pytest.mark.parametrize("where", ["", "n >= 0"])
+def test_a_large_dictionary_makes_no_small_batches(tmp_path, where):
+    rows = 3000
+    texts = pa.array([f"{i:5000}" for i in range(rows)]).dictionary_encode()  # 15 MB, more than a window has
+    inner = pa.StructArray.from_arrays([texts], ["t"])
+    lance.write_dataset(pa.table({"n": pa.array(range(rows)), "s": texts, "in": inner}), tmp_path / "t.lance")
+
+    found = read(tmp_path, where=where)
+
+    assert found.column("s").num_chunks == 1
+    assert (
+        found.column("s").to_pylist() == texts.to_pylist() == found.column("in").combine_chunks().field("t").to_pylist()
+    )
+
+
 def test_no_answer_is_larger_than_a_mebibyte_and_the_first_names_the_version(lake):
     async def scenario():
         async with coordinator(lake) as up:
