@@ -65,10 +65,12 @@ def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
     """Return what a ReadRows asks for.
 
     Raises:
-        InvalidArgument: BAD_NUMBER, and what `uri_of` raises.
+        InvalidArgument: BAD_NUMBER, BAD_REQUEST, and what `uri_of` raises.
     """
     for name in ("limit", "offset", "version", "batch_size"):
         not_negative(getattr(message, name), name)
+    if message.HasField("tag") and not message.tag.strip():
+        raise InvalidArgument("BAD_REQUEST", "tag is empty: name a tag, or leave it out", field="tag")
     return ReadRequest(
         uri=uri_of(message.table),
         columns=tuple(message.columns),

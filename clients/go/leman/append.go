@@ -106,6 +106,9 @@ func (t *Table) Append(ctx context.Context, rows Source, options ...AppendOption
 	for _, option := range options {
 		option(header)
 	}
+	if err := noneNegative(amount{"max_rows_per_fragment", header.GetMaxRowsPerFragment()}); err != nil {
+		return Appended{}, err
+	}
 	var answer *lemanv1.AppendRowsResponse
 	err := t.client().upload(ctx, func(ctx context.Context) error {
 		reader, err := rows.start()

@@ -3,6 +3,8 @@ package leman
 import (
 	"context"
 	"reflect"
+
+	lemanv1 "leman.dev/go/leman/v1"
 )
 
 // isNil tells whether there is nothing to call in what is given for a function or an interface.
@@ -40,6 +42,14 @@ func noneNegative(numbers ...amount) error {
 		if number.n < 0 {
 			return invalid(number.name, "%s is %d: give a number that is not negative, or leave it out", number.name, number.n)
 		}
+	}
+	return nil
+}
+
+// functionNamed refuses a function without a name, which the services take for none: the column's own would compute.
+func functionNamed(function *lemanv1.UdfRef) error {
+	if function != nil && function.GetName() == "" {
+		return invalid("function", "the function has no name: give one, or leave Using out to compute with the column's own")
 	}
 	return nil
 }

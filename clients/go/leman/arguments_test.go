@@ -22,6 +22,7 @@ func TestWhatCannotBeIsRefusedByItsNameBeforeAnythingIsSent(t *testing.T) {
 	table, view, job := db.Table("docs"), db.View("v"), db.Job("j1")
 	schema := arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64}}, nil)
 	rows := Batches(schema)
+	few := MaxRowsPerFragment(-1)
 	noReader := Reopened(func() (array.RecordReader, error) { return nil, nil })
 
 	for what, one := range map[string]struct {
@@ -45,6 +46,16 @@ func TestWhatCannotBeIsRefusedByItsNameBeforeAnythingIsSent(t *testing.T) {
 		"Read, func of none":          {"options", second(table.Read(ctx, Limit(1), readFunc(nil)))},
 		"Read, context":               {"ctx", second(table.Read(none))},
 		"Append, option":              {"options", second(table.Append(ctx, rows, nil))},
+		"Append, rows in a fragment":  {"max_rows_per_fragment", second(table.Append(ctx, rows, few))},
+		"CreateTableFrom, fragments":  {"max_rows_per_fragment", second(db.CreateTableFrom(ctx, "t", rows, Appending(few)))},
+		"CreateView, fragments":       {"max_rows_per_fragment", second(db.CreateView(ctx, "v", nil, MaxRowsPerViewFragment(-1)))},
+		"Read, version":               {"version", second(table.Read(ctx, AtVersion(-1)))},
+		"Backfill, version":           {"read_version", second(table.Backfill(ctx, "c", AtVersion(-1)))},
+		"Backfill, no function":       {"function", second(table.Backfill(ctx, "c", Using("", "")))},
+		"Retry, no function":          {"function", second(job.Retry(ctx, Using("", "1")))},
+		"Refresh, version":            {"src_version", second(view.Refresh(ctx, SourceVersion(-1)))},
+		"Watch, after":                {"after", second(Collect(job.Watch(ctx, After(-1))))},
+		"Wait, after":                 {"after", second(job.Wait(ctx, After(-1)))},
 		"Append, context":             {"ctx", second(table.Append(none, rows))},
 		"Append, batch":               {"batches", second(table.Append(ctx, Batches(schema, nil)))},
 		"Append, schema":              {"schema", second(table.Append(ctx, Batches(nil)))},

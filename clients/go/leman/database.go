@@ -97,6 +97,13 @@ func (d *Database) createTable(
 	if err := allGiven("options", s.append); err != nil {
 		return nil, err
 	}
+	added := &lemanv1.AppendRowsHeader{} // what is wrong with it is said before there is a table
+	for _, option := range s.append {
+		option(added)
+	}
+	if err := noneNegative(amount{"max_rows_per_fragment", added.GetMaxRowsPerFragment()}); err != nil {
+		return nil, err
+	}
 	_, err = d.client.tables.CreateTable(ctx, s.request)
 	return s, err
 }

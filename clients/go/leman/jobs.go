@@ -138,6 +138,9 @@ func (j *Job) Retry(ctx context.Context, options ...RetryOption) (*Job, error) {
 	for _, option := range options {
 		option.retry(request)
 	}
+	if err := functionNamed(request.GetUdf()); err != nil {
+		return nil, err
+	}
 	answer, err := j.calls().RetryJob(ctx, request)
 	if err != nil {
 		return nil, err

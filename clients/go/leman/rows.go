@@ -49,7 +49,7 @@ func (r relation) Read(ctx context.Context, options ...ReadOption) (*Rows, error
 	}
 	err := noneNegative(
 		amount{"limit", request.GetLimit()}, amount{"offset", request.GetOffset()},
-		amount{"batch_size", int64(request.GetBatchSize())},
+		amount{"batch_size", int64(request.GetBatchSize())}, amount{"version", request.GetVersion()},
 	)
 	if err != nil {
 		return nil, err

@@ -146,7 +146,12 @@ func (t *Table) backfill(
 	for _, option := range options {
 		option.backfill(request)
 	}
-	return request, noneNegative(amount{"concurrency", int64(spec.GetConcurrency())})
+	if err := functionNamed(spec.GetUdf()); err != nil {
+		return nil, err
+	}
+	return request, noneNegative(
+		amount{"concurrency", int64(spec.GetConcurrency())}, amount{"read_version", spec.GetReadVersion()},
+	)
 }
 
 // RowStates counts the rows of a computed column by what is known of their values.

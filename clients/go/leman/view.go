@@ -62,6 +62,9 @@ func (d *Database) CreateView(
 	for _, option := range options {
 		option(request)
 	}
+	if err := noneNegative(amount{"max_rows_per_fragment", request.GetMaxRowsPerFragment()}); err != nil {
+		return nil, err
+	}
 	answer, err := d.client.catalog.CreateMaterializedView(ctx, request)
 	if err != nil {
 		return nil, err
@@ -110,7 +113,9 @@ func (v *View) refresh(ctx context.Context, options []RefreshOption) (*lemanv1.C
 	for _, option := range options {
 		option.refresh(request)
 	}
-	return request, noneNegative(amount{"concurrency", int64(spec.GetConcurrency())})
+	return request, noneNegative(
+		amount{"concurrency", int64(spec.GetConcurrency())}, amount{"src_version", spec.GetSrcVersion()},
+	)
 }
 
 // AlterColumns gives function columns of the view other functions or inputs: all of them or none. They are stale until

@@ -84,6 +84,9 @@ func (j *Job) Watch(ctx context.Context, options ...WatchOption) iter.Seq2[*JobU
 	for _, option := range options {
 		option.watch(&s)
 	}
+	if err := noneNegative(amount{"after", s.after}); err != nil {
+		return func(yield func(*JobUpdate, error) bool) { yield(nil, err) }
+	}
 	return j.updates(ctx, s.after)
 }
 
@@ -129,6 +132,9 @@ func (j *Job) Wait(ctx context.Context, options ...WaitOption) (*lemanv1.Job, er
 	var s watchSettings
 	for _, option := range options {
 		option.wait(&s)
+	}
+	if err := noneNegative(amount{"after", s.after}); err != nil {
+		return nil, err
 	}
 	var last *lemanv1.Job
 	for update, err := range j.updates(ctx, s.after) {

@@ -179,6 +179,8 @@ def test_of_a_view_rows_with_values_and_public_columns_come(lake):
         ("t", {"batch_size": -1}, "INVALID_ARGUMENT", "BAD_NUMBER", "batch_size"),
         ("t", {"version": -1}, "INVALID_ARGUMENT", "BAD_NUMBER", "version"),
         ("t", {"version": 99}, "NOT_FOUND", "VERSION_NOT_FOUND", ""),
+        ("t", {"tag": ""}, "INVALID_ARGUMENT", "BAD_REQUEST", "tag"),
+        ("t", {"tag": " "}, "INVALID_ARGUMENT", "BAD_REQUEST", "tag"),
         ("t", {"tag": "nope"}, "NOT_FOUND", "TAG_NOT_FOUND", ""),
         ("nope", {}, "NOT_FOUND", "TABLE_NOT_FOUND", ""),
         ("", {}, "INVALID_ARGUMENT", "BAD_TABLE_NAME", "table.table"),
