@@ -72,7 +72,7 @@ def _traced(
 ) -> CompactionHistory:
     found: dict[str, Rewrite] = {}
     unknown = False
-    for transaction in _transactions(dataset, most_versions):
+    for transaction in _transactions(dataset.uri, int(dataset.version), most_versions):
         if transaction is None:
             break
         unknown = unknown or transaction.kind is Kind.UNKNOWN
@@ -93,7 +93,7 @@ def _traced(
 
 
 def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS) -> list[Rewrite]:
-    """Return the compactions that led from one version to a later one, oldest first.
+    """Return the compactions that led from one version of a table, at its canonical uri, to a later one, oldest first.
 
     Those that the history does not tell of are missing.
 
@@ -102,7 +102,7 @@ def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS
     """
     found: list[Rewrite] = []
     try:
-        for transaction in _transactions(open_version(uri, newer), min(most_versions, newer - older)):
+        for transaction in _transactions(uri, newer, min(most_versions, newer - older)):
             if transaction is None or transaction.version <= older:
                 break
             if transaction.kind is Kind.REWRITE:
@@ -241,12 +241,12 @@ def _row_ids(fragment: Any) -> RowIds:
     return ids
 
 
-def _transactions(dataset: lance.LanceDataset, most: int) -> Iterator[Transaction | None]:
-    """Yield the transactions newest first; a restored version takes the place of what it undid.
+def _transactions(uri: str, version: int, most: int) -> Iterator[Transaction | None]:
+    """Yield the transactions up to a version, newest first; a restored version takes the place of what it undid.
 
     The last is None where older ones are not known of: cleaned away, or too many.
     """
-    history, at = Transactions(dataset.uri), int(dataset.version)
+    history, at = Transactions(uri), version
     for _ in range(most):
         try:
             transaction = history.read(at)

@@ -147,7 +147,8 @@ class RefreshRun:
         except LemanError as error:
             self.status.note("replan", f"the source version is not recorded yet: {error.message}")
             return False
-        await self._work.drop_leftovers(plan)
+        if plan.functions:
+            await self._work.drop_leftovers(plan)
         await self.end(self._done)
         return True
 
