@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
 from decimal import Decimal
 
 import msgspec
@@ -17,6 +18,9 @@ from executor.worker.processes import caller
 from executor.worker.processes.caller import Caller
 
 _WARM_UP = "null"
+#: So long after its worker a task ends that waited for a job: the end costs Spark as much as a commit, and nobody waits
+#: for it, while the commit is under way.
+_QUIET_SECONDS = 0.1
 _callers: list[Caller] = []
 
 
@@ -45,12 +49,15 @@ def start() -> None:
 def run(worker_task: str) -> int:
     """Run a worker's task and return how many units it computed; the executor warms up with a task of none."""
     task = TaskContext.get()
-    worker_task = standing_tasks.asked(worker_task, task.partitionId() if task is not None else 0)
-    if worker_task in (_WARM_UP, ""):
+    told = standing_tasks.asked(worker_task, task.partitionId() if task is not None else 0)
+    if told in (_WARM_UP, ""):
         return 0
     if not _callers:
         start()  # Spark was told not to use its daemon
-    return _callers[0].run(worker_task, msgspec.json.encode(_given()))
+    units = _callers[0].run(told, msgspec.json.encode(_given()))
+    if standing_tasks.asks(worker_task):
+        time.sleep(_QUIET_SECONDS)
+    return units
 
 
 def _given() -> _Given:

@@ -48,7 +48,7 @@ _CANCEL_SECONDS = 0.2
 _LINGER_SECONDS = 5.0
 #: So long after the last Spark job the next one's tasks are begun, for a job that may come: the end of the last one is
 #: not to wait for cores.
-_QUIET_SECONDS = 0.15
+_QUIET_SECONDS = 0.1
 _NOTHING = "null"
 
 

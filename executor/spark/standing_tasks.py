@@ -112,6 +112,11 @@ class StandingTasks:
                 task.sendall(self._told)
 
 
+def asks(worker_task: str) -> bool:
+    """Tell whether a task is one that waits for a job."""
+    return worker_task.startswith(_ASK)
+
+
 def asked(worker_task: str, number: int) -> str:
     """Return what the worker of a task is to do, asked for where the task is one that waits; empty: nothing.
 
@@ -119,7 +124,7 @@ def asked(worker_task: str, number: int) -> str:
         worker_task: What the Spark job says.
         number: Of the task in its Spark job.
     """
-    if not worker_task.startswith(_ASK):
+    if not asks(worker_task):
         return worker_task
     secret, _, path = worker_task.removeprefix(_ASK).partition(" ")
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as driver:  # it is gone, or is done with the job
