@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pyarrow as pa
 import xxhash
@@ -111,6 +113,7 @@ class ColumnFileWriter:
         file: str,
         deletions: Deletions | None = None,
         older: Sequence[str] = (),
+        beside: Callable[[StagedFile], None] | None = None,
     ) -> StagedFile:
         """Publish the file as `file`.
 
@@ -118,6 +121,7 @@ class ColumnFileWriter:
             states: what the file carries of row states; None: every live row is computed.
             deletions: rows that it lacks.
             older: see `core.row_states.encode`.
+            beside: called while the file is put, where `is_put_at_once`, and before it may be there; else not at all.
         """
         if self._writer is None and self._held is None:
             raise RuntimeError("close before open")
@@ -128,19 +132,23 @@ class ColumnFileWriter:
             summary = row_states.summarize(states, older=older)
             failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
         lacks = None if deletions is None else deletions.encode()
+        staged = StagedFile(
+            file=file, size_bytes=0, digest="", physical_rows=self._rows, rows_computed=computed, rows_failed=failed
+        )
         if self._writer is not None:
             size, digest = self._publish(self._writer, lacks, file)
+            staged = replace(staged, size_bytes=size, digest=digest)
         else:
-            size, digest = self._put(self._held or (), lacks, file)
+            content = self._made(self._held or (), lacks, file)
+            staged = replace(staged, size_bytes=len(content), digest=xxhash.xxh3_128_hexdigest(content))
+            self._put(content, staged, beside)
         self._writer = self._held = None
-        return StagedFile(
-            file=self._file,
-            size_bytes=size,
-            digest=digest,
-            physical_rows=self._rows,
-            rows_computed=computed,
-            rows_failed=failed,
-        )
+        return staged
+
+    @property
+    def is_put_at_once(self) -> bool:
+        """Whether all of the file is in memory, and is put into an object store in one request by `close`."""
+        return self._held is not None
 
     def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[int, str]:
         """End the file that was written so far; return its size and its digest."""
@@ -151,8 +159,8 @@ class ColumnFileWriter:
                 self._file = file
         return digest_of(self._uri, self._file, writer.size_bytes)
 
-    def _put(self, batches: Sequence[pa.RecordBatch], deletions: bytes | None, file: str) -> tuple[int, str]:
-        """Write the file of these batches in one request; return its size and its digest."""
+    def _made(self, batches: Sequence[pa.RecordBatch], deletions: bytes | None, file: str) -> bytes:
+        """Return the content of the file of these batches."""
         self._file = file
 
         def write(writer: LanceFileWriter) -> None:
@@ -160,9 +168,22 @@ class ColumnFileWriter:
             self._end(writer, deletions)
 
         with using_storage(data_path(self._uri, file)):
-            content = made_in_memory(file, pa.schema([self._field]), write, self._version)
-            put_file(f"{self._uri.rstrip('/')}/data", file, content)
-        return len(content), xxhash.xxh3_128_hexdigest(content)
+            return made_in_memory(file, pa.schema([self._field]), write, self._version)
+
+    def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> None:
+        """Put the file in one request, and do something beside that."""
+
+        def put() -> None:
+            with using_storage(data_path(self._uri, staged.file)):
+                put_file(f"{self._uri.rstrip('/')}/data", staged.file, content)
+
+        if beside is None:
+            put()
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="column-file") as thread:
+            under_way = thread.submit(put)
+            beside(staged)
+            under_way.result()
 
     def _end(self, writer: LanceFileWriter, deletions: bytes | None) -> None:
         for key, content in ((STATES_KEY, self.row_states), (DELETIONS_KEY, deletions)):

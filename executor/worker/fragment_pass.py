@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -121,25 +122,37 @@ class FragmentPass:
         )
 
     def _finish(self) -> FragmentResult:
-        """Publish the column file, then the record that lets a later run find it before it is committed."""
+        """Publish the column file, then the record that lets a later run find it before it is committed.
+
+        In an object store a small file and its record are put at the same time, as neither waits for the other: a
+        record of a file that is not there is passed over by plans, and forgotten where the file is refused.
+        """
         writer, work = self._writer, self._work
         if writer is None:
             raise RuntimeError("finish without a writer")
+        if at_once := writer.is_put_at_once:
+            with self._meter.checkpointing():
+                self._checkpoints.store_failures()
         with self._meter.writing() as taken:
             deletions = self._reader.deletions(work.fragment_id) if work.task.deleted_rows else None
-            staged = writer.finish(self._settled_filters(), deletions, self._context.versions[1:])
+            beside = partial(self._store_record, writer) if at_once else None
+            staged = writer.finish(self._settled_filters(), deletions, self._context.versions[1:], beside)
         self._meter.waited(taken(), staged.size_bytes)
         crash_point("worker.file_written")
-        record = self._record(staged, writer)
-        with self._meter.checkpointing() as taken:
-            self._checkpoints.store_failures()
-            self._runtime.store[keys.record_key(work.task.checkpoint_prefix, work.fragment_id)] = record.to_batch()
-        self._meter.waited(taken(), 0)
+        if not at_once:
+            with self._meter.checkpointing() as taken:
+                self._checkpoints.store_failures()
+                self._store_record(writer, staged)
+            self._meter.waited(taken(), 0)
         crash_point("worker.record_stored")
         counts = self._meter.fragment
         self._meter.safe(counts.evaluated - counts.safe, self._checkpoints.failed_unstored)
         failed_before = self._current.failed_before + self._left_out
         return self._result(left=[], staged=staged, failed_before=failed_before)
+
+    def _store_record(self, writer: FragmentWriter, staged: StagedFile) -> None:
+        key = keys.record_key(self._work.task.checkpoint_prefix, self._work.fragment_id)
+        self._runtime.store[key] = self._record(staged, writer).to_batch()
 
     def _record(self, staged: StagedFile, writer: FragmentWriter) -> FragmentRecord:
         work, context = self._work, self._context

@@ -111,8 +111,17 @@ class FragmentWriter:
         self._states[covered.start : covered.end] = states
         self.untouched += int((states == RowState.UNTOUCHED).sum())
 
+    @property
+    def is_put_at_once(self) -> bool:
+        """Whether `finish` puts the file into an object store in one request."""
+        return self._writer.is_put_at_once
+
     def finish(
-        self, filters: frozenset[str], deletions: Deletions | None = None, older: Sequence[str] = ()
+        self,
+        filters: frozenset[str],
+        deletions: Deletions | None = None,
+        older: Sequence[str] = (),
+        beside: Callable[[StagedFile], None] | None = None,
     ) -> StagedFile:
         """Publish the file under a name that says whether all rows are settled.
 
@@ -120,6 +129,7 @@ class FragmentWriter:
             filters: md5 of each filter under which every matching row is settled.
             deletions: The rows that have no value because they are deleted.
             older: First halves of fingerprints of earlier versions; see `core.row_states.encode`.
+            beside: See `ColumnFileWriter.close`.
 
         Raises:
             ValueError: Rows are missing.
@@ -131,7 +141,7 @@ class FragmentWriter:
         if self._states is not None:
             self.rows_older = int((row_states.versions(self._states) > 0).sum())
         name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
-        return self._writer.close(self._states, filters, name, deletions, older)
+        return self._writer.close(self._states, filters, name, deletions, older, beside)
 
 
 class Unwritten:

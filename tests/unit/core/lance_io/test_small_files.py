@@ -9,7 +9,7 @@ import xxhash
 from lance.file import LanceFileReader
 
 from core.domain.plan import StagedFile
-from core.errors import DataLoss, NotFound
+from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io import column_file_checks, column_file_writer, column_files, small_files
 from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.column_files import data_path, digest_of
@@ -110,3 +110,37 @@ def test_a_file_of_unknown_size_is_read_whole_where_it_is_small(store, tmp_path)
         whole_if_small(FOLDER, "none.lance", 10)
     store.objects["t.lance/data/empty.lance"] = b""
     assert whole_if_small(FOLDER, "empty.lance", 10) in (None, b"")
+
+
+def written(uri: str) -> ColumnFileWriter:
+    writer = ColumnFileWriter(uri, pa.field("y", pa.int64()))
+    writer.open("a.lance")
+    writer.write(pa.array(range(100), pa.int64()))
+    return writer
+
+
+def test_what_is_done_beside_the_put_knows_all_of_the_file(store, tmp_path):
+    told: list[StagedFile] = []
+    writer = written("s3://lake/t.lance")
+    assert writer.is_put_at_once
+    staged = writer.close(None, frozenset(), "a.lance", beside=told.append)
+    assert told == [staged]
+    content = store.objects["t.lance/data/a.lance"]
+    assert (staged.size_bytes, staged.digest) == (len(content), xxhash.xxh3_128_hexdigest(content))
+    assert not written(str(tmp_path / "t.lance")).is_put_at_once
+
+
+def test_a_put_that_fails_fails_whatever_was_done_beside_it(store):
+    told: list[StagedFile] = []
+    writer = written("s3://lake/t.lance")
+    store.refusal = (403, "AccessDenied", "Access Denied.")
+    with pytest.raises(FailedPrecondition):
+        writer.close(None, frozenset(), "a.lance", beside=told.append)
+    assert len(told) == 1
+
+    def fail(_: StagedFile) -> None:
+        raise NotFound("FILE_MISSING", "what was to be stored beside it")
+
+    store.refusal = None
+    with pytest.raises(NotFound):
+        written("s3://lake/t.lance").close(None, frozenset(), "a.lance", beside=fail)
