@@ -44,13 +44,17 @@ class Harm:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request that was answered, with seconds by the proxy's clock: when it came, and when its answer had passed."""
+    """A request that was answered, with seconds by the proxy's clock: when it came, and when its answer had passed.
+
+    `answered_bytes`: the answer's body, as far as its length was said.
+    """
 
     begun: float
     ended: float
     method: str
     path: str
     query: str
+    answered_bytes: int = 0
 
 
 class DelayingProxy:
@@ -153,7 +157,8 @@ class DelayingProxy:
             rate = self.harm.bytes_per_second
             await (_pass_rest(server, to_client) if ended else _pass_body(server, to_client, fields, rate))
         await to_client.drain()
-        self.log.append(Request(begun, time.perf_counter(), method.decode(), path, query))
+        sent = int(fields.get(b"content-length", b"0")) if method != b"HEAD" else 0
+        self.log.append(Request(begun, time.perf_counter(), method.decode(), path, query, sent))
         return not ended
 
 

@@ -63,7 +63,8 @@ class CommitCoordinator:
         self._names = Names(queues, memory)
         self._servicer = CommitServicer(queues, memory, self._names, self._draining, alone=self._settings.alone)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
-        submissions = CommitSubmissionServicer(queues, memory, self._draining)
+        read_whole = self._settings.read_whole_files
+        submissions = CommitSubmissionServicer(queues, memory, self._draining, read_whole_files=read_whole)
         submission_pb2_grpc.add_CommitSubmissionServiceServicer_to_server(submissions, server)
         self._reads = reads = RowReads(self._settings.max_reads)
         self._uploads = uploads = Uploads(self._settings, queues, memory)

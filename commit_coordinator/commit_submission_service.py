@@ -20,15 +20,20 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServicer):
     """The RPC of CommitSubmissionService; its contract stands in protos/leman/internal/v1/submission.proto."""
 
-    def __init__(self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event) -> None:
+    def __init__(
+        self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event, *, read_whole_files: bool
+    ) -> None:
         self._queues = queues
         self._memory = memory
         self._draining = draining
+        self._read_whole_files = read_whole_files
 
     async def SubmitCommit(
         self, request: submission_pb2.SubmitCommitRequest, _context: Context
     ) -> submission_pb2.SubmitCommitResponse:
         check_draining(self._draining)
+        if self._read_whole_files:
+            convert_commits.forget_etags(request)
         wanted = convert_commits.request_from_proto(request)
         body = body_digest(request)
         result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._queues.submit(wanted))

@@ -47,6 +47,15 @@ _STATUS = {
 }
 
 
+def forget_etags(message: submission_pb2.SubmitCommitRequest) -> None:
+    """Have all files of a request read whole."""
+    replaced, filled, delta = message.replace_column, message.fill_placeholders, message.apply_view_delta
+    for replacement in replaced.fragments:
+        replacement.file.ClearField("etag")
+    for file in (*filled.fragments, *delta.appended, *delta.swapped):
+        file.file.ClearField("etag")
+
+
 def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitRequest:
     """Return the request that a message asks for.
 

@@ -156,6 +156,10 @@ class Commit(Section):
     """Whether no other commit coordinator serves the same tables. Where others do, set it to false for each of them:
     a garbage collection then never removes data files and unfinished files that are younger than a day, whatever age it
     is asked for, as another one may be about to commit them."""
+    read_whole_files: bool = False
+    """Whether every byte of a file is read and compared with its digest before it is committed, also of one of more
+    than 1 MiB in an object store that tells the ETag under which its writer took the digest. False: the size, the ETag
+    and the end of such a file are enough. Others are always read."""
     version_conflict_max_retries: int = Field(default=10, ge=0)
     """How often a commit that lost against another writer is checked anew and tried again."""
     max_queued_requests: int = Field(default=256, ge=1)

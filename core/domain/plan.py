@@ -105,6 +105,8 @@ class StagedFile:
     physical_rows: int
     rows_computed: int
     rows_failed: int
+    #: What its object store called these bytes; empty: it is not known.
+    etag: str = ""
 
     @property
     def rows_skipped(self) -> int:

@@ -12,14 +12,22 @@ from xxhash import xxh3_128_hexdigest
 
 from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
-from core.lance_io.column_files import DELETIONS_KEY, buffer_in, data_path, digest_of, small_data_file
+from core.lance_io import footer, store_objects
+from core.lance_io.column_files import DELETIONS_KEY, buffer_in, data_folder, data_path, digest_of, small_data_file
 from core.lance_io.deletions import Deletions
 from core.lance_io.files_in_memory import as_file
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.store_failures import store_failed
+from core.lance_io.store_objects import ObjectEnd
 from core.storage_errors import unusable
 from core.stores.lance_options import lance_options
 from core.udf import binding, blobs
+
+#: Up to so many bytes a file is read whole: that is one request, too, and little more time.
+_WHOLE_BYTES = 1 << 20
+#: Of a larger one as many are read, in most of which is all that it says of itself, and up to so many where it is not.
+_END_BYTES = 1 << 16
+_LONGEST_END_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +71,15 @@ class Content:
 
 
 def read_verified(uri: str, staged: StagedFile) -> Content:
-    """Check a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH."""
+    """Check a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH.
+
+    Its bytes are compared with its digest, unless it is large and its store says that it is the very object of which
+    the digest was taken.
+    """
+    end = _unchanged(uri, staged)
+    whole = None if end is not None else _read_whole(uri, staged)
     try:
-        whole = small_data_file(uri, staged.file, staged.size_bytes)
-        size, digest = digest_of(uri, staged.file) if whole is None else (len(whole), xxh3_128_hexdigest(whole))
-    except NotFound:
-        raise NotFound("FILE_MISSING", f"Column file {staged.file} is not in the table's data folder") from None
-    if (size, digest) != (staged.size_bytes, staged.digest):
-        raise DataLoss(
-            "FILE_DAMAGED",
-            f"Column file {staged.file} changed after it was written: {size} bytes with digest {digest}, "
-            f"{staged.size_bytes} bytes with digest {staged.digest} were staged. It will be computed again.",
-        )
-    try:
-        with panics_as_errors(), _as_read(uri, staged.file, whole) as reader:
+        with panics_as_errors(), _as_read(uri, staged, whole, end) as reader:
             metadata = reader.metadata()
             lacks = buffer_in(reader, DELETIONS_KEY)
     except (OSError, ValueError, RuntimeError) as error:
@@ -92,13 +95,61 @@ def read_verified(uri: str, staged: StagedFile) -> Content:
     return Content(metadata.schema, version, None if lacks is None else Deletions.decode(lacks))
 
 
+def _unchanged(uri: str, staged: StagedFile) -> ObjectEnd | None:
+    """Return the end of a file whose store still tells the size and the ETag that its digest was taken under.
+
+    Returns:
+        None where the file has to be read: it is small, its ETag is not known, or it is not the same any more.
+    """
+    if not staged.etag or staged.size_bytes <= _WHOLE_BYTES:
+        return None
+    start = staged.size_bytes - _END_BYTES
+    while staged.size_bytes - start <= _LONGEST_END_BYTES:
+        end = store_objects.end_of(data_folder(uri), staged.file, start, staged.size_bytes)
+        if end is None or end.tagged.etag != staged.etag:
+            return None
+        try:
+            needed = footer.start_of_metadata(end.content, staged.size_bytes)
+        except ValueError:
+            return None
+        if needed >= start:
+            return end
+        start = needed
+    return None
+
+
+def _read_whole(uri: str, staged: StagedFile) -> bytes | None:
+    """Compare all bytes of a file with its digest; return them where they were read at once.
+
+    Raises:
+        NotFound: FILE_MISSING.
+        DataLoss: FILE_DAMAGED.
+    """
+    try:
+        whole = small_data_file(uri, staged.file, staged.size_bytes)
+        size, digest = digest_of(uri, staged.file) if whole is None else (len(whole), xxh3_128_hexdigest(whole))
+    except NotFound:
+        raise NotFound("FILE_MISSING", f"Column file {staged.file} is not in the table's data folder") from None
+    if (size, digest) != (staged.size_bytes, staged.digest):
+        raise DataLoss(
+            "FILE_DAMAGED",
+            f"Column file {staged.file} changed after it was written: {size} bytes with digest {digest}, "
+            f"{staged.size_bytes} bytes with digest {staged.digest} were staged. It will be computed again.",
+        )
+    return whole
+
+
 @contextlib.contextmanager
-def _as_read(uri: str, file: str, whole: bytes | None) -> Iterator[LanceFileReader]:
-    """Yield a reader of a data file, of its bytes where they were read."""
-    if whole is None:
-        yield LanceFileReader(data_path(uri, file), storage_options=lance_options(uri))
+def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd | None) -> Iterator[LanceFileReader]:
+    """Yield a reader of what a data file says of itself, of its bytes or of its end where these were read."""
+    if end is not None:
+        known = as_file(end.content, staged.size_bytes - len(end.content))
+    elif whole is not None:
+        known = as_file(whole)
+    else:
+        yield LanceFileReader(data_path(uri, staged.file), storage_options=lance_options(uri))
         return
-    with as_file(whole) as path:
+    with known as path:
         yield LanceFileReader(path)
 
 

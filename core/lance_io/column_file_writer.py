@@ -19,11 +19,13 @@ from lance.lance import BlobDescriptorArrayBuilder
 from core import row_states
 from core.domain.plan import StagedFile
 from core.filesystems import filesystem_of
-from core.lance_io.column_files import DELETIONS_KEY, STATES_KEY, data_path, digest_of
+from core.lance_io import store_objects
+from core.lance_io.column_files import DELETIONS_KEY, STATES_KEY, data_folder, data_path, tagged_digest_of
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import using_storage
 from core.lance_io.files_in_memory import made_in_memory
 from core.lance_io.small_files import put_file
+from core.lance_io.store_objects import Tagged
 from core.locations import in_object_store
 from core.row_states import States
 from core.stores.lance_options import lance_options
@@ -121,7 +123,8 @@ class ColumnFileWriter:
             states: what the file carries of row states; None: every live row is computed.
             deletions: rows that it lacks.
             older: see `core.row_states.encode`.
-            beside: called while the file is put, where `is_put_at_once`, and before it may be there; else not at all.
+            beside: called while the file is put, where `is_put_at_once`, and before it may be there, so without an
+                ETag; else not at all.
         """
         if self._writer is None and self._held is None:
             raise RuntimeError("close before open")
@@ -136,12 +139,12 @@ class ColumnFileWriter:
             file=file, size_bytes=0, digest="", physical_rows=self._rows, rows_computed=computed, rows_failed=failed
         )
         if self._writer is not None:
-            size, digest = self._publish(self._writer, lacks, file)
-            staged = replace(staged, size_bytes=size, digest=digest)
+            stored, digest = self._publish(self._writer, lacks, file)
+            staged = replace(staged, size_bytes=stored.size_bytes, digest=digest, etag=stored.etag)
         else:
             content = self._made(self._held or (), lacks, file)
             staged = replace(staged, size_bytes=len(content), digest=xxhash.xxh3_128_hexdigest(content))
-            self._put(content, staged, beside)
+            staged = replace(staged, etag=self._put(content, staged, beside))
         self._writer = self._held = None
         return staged
 
@@ -150,14 +153,14 @@ class ColumnFileWriter:
         """Whether all of the file is in memory, and is put into an object store in one request by `close`."""
         return self._held is not None
 
-    def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[int, str]:
-        """End the file that was written so far; return its size and its digest."""
+    def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[Tagged, str]:
+        """End the file that was written so far; return what its store says of it, and its digest."""
         with using_storage(data_path(self._uri, self._file)):
             self._end(writer, deletions)
             if file != self._file:
                 _rename(self._uri, self._file, file)
                 self._file = file
-        return digest_of(self._uri, self._file, writer.size_bytes)
+        return tagged_digest_of(self._uri, self._file, writer.size_bytes)
 
     def _made(self, batches: Sequence[pa.RecordBatch], deletions: bytes | None, file: str) -> bytes:
         """Return the content of the file of these batches."""
@@ -170,20 +173,23 @@ class ColumnFileWriter:
         with using_storage(data_path(self._uri, file)):
             return made_in_memory(file, pa.schema([self._field]), write, self._version)
 
-    def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> None:
-        """Put the file in one request, and do something beside that."""
+    def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> str:
+        """Put the file in one request, and do something beside that; return its ETag, or "" where nobody tells it."""
 
-        def put() -> None:
-            with using_storage(data_path(self._uri, staged.file)):
-                put_file(f"{self._uri.rstrip('/')}/data", staged.file, content)
+        def put() -> str:
+            folder = data_folder(self._uri)
+            etag = store_objects.put(folder, staged.file, content)
+            if etag is None:
+                with using_storage(data_path(self._uri, staged.file)):
+                    put_file(folder, staged.file, content)
+            return etag or ""
 
         if beside is None:
-            put()
-            return
+            return put()
         with ThreadPoolExecutor(1, thread_name_prefix="column-file") as thread:
             under_way = thread.submit(put)
             beside(staged)
-            under_way.result()
+            return under_way.result()
 
     def _end(self, writer: LanceFileWriter, deletions: bytes | None) -> None:
         for key, content in ((STATES_KEY, self.row_states), (DELETIONS_KEY, deletions)):

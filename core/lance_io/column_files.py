@@ -13,11 +13,13 @@ from lance.file import LanceFileReader
 from core import row_states
 from core.domain.ranges import RowRange
 from core.filesystems import filesystem_of
-from core.lance_io import footer
+from core.lance_io import footer, store_objects
 from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import reading_file, using_storage
 from core.lance_io.small_files import small_file
+from core.lance_io.store_objects import Tagged
+from core.locations import in_object_store
 from core.row_states import RowState, States, StateSummary
 from core.stores.lance_options import lance_options
 
@@ -27,9 +29,14 @@ DELETIONS_KEY = "leman.deletions"
 _DIGEST_CHUNK = 1 << 22
 
 
+def data_folder(uri: str) -> str:
+    """Return the folder of a table's data files."""
+    return f"{uri.rstrip('/')}/data"
+
+
 def data_path(uri: str, file: str) -> str:
     """Return where a data file of a table lies."""
-    return f"{uri.rstrip('/')}/data/{file}"
+    return f"{data_folder(uri)}/{file}"
 
 
 def digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[int, str]:
@@ -57,6 +64,20 @@ def digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[int, 
     return size, digest.hexdigest()
 
 
+def tagged_digest_of(uri: str, file: str, size_bytes: int | None = None) -> tuple[Tagged, str]:
+    """Return what `digest_of` does, and the ETag of what was read, where its object store tells one.
+
+    Raises:
+        LemanError: what `reading_file` gives.
+    """
+    if in_object_store(uri):
+        found = store_objects.tagged_digest(data_folder(uri), file)
+        if found is not None:
+            return found
+    size, digest = digest_of(uri, file, size_bytes)
+    return Tagged(size, ""), digest
+
+
 def small_data_file(uri: str, file: str, size_bytes: int) -> bytes | None:
     """Return what `small_file` does of a data file.
 
@@ -64,7 +85,7 @@ def small_data_file(uri: str, file: str, size_bytes: int) -> bytes | None:
         LemanError: what `reading_file` gives.
     """
     with reading_file(uri, f"Column file {file}"):
-        return small_file(f"{uri.rstrip('/')}/data", file, size_bytes)
+        return small_file(data_folder(uri), file, size_bytes)
 
 
 def rows_of(uri: str, file: str) -> int:

@@ -31,19 +31,25 @@ def made_in_memory(
 
 
 @contextlib.contextmanager
-def as_file(content: bytes) -> Iterator[str]:
+def as_file(content: bytes, start: int = 0) -> Iterator[str]:
     """Yield the path of a file with these bytes, for as long as the context is open.
+
+    Args:
+        content: Its bytes from `start` on.
+        start: How many bytes, all of them zero, come before; they take no memory.
 
     Raises:
         OSError: the file cannot be written.
     """
     if not _IN_MEMORY:
         with tempfile.NamedTemporaryFile(prefix="leman-", suffix=".lance") as file:
+            file.seek(start)
             file.write(content)
             file.flush()
             yield file.name
         return
     with open(os.memfd_create("leman"), "wb", buffering=0) as file:  # noqa: PTH123 -- there is no path
+        file.seek(start)
         left = memoryview(content)
         while left:
             left = left[file.write(left) :]

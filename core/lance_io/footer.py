@@ -69,6 +69,30 @@ def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
     return start, length
 
 
+def start_of_metadata(tail: bytes, size_bytes: int) -> int:
+    """Return from where on a file has to be known to tell all that it says of itself: columns, buffers, rows.
+
+    Args:
+        tail: its last bytes. Where they do not tell it, from where on they may.
+        size_bytes: of the whole file.
+
+    Raises:
+        ValueError: these are not the last bytes of a Lance file.
+    """
+    try:
+        columns, offsets, table, buffers, _, _, _, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
+        start = min(columns, offsets, table)
+        if magic != _MAGIC or max(columns, offsets, table) > size_bytes:
+            raise ValueError("it has no footer of a Lance file")
+        at = table - (size_bytes - len(tail))
+        if at >= 0:
+            places = _PLACE.iter_unpack(tail[at : at + buffers * _PLACE.size])
+            start = min([start, *(begin for begin, _ in places)])
+    except struct.error as error:
+        raise ValueError(f"it is laid out in an unknown way ({error})") from None
+    return int(start)
+
+
 def _table(tail: bytes) -> tuple[int, int]:
     """Return where the table of global buffers lies, and how many there are.
 

@@ -23,7 +23,7 @@ import structlog
 from core import sealed_documents
 from core.errors import DataLoss, Unavailable
 from core.filesystems import filesystem_of
-from core.lance_io import conditional_objects
+from core.lance_io import store_objects
 from core.lance_io.small_files import read_expected
 from core.locations import OWN_FOLDER
 from core.storage_errors import STORE_UNAVAILABLE, in_use
@@ -108,7 +108,7 @@ class HistoryTail:
         content = sealed_documents.seal(document)
         name = _name(number)
         with in_use(f"The tail {self.uri} of a job history", self.uri):
-            if conditional_objects.create(self.uri, name, content):
+            if store_objects.create(self.uri, name, content):
                 return True
             # it is this one where the answer was lost, and the request was made again
             return read_expected(self.uri, name, _SMALL_BYTES) == content
@@ -125,7 +125,7 @@ class HistoryTail:
         old = [_name(n) for n, at in listed.items() if n < number and at < last - KEPT_SECONDS]
         if old:
             with in_use(f"The tail {self.uri} of a job history", self.uri):
-                conditional_objects.delete(self.uri, old)
+                store_objects.delete(self.uri, old)
 
     def _listed(self) -> dict[int, float]:
         """Return when each object was put, by its number."""

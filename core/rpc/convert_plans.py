@@ -275,6 +275,7 @@ def staged_to_proto(staged: StagedFile) -> plan_pb2.StagedFile:
         physical_rows=staged.physical_rows,
         rows_computed=staged.rows_computed,
         rows_failed=staged.rows_failed,
+        etag=staged.etag,
     )
 
 
@@ -286,6 +287,7 @@ def staged_from_proto(message: plan_pb2.StagedFile) -> StagedFile:
         physical_rows=message.physical_rows,
         rows_computed=message.rows_computed,
         rows_failed=message.rows_failed,
+        etag=message.etag,
     )
 
 

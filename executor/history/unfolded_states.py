@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from core.lance_io import conditional_objects
+from core.lance_io import store_objects
 from core.lance_io.history_tail import KEPT_SECONDS, Entry, tail_of
 from executor.history.job_record import JobRecord
 
@@ -34,7 +34,7 @@ class UnfoldedStates:
 
     def __init__(self, database: str, *, begins: bool, now: Callable[[], tuple[float, float]] = _now) -> None:
         self._tail = tail_of(database)
-        self.begins = begins and self._tail is not None and conditional_objects.are_possible(self._tail.uri)
+        self.begins = begins and self._tail is not None and store_objects.are_possible(self._tail.uri)
         self._now = now
         self._seen_at: tuple[float, float] | None = None
         self._latest = 0
@@ -77,7 +77,7 @@ class UnfoldedStates:
         if self._tail is None or self._rests():
             return []
         if self._seen_at is None:
-            self.begins = self.begins and conditional_objects.are_answered(self._tail.uri)
+            self.begins = self.begins and store_objects.are_answered(self._tail.uri)
         at = self._now()
         found = self._tail.since(self._latest)
         for entry in found:

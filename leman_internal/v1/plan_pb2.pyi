@@ -499,6 +499,7 @@ class StagedFile(_message.Message):
     PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
     ROWS_COMPUTED_FIELD_NUMBER: _builtins.int
     ROWS_FAILED_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
     file: _builtins.str
     """File name within the table's data folder."""
     size_bytes: _builtins.int
@@ -511,6 +512,8 @@ class StagedFile(_message.Message):
     """Rows with a computed value."""
     rows_failed: _builtins.int
     """Rows for which the function failed."""
+    etag: _builtins.str
+    """ETag that the object store gave the bytes with this digest; empty where whoever wrote the file does not know it."""
     def __init__(
         self,
         *,
@@ -520,10 +523,11 @@ class StagedFile(_message.Message):
         physical_rows: _builtins.int = ...,
         rows_computed: _builtins.int = ...,
         rows_failed: _builtins.int = ...,
+        etag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "file", b"file", "physical_rows", b"physical_rows", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "etag", b"etag", "file", b"file", "physical_rows", b"physical_rows", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.delaying_proxy import DelayingProxy, Harm
-from core.domain.store import StoreOptions
-from core.stores import known
 from tests.integration.stateful.test_machine import LONG, Machine, run
+from tests.object_store import in_process
 from tests.object_store.options import FAR, FAR_SECONDS
-from tests.object_store.store_server import BUCKET, KEY_ID, SECRET, StoreServer
+from tests.object_store.store_server import BUCKET, StoreServer
 
 
 class StoreMachine(Machine):
@@ -26,18 +25,8 @@ class StoreMachine(Machine):
 @pytest.fixture
 def proxy(store: StoreServer) -> Iterator[DelayingProxy]:
     """What this process reaches the store by."""
-    with DelayingProxy(store.port) as running:
-        reached = StoreOptions(
-            root=f"s3://{BUCKET}",
-            endpoint=f"http://127.0.0.1:{running.port}",
-            allow_http=True,
-            region="us-east-1",
-            access_key_id=KEY_ID,
-            secret_access_key=SECRET,
-        )
-        known.use(known.GivenStores([reached]))
+    with in_process.reached(store) as running:
         yield running
-        known.use(known.GivenStores())
 
 
 @pytest.mark.timeout(3600 if LONG else 300)

@@ -17,7 +17,7 @@ from core.domain.plan import StagedFile
 from core.domain.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
 from core.errors import Aborted, DataLoss
 from core.filesystems import filesystem_of
-from core.lance_io.column_files import data_path, digest_of
+from core.lance_io.column_files import data_path, tagged_digest_of
 from core.lance_io.error_translation import using_storage
 from core.lance_io.opening import open_version
 from core.lance_io.scan import batches_of
@@ -90,14 +90,15 @@ class ViewFileWriter:
         """Publish the file."""
         with using_storage(self._uri):
             self._writer.close()
-        size, digest = digest_of(self._uri, self._file)
+        stored, digest = tagged_digest_of(self._uri, self._file, self._writer.size_bytes)
         return StagedFile(
             file=self._file,
-            size_bytes=size,
+            size_bytes=stored.size_bytes,
             digest=digest,
             physical_rows=self._rows,
             rows_computed=self._rows,
             rows_failed=0,
+            etag=stored.etag,
         )
 
 

@@ -16,7 +16,7 @@ from core.domain.job import Job, JobState, Progress, counted, deleted
 from core.domain.plan import BackfillSpec
 from core.domain.store import StoreOptions
 from core.errors import DataLoss, FailedPrecondition, LemanError
-from core.lance_io import conditional_objects, history_tail
+from core.lance_io import history_tail, store_objects
 from core.lance_io.append_log import AppendLog
 from core.lance_io.history_tail import HistoryTail
 from core.lance_io.open_jobs import open_jobs, open_jobs_of
@@ -223,8 +223,8 @@ def test_what_was_put_while_the_machine_stood_still_counts_only_where_it_has_its
 
 
 def test_an_object_whose_answer_was_lost_is_ones_own(store, monkeypatch):
-    real = conditional_objects.create
-    monkeypatch.setattr(conditional_objects, "create", lambda *put: real(*put) and False)
+    real = store_objects.create
+    monkeypatch.setattr(store_objects, "create", lambda *put: real(*put) and False)
     mine = history()
     assert mine.save(state("job-1")).state is RUNNING
     assert mine.save(state("job-1", DONE)).state is DONE
@@ -233,7 +233,7 @@ def test_an_object_whose_answer_was_lost_is_ones_own(store, monkeypatch):
 
 
 def test_a_state_whose_put_failed_may_be_there_and_is_said_again(store, monkeypatch):
-    real = conditional_objects.create
+    real = store_objects.create
 
     def create(*put: object) -> bool:
         real(*put)
@@ -241,7 +241,7 @@ def test_a_state_whose_put_failed_may_be_there_and_is_said_again(store, monkeypa
 
     mine = history()
     with monkeypatch.context() as patched:
-        patched.setattr(conditional_objects, "create", create)
+        patched.setattr(store_objects, "create", create)
         with pytest.raises(LemanError) as raised:
             mine.save(state("job-1"))
     assert raised.value.reason == "STORE_UNAVAILABLE"
@@ -266,11 +266,11 @@ def test_who_may_not_begin_jobs_here_goes_on_with_those_that_began(store):
 
 
 def test_where_the_store_does_not_answer_who_would_put_objects_the_table_is_written(store, monkeypatch):
-    assert conditional_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
+    assert store_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
     store.refusal = (403, "AccessDenied", "Access Denied.")
-    assert not conditional_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
+    assert not store_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
     store.refusal = None
-    monkeypatch.setattr(conditional_objects, "are_answered", lambda _: False)
+    monkeypatch.setattr(store_objects, "are_answered", lambda _: False)
     mine = history()
     mine.save(state("job-1"))
     assert in_table() == [("job-1", "RUNNING")]
@@ -291,9 +291,9 @@ def test_objects_are_put_where_the_options_say_all_that_it_takes(changed, may):
     given = {"access_key_id": "a", "secret_access_key": "b", "region": "r", "endpoint": "http://h", **changed}
     known.use(known.GivenStores([StoreOptions(root="s3://lake", **given)]))
     try:
-        assert conditional_objects.are_possible("s3://lake/db") is may
-        assert not conditional_objects.are_possible("gs://lake/db")
-        assert not conditional_objects.are_possible("/lake/db")
+        assert store_objects.are_possible("s3://lake/db") is may
+        assert not store_objects.are_possible("gs://lake/db")
+        assert not store_objects.are_possible("/lake/db")
     finally:
         known.use(known.GivenStores())
 

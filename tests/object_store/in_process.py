@@ -1,0 +1,30 @@
+"""An object store that this process reaches by itself, without services."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from benchmarks.delaying_proxy import DelayingProxy
+from core.domain.store import StoreOptions
+from core.stores import known
+from tests.object_store.store_server import BUCKET, KEY_ID, SECRET, StoreServer
+
+
+@contextlib.contextmanager
+def reached(store: StoreServer) -> Iterator[DelayingProxy]:
+    """Give this process the store's options, by way of a proxy that counts."""
+    with DelayingProxy(store.port) as running:
+        options = StoreOptions(
+            root=f"s3://{BUCKET}",
+            endpoint=f"http://127.0.0.1:{running.port}",
+            allow_http=True,
+            region="us-east-1",
+            access_key_id=KEY_ID,
+            secret_access_key=SECRET,
+        )
+        known.use(known.GivenStores([options]))
+        try:
+            yield running
+        finally:
+            known.use(known.GivenStores())

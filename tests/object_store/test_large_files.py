@@ -1,0 +1,169 @@
+"""Column files of some size in an object store: what of them is read before they are committed."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import xxhash
+
+from benchmarks.delaying_proxy import DelayingProxy
+from commit_coordinator import convert_commits
+from core.domain.plan import StagedFile
+from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.filesystems import filesystem_of
+from core.lance_io import column_file_checks, store_objects
+from core.lance_io.column_file_writer import ColumnFileWriter
+from core.lance_io.column_files import data_folder, data_path
+from core.lance_io.deletions import Deletions
+from core.lance_io.views import files as view_files
+from core.row_states import RowState
+from core.rpc import convert
+from leman_internal.v1 import plan_pb2, submission_pb2
+from tests.faults.lake import wait_for
+from tests.object_store import in_process
+from tests.object_store.store_server import BUCKET, StoreServer
+
+FIELD = pa.field("v", pa.int64())
+#: 4 MB of values: in one request; 24 MB: as they come, in several parts.
+AT_ONCE, IN_PARTS = 500_000, 3_000_000
+#: What is read of a file at the most that is known by its end.
+END_BYTES = 200_000
+
+
+@pytest.fixture
+def proxy(store: StoreServer) -> Iterator[DelayingProxy]:
+    with in_process.reached(store) as running:
+        yield running
+
+
+@pytest.fixture
+def uri() -> str:
+    return f"s3://{BUCKET}/large/{uuid.uuid4().hex}.lance"
+
+
+def values(rows: int) -> pa.Array:
+    return pa.array(np.random.default_rng(rows).integers(0, 1 << 62, rows))
+
+
+def written(uri: str, rows: int, *, partial: bool = False, deletions: Deletions | None = None) -> StagedFile:
+    writer = ColumnFileWriter(uri, FIELD)
+    name = f"{uuid.uuid4().hex}.lance"
+    writer.open(name)
+    for start in range(0, rows, 500_000):
+        writer.write(values(rows).slice(start, 500_000))
+    states = np.tile(np.array([RowState.COMPUTED, RowState.FAILED], np.uint8), rows // 2) if partial else None
+    return writer.close(states, frozenset(), name, deletions)
+
+
+def read_of(proxy: DelayingProxy, file: str, before: int) -> tuple[int, int]:
+    """How many requests read a file since, and how many bytes."""
+    wait_for(lambda: len(proxy.log) == proxy.requests.total())  # the proxy notes an answer once it has passed
+    reads = [r for r in proxy.log[before:] if r.method in ("GET", "HEAD") and r.path.endswith(file)]
+    return len(reads), sum(r.answered_bytes for r in reads)
+
+
+@pytest.mark.parametrize("rows", [AT_ONCE, IN_PARTS])
+def test_of_a_file_that_its_writer_has_digested_the_end_is_read(proxy, uri, rows):
+    staged = written(uri, rows)
+    assert staged.etag
+    assert read_of(proxy, staged.file, 0)[0] == (0 if rows == AT_ONCE else 1), "in parts: once, for its digest"
+    before = proxy.requests.total()
+    assert column_file_checks.verify(uri, staged, FIELD) == column_file_checks.Verified("v", (2, 2), None)
+    requests, read = read_of(proxy, staged.file, before)
+    assert requests == 1
+    assert read < END_BYTES < staged.size_bytes
+
+
+@pytest.mark.parametrize("rows", [AT_ONCE, IN_PARTS])
+def test_its_end_tells_as_much_as_all_of_it(proxy, uri, rows):
+    deleted = np.zeros(rows, bool)
+    deleted[::3] = True
+    staged = written(uri, rows, partial=True, deletions=Deletions("1-2.arrow", deleted))
+    by_end = column_file_checks.verify(uri, staged, FIELD)
+    assert by_end.deletions is not None
+    assert by_end.deletions.mask.tolist() == deleted.tolist()
+    whole = column_file_checks.verify(uri, dataclasses.replace(staged, etag=""), FIELD)
+    assert whole.deletions is not None
+    assert whole.deletions.mask.tolist() == deleted.tolist()
+    with pytest.raises(FailedPrecondition, match="announced"):
+        column_file_checks.verify(uri, dataclasses.replace(staged, physical_rows=rows - 1), FIELD)
+    with pytest.raises(FailedPrecondition, match="Type mismatch"):
+        column_file_checks.verify(uri, staged, pa.field("v", pa.string()))
+
+
+@pytest.mark.parametrize("rows", [AT_ONCE, IN_PARTS])
+def test_a_file_that_changed_is_read_and_refused(proxy, uri, rows):
+    staged = written(uri, rows)
+    filesystem, path = filesystem_of(data_path(uri, staged.file))
+    with filesystem.open_input_file(path) as file:
+        content = bytearray(file.read())
+    content[len(content) // 2] ^= 1  # among the values: its size and its end are as before
+    with filesystem.open_output_stream(path) as out:
+        out.write(bytes(content))
+    with pytest.raises(DataLoss, match="changed after it was written"):
+        column_file_checks.verify(uri, staged, FIELD)
+    content[len(content) // 2] ^= 1  # the same bytes again, as another object
+    with filesystem.open_output_stream(path) as out:
+        out.write(bytes(content))
+    column_file_checks.verify(uri, staged, FIELD)
+    with filesystem.open_output_stream(path) as out:
+        out.write(bytes(content[: len(content) // 2]))
+    with pytest.raises(DataLoss, match="changed after it was written"):
+        column_file_checks.verify(uri, staged, FIELD)
+    filesystem.delete_file(path)
+    with pytest.raises(NotFound, match="is not in the table"):
+        column_file_checks.verify(uri, staged, FIELD)
+
+
+def test_without_an_etag_or_with_another_one_all_of_it_is_read(proxy, uri):
+    staged = written(uri, AT_ONCE)
+    for etag in ("", '"another"'):
+        before = proxy.requests.total()
+        column_file_checks.verify(uri, dataclasses.replace(staged, etag=etag), FIELD)
+        assert read_of(proxy, staged.file, before)[1] >= staged.size_bytes
+
+
+def test_a_store_that_does_not_answer_such_requests_is_left_alone(proxy, uri, monkeypatch):
+    monkeypatch.setattr(store_objects, "_left", {data_folder(uri): float("inf")})
+    staged = written(uri, IN_PARTS)
+    assert not staged.etag
+    column_file_checks.verify(uri, staged, FIELD)
+    refused = f"s3://{BUCKET}-that-is-not-there/t.lance/data"
+    assert store_objects.tagged_digest(refused, "f.lance") is None
+
+
+def test_a_file_of_a_view_is_known_by_its_end_too(proxy, uri):
+    rows = pa.table({"v": values(IN_PARTS)})
+    staged = view_files.stage_append(uri, rows.schema, rows.to_batches(), "2.2")
+    before = proxy.requests.total()
+    content = column_file_checks.read_verified(uri, staged)
+    assert content.schema.names == ["v"]
+    requests, read = read_of(proxy, staged.file, before)
+    assert requests == 1
+    assert read < END_BYTES
+
+
+def test_the_etag_goes_with_the_request_unless_all_is_to_be_read(proxy, uri):
+    staged = written(uri, AT_ONCE)
+    assert staged.digest == xxhash.xxh3_128_hexdigest(_content(uri, staged))
+    sent = convert.staged_to_proto(staged)
+    assert convert.staged_from_proto(sent) == staged
+    assert convert.staged_from_proto(plan_pb2.StagedFile()).etag == "", "an earlier release says none"
+    asked = submission_pb2.SubmitCommitRequest(
+        replace_column=submission_pb2.ReplaceColumn(fragments=[submission_pb2.FragmentReplacement(file=sent)])
+    )
+    convert_commits.forget_etags(asked)
+    assert convert.staged_from_proto(asked.replace_column.fragments[0].file) == dataclasses.replace(staged, etag="")
+    assert pc.sum(values(4)).as_py(), "values are not all zero"
+
+
+def _content(uri: str, staged: StagedFile) -> bytes:
+    filesystem, path = filesystem_of(data_path(uri, staged.file))
+    with filesystem.open_input_file(path) as file:
+        return bytes(file.read())
