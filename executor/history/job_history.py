@@ -231,8 +231,11 @@ class JobHistory:
     def _fold(self) -> None:
         """Write what the tail says of ended jobs into the table, then begin it anew with the others.
 
-        Who is killed between has both say it, which changes nothing: an end is final.
+        Who is killed between has both say it, which changes nothing: an end is final. Where the tail was not looked at
+        for long it is looked at first, as nothing could be put behind it: the table would say the same again each time.
         """
+        if not self._tail.is_seen:
+            self._catch_up()
         ended, open_ = self._tail.divided(self._records.__getitem__)
         if ended:
             self._append([(job_records.decode(text), text) for text in ended], {})
@@ -261,8 +264,10 @@ class JobHistory:
 
     def _catch_up(self) -> None:
         news = self._tail.news()  # before the table: what is folded meanwhile is in both
-        self._catch_up_with_table()
-        self._count_all(news)
+        try:
+            self._catch_up_with_table()
+        finally:  # the tail does not tell them again
+            self._count_all(news)
 
     def _catch_up_with_table(self) -> None:
         if self._snapshot is not None:

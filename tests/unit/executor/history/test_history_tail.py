@@ -15,11 +15,12 @@ from commit_coordinator.verification import histories
 from core.domain.job import Job, JobState, Progress, counted, deleted
 from core.domain.plan import BackfillSpec
 from core.domain.store import StoreOptions
-from core.errors import DataLoss, FailedPrecondition, LemanError
+from core.errors import DataLoss, FailedPrecondition, LemanError, Unavailable
 from core.lance_io import history_tail, store_objects
 from core.lance_io.append_log import AppendLog
 from core.lance_io.history_tail import HistoryTail
 from core.lance_io.open_jobs import open_jobs, open_jobs_of
+from core.storage_errors import STORE_UNAVAILABLE
 from core.stores import known
 from executor.history import job_history, unfolded_states
 from executor.history.job_history import _JOBS, JobHistory
@@ -195,6 +196,44 @@ def test_who_was_away_for_long_looks_before_it_writes(store, monkeypatch):
     clock[1] += unfolded_states._SEEN_SECONDS
     assert mine.save(state("job-1", DONE)).state is FAILED
     agree(mine, job_1=FAILED)
+
+
+def test_who_rested_for_long_folds_all_the_same_and_says_nothing_twice(store, monkeypatch):
+    clock = [0.0, 0.0]
+    monkeypatch.setattr(unfolded_states.UnfoldedStates.__init__, "__kwdefaults__", {"now": lambda: tuple(clock)})
+    mine = history()
+    mine.save_all([state("job-1"), state("job-open")])
+    mine.save(state("job-1", DONE))
+    clock[1] += 10 * unfolded_states._SEEN_SECONDS
+    mine.fold()
+    assert in_table() == [("job-1", "RUNNING"), ("job-1", "DONE")]
+    agree(mine, job_1=DONE, job_open=RUNNING)
+    history().fold()
+    assert len(in_table()) == 2
+    assert [entry.begins for entry in HistoryTail(DATABASE).since()] == [True]
+
+
+def test_a_table_that_does_not_answer_loses_nothing_that_the_tail_has_told(store, monkeypatch):
+    mine = history()
+    mine.save(state("job-1"))
+    real, asked = AppendLog.snapshot, []
+
+    def fails_once(self: AppendLog) -> object:
+        asked.append(self)
+        if len(asked) == 1:
+            raise Unavailable(STORE_UNAVAILABLE, "the store does not answer")
+        return real(self)
+
+    other = JobHistory(DATABASE, has_tail=True)
+    with monkeypatch.context() as failing:
+        failing.setattr(AppendLog, "snapshot", fails_once)
+        with pytest.raises(Unavailable):
+            other.load()
+        assert {job_id: job.state for job_id, job in other.load().items()} == {"job-1": RUNNING}
+    assert set(other.news()) == {"job-1"}
+    assert other.save(state("job-1", DONE)).state is DONE
+    other.fold()
+    agree(mine, other, job_1=DONE)
 
 
 def test_what_was_put_while_the_machine_stood_still_counts_only_where_it_has_its_place(store, monkeypatch):
