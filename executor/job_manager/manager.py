@@ -167,6 +167,8 @@ class JobManager:
             if self._supervisor.queue.waits(job_id):
                 self._supervisor.leave_queue(job_id)
             else:
+                # Spark lets its tasks live for two seconds, in which rows at hand are stored
+                self._services.stop_units(job_id)
                 await asyncio.to_thread(run.cancel)
         return run.status.snapshot()
 
