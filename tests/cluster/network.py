@@ -41,7 +41,9 @@ for entry in /*; do
   fi
 done
 mount --bind "$hosts" "$root/etc/hosts"
-echo "$hidden" | while read -r path; do [ -z "$path" ] || mount -t tmpfs tmpfs "$root$path"; done
+echo "$hidden" | while read -r path; do
+  [ -z "$path" ] || [ ! -d "$root$path" ] || mount -t tmpfs tmpfs "$root$path"
+done
 echo "$binds" | while read -r source target; do
   [ -z "$target" ] || { mkdir -p "$root$target"; mount --bind "$source" "$root$target"; }
 done
@@ -220,10 +222,12 @@ def network(
     addresses = {name: f"{_NETWORK}.{_FIRST + n}" for n, name in enumerate(names)}
     known.write_text("127.0.0.1 localhost\n" + "".join(f"{a} {n}\n" for n, a in addresses.items()))
     mine = [str(ROOT), *([sys.base_prefix] if sys.base_prefix != "/usr" else [])]
+    in_tmp = {path: Path(path) for path in mine if Path(path).is_relative_to("/tmp")}
     hosts = {}
     for name, address in addresses.items():
-        hidden = mine if name in without_python else ()
-        hosts[name] = Host(name, address, folder / name, f"{tag}-{name}", known, binds.get(name, {}), hidden)
+        hidden, seen = (mine, {}) if name in without_python else ((), in_tmp)
+        bound = {**seen, **binds.get(name, {})}
+        hosts[name] = Host(name, address, folder / name, f"{tag}-{name}", known, bound, hidden)
         for sub in ("root", "tmp"):
             (folder / name / sub).mkdir(parents=True)
     try:

@@ -89,7 +89,8 @@ def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed,
         done = total(executor, "leman_job_duration_seconds_count", 'leman_job_state="DONE"', f'leman_job_kind="{kind}"')
         assert done == 1, kind
     assert total(executor, "leman_job_stored_bytes_total", 'leman_file_kind="column"') > 5_000
-    assert total(executor, "leman_job_stored_bytes_total", 'leman_file_kind="checkpoint"') > 5_000
+    # a fragment's record is all that is stored of a job that takes no time
+    assert total(executor, "leman_job_stored_bytes_total", 'leman_file_kind="checkpoint"') > 500
     assert total(executor, "leman_job_events_total", 'leman_event="commit"') >= 1
     assert total(executor, "rpc_server_call_duration_seconds_count", "JobService/CreateJob") == 2
     assert total(executor, "leman_jobs", 'leman_job_state="RUNNING"') == 0

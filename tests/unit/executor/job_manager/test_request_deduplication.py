@@ -107,7 +107,8 @@ def test_a_call_that_is_cut_off_leaves_no_job_or_one_that_runs(database, monkeyp
             await executor.works()
             (job,) = await executor.jobs.list_jobs(database)
             assert job.state is JobState.RUNNING
-            assert (await executor.jobs.cancel(database, job.job_id)).state is JobState.CANCELLING
+            cancelled = await executor.jobs.cancel(database, job.job_id)
+            assert cancelled.state in {JobState.CANCELLING, JobState.CANCELLED}  # it may have ended meanwhile
         else:
             assert await executor.jobs.list_jobs(database) == []
         await executor.stop()
