@@ -298,6 +298,8 @@ class SparkRunner:
     ) -> tuple[str, Future[None]]:
         """Begin a Spark job, or take the one that waits, and return a tag that no other one has, with its call."""
         standing = self._standing_for(count, profile) if job_id not in self._cancelled else None
+        if profile is None:  # the next job is likely to ask for as many
+            self._standing_count = max(self._standing_count, min(count, os.cpu_count() or 1))
         if standing is not None:
             self._given[standing.tag] = job_id
             standing.call.add_done_callback(lambda _: self._given.pop(standing.tag, None))

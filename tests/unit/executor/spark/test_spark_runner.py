@@ -268,6 +268,21 @@ def test_a_job_takes_the_tasks_that_wait_and_new_ones_wait_when_it_is_over(runne
     assert context.values[1] != standing.address
 
 
+def test_as_many_wait_as_jobs_have_asked_for(runner, context, standing, monkeypatch):
+    """On a machine with many cores a job that says nothing has as many workers."""
+    monkeypatch.setattr(spark_runner.os, "cpu_count", lambda: 8)
+    runner._plans[8, None] = runner._plans[99, None] = context
+
+    async def work(many: int) -> None:
+        workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, many))
+        context.finish.set()
+        await workers
+
+    for many, waiting in ((1, 2), (8, 8), (99, 8), (2, 8)):
+        asyncio.run(work(many))
+        assert runner._standing_count == waiting
+
+
 @pytest.mark.parametrize("many", [3, 1])
 def test_tasks_that_are_of_no_use_to_a_job_end(runner, context, standing, many):
     """Or they would take the slots of its own."""
