@@ -29,6 +29,8 @@ from core.domain.ranges import RowRange
 
 #: A worker's and a store's clock may differ from ours by so much.
 CLOCK_SKEW = 60.0
+#: A refresh that is over within its call takes seconds; its caller waits no longer.
+_SOON_SECONDS = 300.0
 
 _DAMAGED = ".damaged"
 _KEY = re.compile(
@@ -198,13 +200,16 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
     A file that is written and not yet named by anything looks like garbage for a while: a day at least. Who asks for
     the age 0 while no job is open says that nobody writes, and gets it where no other coordinator may be about to
     commit such a file; but not for unfinished files in the table's own folders, which other writers than Leman's use
-    too.
+    too. What a refresh puts beside a view stays for some minutes in any case: one that is over within a call writes it
+    while no history knows its job.
     """
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than
     forced = inventory.alone and inventory.older_than == 0 and not inventory.jobs
     external = kind is StoredKind.UNFINISHED and file.folder not in (CHECKPOINTS, REFRESH)
-    return 0.0 if forced and not external else max(inventory.older_than, DAY)
+    if forced and not external:
+        return _SOON_SECONDS if file.folder == REFRESH else 0.0
+    return max(inventory.older_than, DAY)
 
 
 def purpose_of(uses: Uses, key: str) -> Purpose:

@@ -18,7 +18,7 @@ def open_jobs(uri: str) -> list[OpenJob]:
     """Return the open jobs of one table, oldest first.
 
     History knows a job before it writes anything, and until it ends, whoever runs it; a lease would not tell of a job
-    that waits to be taken over.
+    that waits to be taken over. Only of a refresh that is over within its call, in seconds, it is told the end alone.
 
     Raises:
         DataLoss: RECORD_DAMAGED, of the tail.

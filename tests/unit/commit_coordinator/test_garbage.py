@@ -234,3 +234,12 @@ def test_a_view_s_records_of_its_source_stay_while_a_version_names_them():
     uses.add(view(8, names[1], names[2]))
     decisions = decide(Inventory(now=NOW, older_than=7 * DAY, uses=uses, files=files))
     assert [v.file.name for v in decisions if v.fate is Fate.GARBAGE] == names[3:]
+
+
+def test_what_a_refresh_has_just_put_beside_a_view_stays_whatever_age_is_asked_for():
+    """No history knows of one that is over within its call, and its commit may be about to name the file."""
+    ages = {"source-1-a.arrow": 0, "failed-d.arrow": 240, "source-2-b.arrow": 360}
+    files = [StoredFile(folder=REFRESH, name=n, size_bytes=100, modified=NOW - age) for n, age in ages.items()]
+    inventory = Inventory(now=NOW, older_than=0, uses=Uses(snapshot(9, [])), files=files, alone=True)
+    fates = {v.file.name: v.fate for v in decide(inventory)}
+    assert [fates[name] for name in ages] == [Fate.YOUNG, Fate.YOUNG, Fate.GARBAGE]
