@@ -76,7 +76,7 @@ class ViewFiles:
 
     def __init__(self, uri: str, opened: lance.LanceDataset | None = None) -> None:
         self._uri = uri
-        self._dataset = opened or open_table(uri)
+        self._dataset = open_table(uri) if opened is None else opened
         self._types = {field.name: field.type for field in self._dataset.schema}
         self._layouts: dict[tuple[object, ...], LanceDataFile] = {}
 

@@ -36,6 +36,7 @@ Checked = InstallableFile | Rejection
 
 #: So many files of a delta are checked by the commit queue, which has the view open.
 _FEW = 2
+_FEW_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +79,8 @@ class ViewChecks:
                 return await self._pool.run(_with_placeholders, request)
             if isinstance(request, FillPlaceholdersRequest):
                 return Prepared(request, await self._checked(request.fragments, "fill"))
-            if len(request.appended) + len(request.swapped) <= _FEW:
+            files = [*request.appended, *request.swapped]
+            if len(files) <= _FEW and sum(file.staged.size_bytes for file in files) <= _FEW_BYTES:
                 return Prepared(request, late=True)
             appended = await self._checked(request.appended, "append")
             swapped = await self._checked(request.swapped, "swap")

@@ -47,7 +47,8 @@ class HistoryJobStore:
         other executor can be asked for the job.
         """
         database = self._databases.of(job)
-        had_nothing_to_do = job.state is JobState.DONE and database.jobs.get(job.job_id) is None
+        unknown = job.state is JobState.DONE and database.jobs.get(job.job_id) is None
+        had_nothing_to_do = unknown and not job.progress.commits
         database.jobs.put(job)
         if had_nothing_to_do and database.writes_are_dear and self._leases.is_alone:
             database.save_with_others(job)

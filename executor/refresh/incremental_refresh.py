@@ -111,6 +111,8 @@ class Delta:
         outcome = await self._work.outcome_soon(plan)
         if outcome is None or len(outcome.recompute_ids) or len(outcome.append) > (0 if plan.functions else _FEW_ROWS):
             return False
+        if len(outcome.append) and outcome.values is None:
+            return False  # they may be gigabytes: a job can be watched and stopped
         change = _Change(outcome, plan.functions)
         asked = _asked(plan, change, 0)
         self._work.metrics.expect(len(change.rows), 0)

@@ -116,21 +116,23 @@ class RefreshRun:
 
     async def _finish_at_once(self, plan: RefreshPlan) -> None:
         """End the job: the plan left nothing to do, or an earlier attempt did it."""
-        before = view_metadata.done_at_once(plan.schema.metadata or {}, self.status.job.job_id)
-        if before is not None and not self._work.journal.result.view_version:
-            # by an executor that died before it answered the same request
-            gains = before.gains
-            self._work.journal.say(
-                mode=gains.mode, reason=gains.reason, source_version_before=gains.source_version_before
-            )
-            self._work.journal.expect(before)
-            await self._work.journal.look_back()
+        await self._look_for_done_at_once(plan)
         if not self._work.journal.result.view_version:
             self._work.journal.say(rows_reused=plan.rows)
         if self._work.spec.optimize_indices:
             await self._see_to_indexes(plan)
         self._work.journal.say(source_version=plan.target_version, view_version=plan.version)
         await self.end(self._done)
+
+    async def _look_for_done_at_once(self, plan: RefreshPlan) -> None:
+        """Say what another executor has done for the same request, which died before it said so, or has not yet."""
+        before = view_metadata.done_at_once(plan.schema.metadata or {}, self.status.job.job_id)
+        if before is None or self._work.journal.result.view_version:
+            return
+        gains = before.gains
+        self._work.journal.say(mode=gains.mode, reason=gains.reason, source_version_before=gains.source_version_before)
+        self._work.journal.expect(before)
+        await self._work.journal.look_back()
 
     async def ended_at_once(self, plan: RefreshPlan) -> bool:
         """End the job where no row of the view changes; False: it has to run.
@@ -275,6 +277,7 @@ class RefreshRun:
                 self.status.replans(f"the scratch table is gone: {error}")
             plan = await self.plan()
             if plan.mode is RefreshMode.NO_OP:
+                await self._look_for_done_at_once(plan)
                 self._work.journal.say(source_version=plan.target_version, view_version=plan.version)
                 await self._work.drop_scratch()
                 return

@@ -276,6 +276,8 @@ class SourceRows:
     ) -> tuple[Ids, pa.RecordBatch] | None:
         names = {**{name: self._dialect.lance(text) for name, text in columns.items()}, ROW_ID: "_rowid"}
         chosen = self._fragments(fragments)
+        if _stored_bytes(chosen) > most_bytes:
+            return None
         found, size = [], 0
         with panics_as_errors():
             scanner = self._dataset.scanner(
@@ -283,6 +285,8 @@ class SourceRows:
                 filter=self._dialect.lance(condition) if condition else None,
                 batch_size=_FEW_ROWS,
                 fragments=chosen,
+                batch_readahead=1,
+                fragment_readahead=1,
             )
             for batch in scanner.to_batches() if chosen else ():
                 size += batch.nbytes
@@ -337,6 +341,11 @@ class SourceRows:
     @cached_property
     def _blobs(self) -> frozenset[str]:
         return frozenset(field.name for field in self._dataset.schema if blobs.is_blob(field))
+
+
+def _stored_bytes(fragments: Iterable[lance.LanceFragment]) -> int:
+    """Return how many bytes the files of fragments have, as far as the manifest knows."""
+    return sum(file.file_size_bytes or 0 for fragment in fragments for file in fragment.metadata.files)
 
 
 def blob_sizes(places: pa.Array) -> Ids:

@@ -11,6 +11,8 @@ from core.domain.job import Job, JobState
 from core.domain.refresh import RefreshMode, RefreshReason
 from core.errors import Aborted, Unavailable
 from executor.refresh import incremental_refresh
+from executor.refresh.diff import view_changes
+from executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.harness import Commits, Jobs
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World
@@ -64,6 +66,38 @@ def test_of_many_rows_history_is_told_before(world_of, saved, monkeypatch):
     saved.clear()
     world.refresh_and_check()
     assert len(saved) == 2, saved
+
+
+def test_of_rows_that_may_be_large_history_is_told_before(world_of, saved, monkeypatch):
+    """Their values were not read while they were compared: whoever has the job's id can watch and stop it."""
+    monkeypatch.setattr(view_changes, "_FEW_BYTES", 1)
+    world = world_of(SQL)
+    world.change("append", 1)
+    saved.clear()
+    world.refresh_and_check()
+    assert len(saved) == 2, saved
+
+
+def test_a_request_that_was_done_elsewhere_meanwhile_is_told_what_was_done(world_of, views_system, monkeypatch):
+    """Two executors are given it: one commits, and the other one, which had planned before, plans again."""
+    world = world_of(SQL)
+    before = lance.dataset(world.uri(SQL[0])).count_rows()
+    world.change("append", 1)
+    real, runs = RefreshRun.ended_soon, []
+
+    async def overtaken(self: RefreshRun, plan: Any) -> bool:
+        runs.append(self)
+        if len(runs) == 1:
+            faster = RefreshRun(self.status.job, self._work.services)
+            assert await real(faster, plan)
+        return await real(self, plan)
+
+    monkeypatch.setattr(RefreshRun, "ended_soon", overtaken)
+    job = views_system.refresh(world.database, "sql", job_id="job-1")
+    view = lance.dataset(world.uri(SQL[0]))
+    assert (job.state, job.table_version) == (JobState.DONE, view.version)
+    assert job.refresh_result.rows_added == view.count_rows() - before > 0
+    assert job.refresh_result.mode is RefreshMode.INCREMENTAL
 
 
 def test_the_request_of_one_that_died_is_told_what_it_did(world_of, views_system, monkeypatch):

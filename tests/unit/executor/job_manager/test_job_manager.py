@@ -13,7 +13,7 @@ import pytest
 
 from core.config import Executor as ExecutorSettings
 from core.config import Settings
-from core.domain.job import Job, JobError, JobState
+from core.domain.job import Job, JobError, JobState, Progress
 from core.domain.plan import BackfillSpec, FragmentTask
 from core.errors import FailedPrecondition, LemanError, Unavailable
 from executor.history.job_history import JobHistory
@@ -134,6 +134,23 @@ def test_a_job_with_nothing_to_do_waits_for_another_append_where_one_is_dear(dat
 
     before, found, after = asyncio.run(live())
     assert (before, found.state, after) == ([], JobState.DONE, [found.job_id])
+
+
+@pytest.mark.parametrize(("commits", "known"), [(0, []), (1, ["job-1"])])
+def test_a_job_that_committed_is_written_down_although_nobody_did_so_before(database, monkeypatch, commits, known):
+    """It was told to be done, so that whoever asks after a kill is to hear of it."""
+    monkeypatch.setattr(JobDatabase, "writes_are_dear", True)
+
+    async def live() -> list[str]:
+        executor = Executor(database)
+        await executor.jobs.list_jobs(str(database))  # which opens it
+        spec = BackfillSpec(str(database), "t", "y")
+        await executor.store.save(Job("job-1", "", JobState.DONE, spec, 1.0, 2.0, progress=Progress(commits=commits)))
+        found = list(JobHistory(str(database)).load())
+        await executor.stop()
+        return found
+
+    assert asyncio.run(live()) == known
 
 
 def test_a_job_that_waits_for_its_turn_does_not_keep_its_plan(database):
