@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -12,6 +12,7 @@ from commit_coordinator.tables.incoming import MAX_BATCH_BYTES
 from core.domain.table import TableField
 from core.errors import FailedPrecondition, InvalidArgument
 from core.udf import binding, blobs
+from core.udf.infinite_numbers import infinities
 
 _COLUMNS_LISTED = 40
 #: Rows whose values are converted at once.
@@ -22,15 +23,20 @@ class Fitting:
     """What brings batches of one schema into the types of a table's columns.
 
     A column that is left out becomes NULL. A value is converted where none is lost: int32 → int64, string →
-    large_string, a list of int32 → one of int64, text in a dictionary → text; text, numbers and truth values are never
-    made of one another.
+    large_string, a list of int32 → one of int64, text in a dictionary → text. Numbers are rounded to the precision of
+    the column's floats, and refused where they are too large for these. Text, numbers and truth values are never made
+    of one another, nor times with a zone of those without one, nor dates of times.
     """
 
-    def __init__(self, given: pa.Schema, table: Sequence[TableField], *, whole: bool = True) -> None:
+    def __init__(
+        self, given: pa.Schema, table: Sequence[TableField], *, whole: bool = True, computed: Collection[str] = ()
+    ) -> None:
         """Compare the schemas.
 
         Args:
             whole: whether the rows are new ones, and so need all columns that cannot be NULL.
+            computed: columns whose values SQL gave: that makes times of others where it is asked to, such as a date of
+                `now()`.
 
         Raises:
             InvalidArgument: BAD_COLUMN – a column stands there twice, or there is none.
@@ -56,7 +62,7 @@ class Fitting:
         #: Of the batches that come out.
         self.schema = pa.schema([taken(column.arrow) for column in self.columns])
         for field in self.schema:
-            _check(field.name, given.field(field.name).type, field.type)
+            _check(field.name, given.field(field.name).type, field.type, computed=field.name in computed)
 
     def fitted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a batch in the types of the table's columns, in parts where values have to be converted.
@@ -109,11 +115,12 @@ def taken(column: pa.Field) -> pa.Field:
     return column
 
 
-def _check(name: str, have: pa.DataType, want: pa.DataType) -> None:
+def _check(name: str, have: pa.DataType, want: pa.DataType, *, computed: bool) -> None:
     if have.equals(want) or pt.is_null(have):
         return
     # Arrow loses elements of views when it makes lists of them
-    mixed = _has_list_views(have) or _is_mixed(have, want)
+    unlike = _unlike if computed else _unlike_in_time
+    mixed = _has_list_views(have) or _is_mixed(have, want, unlike)
     if not mixed:
         try:
             pa.array([], _coded(have, want)).cast(want)
@@ -154,9 +161,9 @@ def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
     try:
         if _coded(values.type, field.type) != values.type:  # each value of the dictionary is converted once
             check_size(field, values.dictionary)
-            return values.dictionary.cast(field.type).take(values.indices)
-        return values.cast(field.type)
-    except pa.ArrowException as error:
+            return _cast(values.dictionary, field.type).take(values.indices)
+        return _cast(values, field.type)
+    except (pa.ArrowException, OverflowError) as error:
         raise FailedPrecondition(
             "TYPE_MISMATCH",
             f"Type mismatch for column {field.name}: a value does not fit {field.type}: {error}",
@@ -164,6 +171,13 @@ def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
             given=values.type,
             column_type=field.type,
         ) from None
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    made = values.cast(kind)
+    if infinities(made) > infinities(values):
+        raise OverflowError("a number is too large")
+    return made
 
 
 def _has_list_views(kind: pa.DataType) -> bool:
@@ -177,17 +191,30 @@ def _coded(have: pa.DataType, want: pa.DataType) -> pa.DataType:
     return have.value_type if pt.is_dictionary(have) and not pt.is_dictionary(want) else have
 
 
-def _is_mixed(have: pa.DataType, want: pa.DataType) -> bool:
-    """Tell whether text, numbers or truth values would be made of one another, also those in lists and structs."""
+def _is_mixed(have: pa.DataType, want: pa.DataType, unlike: Callable[[pa.DataType, pa.DataType], bool]) -> bool:
+    """Tell whether values would be made of others that are unlike them, also in lists and structs."""
     have, want = (kind.value_type if pt.is_dictionary(kind) else kind for kind in (have, want))
     if pt.is_null(have):
         return False
     if pt.is_struct(have) and pt.is_struct(want):
         named = {field.name: field.type for field in have}
-        return any(field.name in named and _is_mixed(named[field.name], field.type) for field in want)
+        return any(field.name in named and _is_mixed(named[field.name], field.type, unlike) for field in want)
     if pt.is_nested(have) and pt.is_nested(want) and have.num_fields == want.num_fields:
-        return any(_is_mixed(have.field(at).type, want.field(at).type) for at in range(have.num_fields))
+        return any(_is_mixed(have.field(at).type, want.field(at).type, unlike) for at in range(have.num_fields))
+    return unlike(have, want)
+
+
+def _unlike(have: pa.DataType, want: pa.DataType) -> bool:
+    """Tell whether text, numbers or truth values would be made of one another."""
     return any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
+
+
+def _unlike_in_time(have: pa.DataType, want: pa.DataType) -> bool:
+    """Tell the same, and whether a time would lose its day, its time of day or its zone, or get a zone."""
+    if pt.is_timestamp(want):
+        zoned = want.tz is not None
+        return _unlike(have, want) or (pt.is_date(have) and zoned) or (pt.is_timestamp(have) and zoned != bool(have.tz))
+    return _unlike(have, want) or (pt.is_timestamp(have) and (pt.is_date(want) or pt.is_time(want)))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from core.udf.infinite_numbers import infinities
 from core.udf.nested_types import holds, rebuilt, without_extensions
 from executor.worker.castable_types import LISTS, castable
 
@@ -47,7 +47,7 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     made = pa.array(values, kind)
     if isinstance(made, pa.ChunkedArray):
         made = made.combine_chunks()
-    if _infinities(made):
+    if infinities(made):
         _check_all(values, kind)
     _check_json(made)
     if made.type != kind:  # pyarrow widens the index of a dictionary that is full
@@ -68,7 +68,7 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         raise TypeError(f"values of type {array.type} are not converted to {kind}")
     made = array.cast(kind)
     _check_json(made)
-    if _infinities(made) > _infinities(array):
+    if infinities(made) > infinities(array):
         raise ValueError(f"a number is too large for {kind}")
     return made
 
@@ -291,19 +291,3 @@ def _no_json(constant: str) -> NoReturn:
 def _check_keys(pairs: list[tuple[str, Any]]) -> None:
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError(f"an object of JSON has a key twice: {', '.join(key for key, _ in pairs)}")
-
-
-def _infinities(array: pa.Array) -> int:
-    """Count the infinite numbers in an array of float16 or float32, at any depth of lists; 0 for other types."""
-    if isinstance(array, pa.ExtensionArray):
-        return _infinities(array.storage)
-    if not holds(without_extensions(array.type), pt.is_floating):
-        return 0
-    if any(is_list(array.type) for is_list in LISTS):
-        return _infinities(_items(array))
-    if pt.is_struct(array.type):
-        return sum(_infinities(child) for child in array.flatten())
-    if not pt.is_floating(array.type):
-        return 0
-    wide = array.cast(pa.float32()) if pt.is_float16(array.type) else array
-    return int(pc.sum(pc.is_inf(wide)).as_py() or 0)

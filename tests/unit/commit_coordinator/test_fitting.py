@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -120,3 +122,60 @@ def test_text_numbers_and_truth_values_are_not_made_of_one_another_however_they_
     with pytest.raises(FailedPrecondition) as refused:
         fitted(values, column)
     assert refused.value.reason == "TYPE_MISMATCH"
+
+
+UTC, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        (pa.array([1e300]), pa.float32()),
+        (pa.array([1.0, -1e39, None]), pa.float32()),
+        (pa.array([1e5], pa.float32()), pa.float16()),
+        (pa.array([[1.0], [2.0, 1e300]]), pa.list_(pa.float32())),
+        (pa.array([[1.0, 1e300]], pa.list_(pa.float64(), 2)), pa.list_(pa.float32(), 2)),
+        (pa.array([{"a": 1e300}]), pa.struct({"a": pa.float32()})),
+        (pa.array([[("k", 1e300)]], pa.map_(pa.string(), pa.float64())), pa.map_(pa.string(), pa.float32())),
+        (pa.array([1e300]).dictionary_encode(), pa.float32()),
+        (pa.array([0], NAIVE), UTC),
+        (pa.array([0], UTC), NAIVE),
+        (pa.array([[0]], pa.list_(NAIVE)), pa.list_(UTC)),
+        (pa.array([0], pa.date32()), UTC),
+        (pa.array([43_200_000_000], NAIVE), pa.date32()),
+        (pa.array([0], NAIVE), pa.time64("us")),
+        (pa.array([0], NAIVE).dictionary_encode(), pa.date32()),
+    ],
+    ids=lambda kind: str(kind.type if isinstance(kind, pa.Array) else kind)[:40],
+)
+def test_what_would_become_another_number_or_another_time_is_refused(values, column):
+    with pytest.raises(FailedPrecondition) as refused:
+        fitted(values, column)
+    assert refused.value.reason == "TYPE_MISMATCH"
+
+
+@pytest.mark.parametrize(
+    ("values", "column", "told"),
+    [
+        (pa.array([0.1, float("inf"), float("nan"), None]), pa.float32(), [np.float32(0.1), float("inf"), None, None]),
+        (pa.array([18_262], pa.date32()), NAIVE, None),
+        (pa.array([0], pa.timestamp("us", "Europe/Zurich")), UTC, None),
+        (pa.array([0], pa.timestamp("s", "UTC")), UTC, None),
+    ],
+    ids=["fractions", "a date is its midnight", "another zone is the same moment", "a coarser unit"],
+)
+def test_what_stays_the_same_is_taken(values, column, told):
+    (part,) = fitted(values, column)
+    found = part.column(0)
+    assert found.type == column
+    assert found.null_count == values.null_count
+    if told is not None:
+        assert found.to_pylist()[:2] == told[:2]
+        assert found.to_pylist()[2] != found.to_pylist()[2], "NaN stays NaN"
+
+
+def test_sql_may_make_a_date_of_a_time(monkeypatch):
+    batch = pa.RecordBatch.from_arrays([pa.array([43_200_000_000], UTC)], names=["a"])
+    table = [TableField(pa.field("a", pa.date32()), (0,))]
+    (part,) = Fitting(batch.schema, table, computed={"a"}).fitted(batch)
+    assert part.column(0).to_pylist() == [dt.date(1970, 1, 1)]
