@@ -21,6 +21,7 @@ from commit_coordinator.tables import flight_data
 from commit_coordinator.tables.flight_data import Part
 from commit_coordinator.tables.requests import ReadRequest
 from core.errors import InvalidArgument
+from core.rpc import request_ids
 from core.rpc.convert import schema_to_bytes
 from core.rpc.flight_protocol import Flight_pb2
 from leman.v1 import catalog_pb2, flight_pb2, tables_pb2
@@ -171,7 +172,11 @@ def put_result(version: int, rows: int) -> Any:
 
 def _command(descriptor: Any, kind: type[_Command]) -> _Command:
     if descriptor.type == Flight_pb2.FlightDescriptor.CMD:
-        return _said(descriptor.cmd, kind, "cmd")
+        command = _said(descriptor.cmd, kind, "cmd")
+        request_id = request_ids.finder(kind.DESCRIPTOR)
+        if request_id is not None:
+            request_ids.check(request_id(command))
+        return command
     if descriptor.type == Flight_pb2.FlightDescriptor.PATH and len(descriptor.path) == _PATH_PARTS:
         database, table = descriptor.path
         return kind(table=catalog_pb2.TableRef(database=database, table=table))

@@ -69,6 +69,9 @@ def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
     """
     for name in ("limit", "offset", "version", "batch_size"):
         not_negative(getattr(message, name), name)
+    if message.HasField("version") and not message.version:
+        said = "version is 0: versions begin with 1; leave it out for the latest"
+        raise InvalidArgument("BAD_NUMBER", said, field="version")
     if message.HasField("tag") and not message.tag.strip():
         raise InvalidArgument("BAD_REQUEST", "tag is empty: name a tag, or leave it out", field="tag")
     return ReadRequest(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import MethodDescriptor
 
+from core.rpc.request_ids import REQUEST_ID
+
 _OPTIONS = descriptor_pb2.MethodOptions
-#: The field by which a service knows that a request was sent before.
-_REQUEST_ID = "request_id"
 
 
 def changes_nothing(method: MethodDescriptor) -> bool:
@@ -18,4 +18,4 @@ def changes_nothing(method: MethodDescriptor) -> bool:
 def may_be_repeated(method: MethodDescriptor) -> bool:
     """Tell whether a request that is sent again does nothing more, if it carries a request id where it can."""
     declared = method.GetOptions().idempotency_level != _OPTIONS.IDEMPOTENCY_UNKNOWN
-    return declared or _REQUEST_ID in method.input_type.fields_by_name
+    return declared or REQUEST_ID in method.input_type.fields_by_name

@@ -11,6 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 
 from core.errors import InvalidArgument, LemanError, ResourceExhausted
+from core.rpc import request_ids
 
 #: What is larger than so many times the largest message, gRPC does not keep, and refuses without a reason.
 TRANSPORT_FACTOR = 2
@@ -56,12 +57,16 @@ def reader(read: Callable[[bytes], Any], largest: int | None = None) -> Callable
     """
     kind = getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
     name = kind.full_name if kind is not None else "message of this call"
+    request_id = None if kind is None else request_ids.finder(kind)
 
     def readable(message: bytes) -> Any:
         if largest is not None and len(message) > largest:
             return Unreadable(too_large(len(message), largest))
         try:
-            return read(message)
+            found = read(message)
+            if request_id is not None:
+                request_ids.check(request_id(found))
+            return found
         except DecodeError:
             return Unreadable(InvalidArgument("BAD_MESSAGE", f"this is no {name}: generate the client anew"))
         except LemanError as error:

@@ -77,8 +77,23 @@ class JobMetrics:
             self._policy = header.udf.error_policy
             self.budget_rows = max(header.rows_to_compute, self._attempts.rows_planned)
             if self._attempts.rows_planned:
+                self._count_commits_before(plan)
                 self._failed_inherited = max(0, self._before - self._attempts.rows_failed_before)
                 self._before -= self._failed_inherited
+
+    def _count_commits_before(self, plan: Plan) -> None:
+        """Count what earlier executors committed and nobody wrote down: what they planned and is planned no more.
+
+        With a filter it is not known which rows of the fragments that are left were asked for: then it is left out.
+        """
+        waiting = sum(task.physical_rows - task.deleted_rows for task in plan.tasks) - plan.header.rows_to_compute
+        rows = 0 if self._filtered else self._safe_before - waiting
+        before, left = self._attempts, len(plan.tasks)
+        self._attempts = replace(
+            before,
+            rows_committed=max(before.rows_committed, rows),
+            fragments_committed=max(before.fragments_committed, before.fragments_planned - left if rows > 0 else 0),
+        )
 
     def _take_rows(self, header: PlanHeader) -> None:
         """Take in how many rows need nothing and how many are left, beside those that earlier executors made safe.
@@ -146,10 +161,18 @@ class JobMetrics:
             self._safe += result.rows_evaluated
         self._times += outcome.timings
 
-    def lost(self, unit_id: str) -> None:
-        """Take in a unit's death: rows that it had stored will be found again, the rest is computed again."""
+    def lost(self, unit_id: str, stored: int | None = 0) -> None:
+        """Take in a unit's death: rows that it had stored stay, the rest is computed again.
+
+        Args:
+            stored: How many rows those are; None: as many as it said last.
+        """
+        said = self._running.pop(unit_id, None)
+        safe = stored if stored is not None else said.rows_safe if said is not None else 0
+        self._evaluated += safe
+        self._safe += safe
+        self._computed += max(0, safe - (said.rows_failed if said is not None else 0))
         self._failed.ended(unit_id, ())
-        self._running.pop(unit_id, None)
         self._done.add(unit_id)
 
     def staged(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from core.domain.plan import Plan
+from core.domain.ranges import subtract, total
 from core.domain.store import StoreOptions
 from core.domain.work import (
     FragmentResult,
@@ -26,7 +27,7 @@ from executor.jobs.committer import Committer
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
 from executor.jobs.unit_spans import UnitSpans
-from executor.scheduling.crash_tracker import CrashTracker, rows_in_flight
+from executor.scheduling.crash_tracker import Crash, CrashTracker, rows_in_flight
 from executor.scheduling.poison_rows import decide, describe
 from executor.scheduling.reassigned import ReassignedUnits, given_back
 from executor.scheduling.reservation_waits import ReservationWaits
@@ -58,6 +59,8 @@ class PlanUnits:
     ) -> None:
         self._status = status
         self._udf = plan.header.udf
+        #: Ranges have rows beside those that are computed.
+        self._some_rows = bool(plan.header.where) or plan.header.failed_only
         #: What servers of a remote function do to the connections of its workers.
         self.server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
         self._servers_left_out: set[str] = set()
@@ -225,8 +228,8 @@ class PlanUnits:
         self.server_breaks.ended(unit.unit_id)
         if self._over or unit.unit_id in self._reassigned:
             return
-        self._status.metrics.lost(unit.unit_id)
         crash = self._crashes.lost(unit)
+        self._status.metrics.lost(unit.unit_id, self._rows_stored(unit, crash))
         self._work_queue.give_back(unit, crash.held, crash.stored)
         decision = decide(crash, self._crashes, self._udf)
         what = "a call took too long, its worker ended" if crash.overran_seconds else "a worker died"
@@ -240,6 +243,13 @@ class PlanUnits:
             self._blame(decision.error, decision.row)
             self.fail(decision.error)
         self._wake()
+
+    def _rows_stored(self, unit: WorkUnit, crash: Crash) -> int | None:
+        """Return how many rows a dead worker had stored; None where checkpoints cover others, too."""
+        if self._some_rows or any(work.task.deleted_rows for work in unit.works):
+            return None
+        stored = ((w, [ref.range for ref in crash.stored.get(w.fragment_id, ())]) for w in unit.works)
+        return sum(total(work.ranges) - total(subtract(work.ranges, ranges)) for work, ranges in stored)
 
     def _blame(self, error: LemanError, row: RowFailure | None) -> None:
         if row is not None and self._status.blamed is None:

@@ -73,6 +73,9 @@ def check_only_poison_is_missing(db: leman.Database, table: leman.Table, error_t
     found = table.get_errors(job_id=job.job_id)
     assert {e.error_type for e in found} == {error_type}
     assert [e.row_address for e in found] == [x // PER_FRAGMENT << 32 | x % PER_FRAGMENT for x in POISON]
+    done = job.progress
+    assert (done.rows_checkpointed, done.rows_planned, done.rows_committed) == (ROWS, ROWS, ROWS)
+    assert (done.rows_computed, done.rows_failed) == (ROWS - len(POISON), len(POISON))
     again = db.job(table.backfill("y", progress=False))
     assert (again.state, again.progress.rows_evaluated) == (JobState.DONE_WITH_ERRORS, 0)
 

@@ -7,7 +7,7 @@ import base64
 import binascii
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,10 @@ _METADATA = ("authorization", "traceparent", "tracestate", "baggage")
 _NOT_FROM_CALLERS = ("x-leman-", "x-forwarded-", "x-real-ip")
 _TIMEOUT = "connect-timeout-ms"
 _LONGEST_TIMEOUT = 10  # digits
+#: Of all metadata of a call: gRPC refuses what is larger, and says that it may be tried again.
+_METADATA_BYTES = 8_000
+#: What gRPC reckons for each of them, beside its name and its value.
+_EACH_BYTES = 32
 
 
 @dataclass(slots=True)
@@ -69,6 +73,7 @@ def call_of(method: Method, exchange: Exchange) -> Call:
         InvalidArgument: BAD_HEADER.
     """
     given = {name: value for name, value in exchange.headers.items() if _is_metadata(name)}
+    _check_size(given)
     request_id = given.setdefault(REQUEST_ID, uuid.uuid4().hex)
     exchange.extra.append((REQUEST_ID, request_id if _is_sendable(request_id) else ""))
     metadata = tuple((name, _metadata_value(name, value)) for name, value in given.items())
@@ -83,6 +88,14 @@ async def _cancel_with_caller(exchange: Exchange, opened: Any) -> None:
 
 def _is_metadata(name: str) -> bool:
     return name in _METADATA or (name.startswith("x-") and not name.startswith(_NOT_FROM_CALLERS))
+
+
+def _check_size(given: Mapping[str, str]) -> None:
+    sizes = {name: len(name) + len(value) + _EACH_BYTES for name, value in given.items()}
+    if sum(sizes.values()) > _METADATA_BYTES:
+        largest = max(sizes, key=sizes.__getitem__)
+        whole = f"{sum(sizes.values())} bytes, and may have {_METADATA_BYTES}"
+        raise _bad_header(largest, f"is too long: all that go with a call have {whole}")
 
 
 def _is_sendable(value: str) -> bool:

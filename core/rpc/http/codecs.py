@@ -76,6 +76,9 @@ def unpadded(text: str, altchars: bytes = b"+/") -> bytes:
 
 
 def _parsed(body: bytes, kind: type[Message]) -> bytes:
+    if body and body.lstrip()[:1] != b"{":
+        message = f"the body is no {kind.DESCRIPTOR.full_name} in JSON: that is an object, {{…}}"
+        raise InvalidArgument("BAD_MESSAGE", message)
     try:
         return json_format.Parse(body or b"{}", kind()).SerializeToString()
     except (json_format.ParseError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:

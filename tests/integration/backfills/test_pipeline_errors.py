@@ -188,6 +188,22 @@ def test_functions_that_misbehave_fail_the_job_with_the_facts(db, kind, words):
     assert error.error_message.splitlines()[0] in error.traceback
 
 
+def test_a_batch_that_raises_says_that_nobody_knows_the_row(db):
+    @leman.udf(data_type=pa.int64(), name="picky", version="1", batch_size=16)
+    def picky(x: pa.Array) -> pa.Array:
+        if 52 in x.to_pylist():
+            raise ValueError("odd one: 52")
+        return x
+
+    table = db.create_table("t", numbers(64))
+    table.add_columns({"y": picky})
+    with pytest.raises(errors.JobFailed, match=r"rows \d+ to \d+ of fragment 0: ValueError: odd one: 52"):
+        table.backfill("y", progress=False)
+    (error,) = table.get_errors(job_id=db.jobs()[0].job_id)
+    assert error.error_message.startswith("odd one: 52\nThis is the first of ")
+    assert error.error_message.endswith("It may be any of them.")
+
+
 def test_a_function_that_cannot_be_loaded(db):
     @leman.udf(data_type=pa.int64(), name="broken", version="1")
     class Broken:

@@ -270,6 +270,10 @@ def test_a_client_may_send_application_metadata_and_messages_without_rows(raw, t
     assert b'"rowsAdded": "2"' in answer
 
 
+#: One character more than a request id may have.
+LONG_ID = "x" * 1025
+
+
 def refused(lake):
     """(method, request, code, reason, field)."""
     there = {"table": {"database": str(lake), "table": "t"}}
@@ -287,6 +291,7 @@ def refused(lake):
         ("GetFlightInfo", cmd({**there, "where": "id >"}), "INVALID_ARGUMENT", "INVALID_FILTER", "where"),
         ("GetFlightInfo", cmd({**there, "columns": ["nope"]}), "FAILED_PRECONDITION", "COLUMN_NOT_FOUND", ""),
         ("GetFlightInfo", cmd({**there, "version": 99}), "NOT_FOUND", "VERSION_NOT_FOUND", ""),
+        ("GetFlightInfo", cmd({**there, "version": 0}), "INVALID_ARGUMENT", "BAD_NUMBER", "version"),
         ("GetFlightInfo", cmd({**there, "limit": -1}), "INVALID_ARGUMENT", "BAD_NUMBER", "limit"),
         ("GetFlightInfo", path(str(lake), "nope"), "NOT_FOUND", "TABLE_NOT_FOUND", ""),
         ("GetFlightInfo", path("not absolute", "t"), "INVALID_ARGUMENT", "BAD_DATABASE", "table.database"),
@@ -314,6 +319,13 @@ def refused(lake):
             flight_data(cmd({**there, "maxRowsPerFragment": -1}), rows),
             *("INVALID_ARGUMENT", "BAD_NUMBER"),
             "max_rows_per_fragment",
+        ),
+        (
+            "DoPut",
+            flight_data(cmd({**there, "requestId": LONG_ID}), rows),
+            "INVALID_ARGUMENT",
+            "BAD_REQUEST",
+            "request_id",
         ),
         (
             "DoPut",

@@ -1766,7 +1766,7 @@ type isReadRowsRequest_At interface {
 }
 
 type ReadRowsRequest_Version struct {
-	// Its number.
+	// Its number, 1 or more.
 	Version int64 `protobuf:"varint,6,opt,name=version,proto3,oneof"`
 }
 

@@ -826,7 +826,7 @@ class ReadRowsRequest(_message.Message):
     offset: _builtins.int
     """Leave out so many of the first rows (of those for which `where` is true)."""
     version: _builtins.int
-    """Its number."""
+    """Its number, 1 or more."""
     tag: _builtins.str
     """A tag of the table."""
     batch_size: _builtins.int

@@ -94,10 +94,13 @@ def test_setting_a_function_up_is_an_account_of_its_own():
     assert metrics.seconds_per_row == 0.125
 
 
-def planned(metrics: JobMetrics, *, left: int, reused: int, where: str = "") -> JobMetrics:
-    """What knows the plan of a table of 100 rows."""
+def planned(
+    metrics: JobMetrics, *, left: int, reused: int, where: str = "", fragments: tuple[int, ...] = (100,)
+) -> JobMetrics:
+    """What knows the plan of a table of 100 rows; `fragments`: rows of those in which something is to be done."""
     header = replace(HEADER, rows_total=100, rows_reused=reused, rows_to_compute=left, where=where)
-    metrics.planned(Plan(header, (TASK,)), 0.0)
+    tasks = tuple(TASK._replace(fragment_id=i, physical_rows=rows) for i, rows in enumerate(fragments))
+    metrics.planned(Plan(header, tasks), 0.0)
     return metrics
 
 
@@ -123,7 +126,7 @@ def test_no_count_falls_when_another_executor_goes_on():
     paused = before.progress()
     after = JobMetrics()
     after.go_on(paused)
-    planned(after, left=30, reused=70)
+    planned(after, left=30, reused=70, fragments=(70,))
     now = after.progress()
     assert {name for name in COUNTS if getattr(now, name) != getattr(paused, name)} == {"fragments_planned"}
     assert now.fragments_planned == 1 + 1, "one was committed, and one is left"
@@ -131,6 +134,43 @@ def test_no_count_falls_when_another_executor_goes_on():
     after.outcome(UnitOutcome("u2", (FragmentResult(1, rows_evaluated=30, rows_computed=30),)))
     now = after.progress()
     assert (now.rows_planned, now.rows_checkpointed, now.rows_evaluated, now.rows_computed) == (90, 90, 90, 88)
+
+
+def test_what_was_committed_and_not_written_down_counts_for_who_goes_on():
+    """History has the job as it began: its executor died when 40 rows were committed, and 15 of 20 in a checkpoint."""
+    begun = planned(JobMetrics(), left=100, reused=0, fragments=(20,) * 5).progress()
+    after = JobMetrics()
+    after.go_on(begun)
+    now = planned(after, left=45, reused=55, fragments=(20,) * 3).progress()
+    assert (now.rows_planned, now.rows_checkpointed, now.rows_reused) == (100, 55, 0)
+    assert (now.rows_committed, now.fragments_committed, now.fragments_planned) == (40, 2, 5)
+    for fragment_id in range(3):
+        after.staged(fragment_id, 20, 0)
+        after.committed(fragment_id)
+    after.outcome(UnitOutcome("u1", (FragmentResult(0, rows_evaluated=45, rows_computed=45),)))
+    now = after.progress()
+    assert (now.rows_committed, now.fragments_committed, now.rows_checkpointed) == (100, 5, 100)
+    third = JobMetrics()
+    third.go_on(now)
+    now = planned(third, left=0, reused=100, fragments=()).progress()
+    assert (now.rows_committed, now.fragments_committed, now.fragments_planned) == (100, 5, 5)
+    filtered = JobMetrics()
+    filtered.go_on(begun)
+    assert planned(filtered, left=45, reused=55, fragments=(20,) * 3, where="x > 3").progress().rows_committed == 0
+
+
+def test_rows_that_a_dead_worker_had_stored_count():
+    """Nobody computes them again."""
+    metrics = planned(JobMetrics(), left=100, reused=0)
+    metrics.report(ProgressReport(unit_id="u1", rows_evaluated=30, rows_safe=20, rows_failed=2))
+    metrics.lost("u1", 25)
+    metrics.outcome(UnitOutcome("u2", (FragmentResult(0, rows_evaluated=75, rows_computed=75, rows_failed=0),)))
+    now = metrics.progress()
+    assert (now.rows_evaluated, now.rows_checkpointed, now.rows_computed) == (100, 100, 98)
+    metrics.report(ProgressReport(unit_id="u3", rows_evaluated=9, rows_safe=7))
+    metrics.lost("u3", None)
+    metrics.lost("u4", None)
+    assert metrics.progress().rows_checkpointed == 107
 
 
 def test_with_a_filter_only_what_was_said_to_be_safe_counts_on():

@@ -902,7 +902,7 @@ export type ReadRowsRequest = Message<"leman.v1.ReadRowsRequest"> & {
    */
   at: {
     /**
-     * Its number.
+     * Its number, 1 or more.
      *
      * @generated from field: int64 version = 6;
      */

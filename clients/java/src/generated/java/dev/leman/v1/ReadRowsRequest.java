@@ -279,7 +279,7 @@ private static final long serialVersionUID = 0L;
   public static final int VERSION_FIELD_NUMBER = 6;
   /**
    * <pre>
-   * Its number.
+   * Its number, 1 or more.
    * </pre>
    *
    * <code>int64 version = 6;</code>
@@ -291,7 +291,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Its number.
+   * Its number, 1 or more.
    * </pre>
    *
    * <code>int64 version = 6;</code>
@@ -1628,7 +1628,7 @@ private static final long serialVersionUID = 0L;
 
     /**
      * <pre>
-     * Its number.
+     * Its number, 1 or more.
      * </pre>
      *
      * <code>int64 version = 6;</code>
@@ -1639,7 +1639,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its number.
+     * Its number, 1 or more.
      * </pre>
      *
      * <code>int64 version = 6;</code>
@@ -1653,7 +1653,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its number.
+     * Its number, 1 or more.
      * </pre>
      *
      * <code>int64 version = 6;</code>
@@ -1669,7 +1669,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Its number.
+     * Its number, 1 or more.
      * </pre>
      *
      * <code>int64 version = 6;</code>

@@ -133,7 +133,7 @@ public interface ReadRowsRequestOrBuilder extends
 
   /**
    * <pre>
-   * Its number.
+   * Its number, 1 or more.
    * </pre>
    *
    * <code>int64 version = 6;</code>
@@ -142,7 +142,7 @@ public interface ReadRowsRequestOrBuilder extends
   boolean hasVersion();
   /**
    * <pre>
-   * Its number.
+   * Its number, 1 or more.
    * </pre>
    *
    * <code>int64 version = 6;</code>
