@@ -70,6 +70,7 @@ def run(path: Path, *, fresh: bool) -> None:
             did["Python"] = program.finish()
     heading("What each language did")
     grid(("language", "did"), [(name, did[name]) for name in ("Go", "Java", "TypeScript", "Python")])
+    say(f"The services go on for a while, for whoever comes next: leman down {path} ends them")
 
 
 def services(path: Path) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from leman import _services_here, _systems
-from leman._local_database import check_possible
+from leman._local_database import check_possible, check_there
 from leman._names import database_uri
 from leman._service_file import ServiceFile
 from leman._systems import System
@@ -111,17 +111,23 @@ def logs(
     """Show the end of the services' logs, or what a job's functions printed: `leman logs JOB`, `leman logs DB JOB`."""
     if db is not None and job_id is None and db.startswith("job-") and not Path(db).exists():
         db, job_id = None, db
+    elif db is not None and "://" not in db and not _systems_of(db) and not Path(database_uri(db), "_leman").is_dir():
+        check_there(database_uri(db))
     homes = [_home(db)] if db is not None or job_id is None else [system.home for system in _systems.running()]
     names = [process] if process else ["executor"] if job_id else ["*"]
     files = [file for home in homes for name in names for file in sorted((home / "logs").glob(f"{name}.log"))]
     if not files:
         raise NotFound("there are no such logs: `leman ps` lists the services that run", reason="NO_LOGS")
+    printed = False
     for file in files:
         told = list(_told(_whole(file), job_id))[-lines:]
+        printed = printed or bool(told)
         if told and len(files) > 1:
             print_line(f"==> {file} <==")
         for line in told:
             print_line(line)
+    if job_id and not printed:
+        note(f"no function of {job_id} has printed anything that is kept here: `leman jobs ls DB` lists jobs")
     if follow:
         _follow(files, job_id)
 
@@ -145,7 +151,7 @@ def down(
         print_json([{"pid": system.pid, "home": str(system.home), "killed": not calmly} for system, calmly in ended])
         return
     if not ended:
-        note("no services run" if every or db is None else f"no services run for {database_uri(db)}")
+        note("no services run" if every else _none(db))
     for system, calmly in ended:
         print_line(f"{system.kind} services of {_places(system)}: {'ended' if calmly else 'killed'}")
 
@@ -181,9 +187,27 @@ def _systems_of(db: str | None) -> list[System]:
 def _system(db: str | None) -> System:
     found = _systems_of(db)
     if not found:
-        whose = "from this Python environment" if db is None else f"for {database_uri(db)}"
-        raise NotFound(f"no services run {whose}; `leman ps` lists all", reason="NOT_RUNNING")
+        raise NotFound(_none(db), reason="NOT_RUNNING")
     return found[0]
+
+
+def _none(db: str | None) -> str:
+    """What is said where the services that are meant do not run."""
+    if db is not None:
+        return f"no services run for {database_uri(db)}; `leman ps` lists all"
+    others = [system for system in _systems.running() if _is_like_shared(system)]
+    if not others:
+        return "no services run from this Python environment; `leman ps` lists all"
+    served = next((place for system in others for place in system.databases), "--all")
+    return (
+        f"no services run with the settings of this shell. {len(others)} of this Python environment run with others "
+        f"(JAVA_HOME, PYTHONPATH, SPARK_…, LEMAN_…): `leman ps` lists them, `leman down {served}` ends them"
+    )
+
+
+def _is_like_shared(system: System) -> bool:
+    """Whether it is one that databases share which are opened from this Python, in a shell with other settings."""
+    return system.kind == "shared" and _systems.is_this_python(str(system.said.get("python") or ""))
 
 
 def _home(db: str | None) -> Path:
