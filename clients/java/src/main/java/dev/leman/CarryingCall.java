@@ -3,6 +3,7 @@ package dev.leman;
 import io.grpc.CallOptions;
 import io.grpc.ClientCall;
 import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
+import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
 import io.grpc.Metadata;
 import io.grpc.Status;
 
@@ -31,12 +32,19 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
     } catch (LemanException none) {
       failed = true;
       super.start(new Listener<A>() {}, new Metadata());
-      super.cancel("there is no token", none);
-      Status status = Status.UNAUTHENTICATED.withCause(none);
+      super.cancel("it cannot be sent", none);
+      Status status = LemanException.status(none);
       options.getExecutor().execute(() -> listener.onClose(status, new Metadata()));
       return;
     }
-    super.start(listener, headers);
+    super.start(
+        new SimpleForwardingClientCallListener<A>(listener) {
+          @Override
+          public void onClose(Status status, Metadata trailers) {
+            super.onClose(connections.told(status), trailers);
+          }
+        },
+        headers);
   }
 
   @Override

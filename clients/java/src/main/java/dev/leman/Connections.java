@@ -17,9 +17,15 @@ import io.grpc.Status;
 import io.grpc.stub.ClientCalls;
 import java.time.Duration;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Future;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
@@ -48,10 +54,17 @@ final class Connections extends Channel {
           "leman.v1.CommitService", Duration.ofMinutes(10),
           "leman.v1.TableService", Duration.ofMinutes(10));
 
+  /** Where what takes its time is done; after the close it takes nothing. */
   final ExecutorService pool;
-  final ScheduledExecutorService timer;
 
+  /** Where calls tell what becomes of them, also after the close. */
+  private final Executor executor;
+
+  private final ScheduledExecutorService timer;
   private final Threads threads;
+  private final CountDownLatch closing = new CountDownLatch(1);
+  private final Set<Runnable> atClose = ConcurrentHashMap.newKeySet();
+  private final Set<CompletableFuture<?>> work = ConcurrentHashMap.newKeySet();
 
   private final Endpoints endpoints;
   private final Tokens tokens;
@@ -72,6 +85,7 @@ final class Connections extends Channel {
     this.patience = patience;
     this.threads = threads;
     this.pool = pool;
+    this.executor = Threads.lasting(pool);
     this.timer = timer;
   }
 
@@ -94,7 +108,7 @@ final class Connections extends Channel {
 
   @Override
   public <Q, A> ClientCall<Q, A> newCall(MethodDescriptor<Q, A> method, CallOptions options) {
-    CallOptions own = options.getExecutor() == null ? options.withExecutor(pool) : options;
+    CallOptions own = options.getExecutor() == null ? options.withExecutor(executor) : options;
     return method.getType().clientSendsOneMessage()
         ? new RepeatingCall<>(this, method, own)
         : new CarryingCall<>(this, own, bare(method, own));
@@ -121,7 +135,7 @@ final class Connections extends Channel {
   }
 
   private CompletableFuture<GetInfoResponse> ask(Channel endpoint, Duration atMost) {
-    CallOptions options = within(atMost).withExecutor(pool);
+    CallOptions options = within(atMost).withExecutor(executor);
     return info(new CarryingCall<>(this, options, endpoint.newCall(INFO, options)));
   }
 
@@ -151,9 +165,6 @@ final class Connections extends Channel {
   /** Make a call that answers once. Cancelling the future ends it. */
   <Q, A, T> CompletableFuture<T> unary(
       MethodDescriptor<Q, A> method, Q request, Function<A, T> read) {
-    if (closed) {
-      return CompletableFuture.failedFuture(closedError(null));
-    }
     ListenableFuture<A> answer =
         ClientCalls.futureUnaryCall(newCall(method, CallOptions.DEFAULT), request);
     return Futures.of(answer, read, this);
@@ -161,9 +172,7 @@ final class Connections extends Channel {
 
   /** Open a stream of answers; {@code time}: how long it may last, null: for ever. */
   <Q, A> Answers<Q, A> answers(MethodDescriptor<Q, A> method, Q request, Duration time) {
-    if (closed) {
-      throw closedError(null);
-    }
+    checkOpen();
     CallOptions options = time == null ? CallOptions.DEFAULT : within(time);
     return new Answers<>(newCall(method, options), request, this);
   }
@@ -178,8 +187,13 @@ final class Connections extends Channel {
         : options.withDeadlineAfter(usual.toMillis(), TimeUnit.MILLISECONDS);
   }
 
-  /** Add what each call carries; give the token, empty: none. */
+  /**
+   * Add what each call carries; give the token, empty: none.
+   *
+   * @throws LemanException where there is none, or the client was closed
+   */
   String carry(Metadata headers) {
+    checkOpen();
     if (!headers.containsKey(REQUEST_ID)) {
       headers.put(REQUEST_ID, UUID.randomUUID().toString());
     }
@@ -271,12 +285,81 @@ final class Connections extends Channel {
     sleep(pause);
   }
 
-  /** Wait, unless the thread is interrupted. */
-  static void sleep(Duration pause) {
+  /** Wait, unless the thread is interrupted, or the client is closed. */
+  void sleep(Duration pause) {
     try {
-      TimeUnit.NANOSECONDS.sleep(pause.toNanos());
+      if (closing.await(pause.toNanos(), TimeUnit.NANOSECONDS)) {
+        throw closedError(null);
+      }
     } catch (InterruptedException interrupted) {
       throw Futures.interrupted(interrupted);
+    }
+  }
+
+  /** Do something in a thread of the client after a pause, which a close cuts short. */
+  Pause later(Runnable act, Duration wait) {
+    Pause pause = new Pause(act);
+    atClose(pause);
+    try {
+      pause.timed = timer.schedule(pause::end, wait.toNanos(), TimeUnit.NANOSECONDS);
+    } catch (RejectedExecutionException closed) {
+      return pause; // the close has done it, or does
+    }
+    return pause;
+  }
+
+  /** A pause before something is done: once, or never. */
+  final class Pause implements Runnable {
+    private final Runnable act;
+    private volatile Future<?> timed;
+
+    private Pause(Runnable act) {
+      this.act = act;
+    }
+
+    @Override
+    public void run() {
+      executor.execute(act);
+    }
+
+    private void end() {
+      if (takeBack(this)) {
+        run();
+      }
+    }
+
+    void cancel() {
+      takeBack(this);
+      Future<?> set = timed;
+      if (set != null) {
+        set.cancel(false);
+      }
+    }
+  }
+
+  /** Have something quick done when the client is closed; at once where it is. */
+  void atClose(Runnable act) {
+    atClose.add(act);
+    if (closed && takeBack(act)) {
+      act.run();
+    }
+  }
+
+  /** It is not to be done any more; false: it was. */
+  boolean takeBack(Runnable act) {
+    return atClose.remove(act);
+  }
+
+  /** Have a future of work in the pool fail at the close, where its thread does not end then. */
+  void endsAtClose(CompletableFuture<?> future) {
+    work.add(future);
+    future.whenComplete((result, failure) -> work.remove(future));
+  }
+
+  /** Refuse whatever is asked of a closed client. */
+  void checkOpen() {
+    if (closed) {
+      throw closedError(null);
     }
   }
 
@@ -285,7 +368,22 @@ final class Connections extends Channel {
     return closed ? closedError(failure) : LemanException.from(failure);
   }
 
+  /** What work in the pool fails with: it was interrupted, where the client was closed. */
+  Throwable orClosed(Throwable failure) {
+    return closed && !(failure instanceof Error) ? closedError(failure) : failure;
+  }
+
+  /** The status that a call ends with, also for stubs: {@link LemanException#from} knows it. */
+  Status told(Status status) {
+    return closed && !status.isOk()
+        ? LemanException.status(closedError(status.asRuntimeException()))
+        : status;
+  }
+
   private static LemanException closedError(Throwable cause) {
+    if (cause instanceof LemanException known && known.reason().equals(LemanException.CLOSED)) {
+      return known;
+    }
     return new LemanException(
         Status.Code.CANCELLED, LemanException.CLOSED, "the client was closed", cause);
   }
@@ -301,7 +399,13 @@ final class Connections extends Channel {
   /** Ends all calls, and the threads: what callers do in one of these may take some seconds. */
   void close() {
     closed = true;
+    closing.countDown();
     timer.shutdownNow();
+    for (Runnable act : atClose) {
+      if (takeBack(act)) {
+        act.run();
+      }
+    }
     try {
       endpoints.close();
       threads.end(pool, Duration.ofSeconds(1));
@@ -309,5 +413,6 @@ final class Connections extends Channel {
       pool.shutdownNow();
       Thread.currentThread().interrupt();
     }
+    work.forEach(left -> left.completeExceptionally(closedError(null)));
   }
 }

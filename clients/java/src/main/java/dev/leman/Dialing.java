@@ -12,6 +12,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
@@ -54,7 +55,7 @@ final class Dialing {
       List<String> endpoints,
       Tokens tokens,
       Duration patience,
-      Function<ExecutorService, Function<String, ManagedChannel>> opened) {
+      Function<Executor, Function<String, ManagedChannel>> opened) {
     Threads threads = new Threads("leman-client-" + CLIENTS.incrementAndGet());
     ExecutorService pool = Executors.newCachedThreadPool(threads);
     ScheduledThreadPoolExecutor timer = new ScheduledThreadPoolExecutor(1, threads);
@@ -62,7 +63,7 @@ final class Dialing {
     List<ManagedChannel> channels = new ArrayList<>();
     for (String endpoint : endpoints) {
       try {
-        channels.add(opened.apply(pool).apply(endpoint));
+        channels.add(opened.apply(Threads.lasting(pool)).apply(endpoint));
       } catch (IllegalArgumentException unusable) { // gRPC knows more about names than we do
         channels.forEach(ManagedChannel::shutdownNow);
         String told = "endpoint \"" + endpoint + "\" cannot be called: " + unusable.getMessage();
@@ -72,8 +73,7 @@ final class Dialing {
     return new Connections(new Endpoints(channels), tokens, patience, threads, pool, timer);
   }
 
-  static ManagedChannel channel(
-      String endpoint, ChannelCredentials credentials, ExecutorService pool) {
+  static ManagedChannel channel(String endpoint, ChannelCredentials credentials, Executor pool) {
     return Grpc.newChannelBuilder(endpoint, credentials)
         .executor(pool)
         .maxInboundMessageSize(MAX_MESSAGE)

@@ -7,7 +7,6 @@ import io.grpc.Status;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
-import java.util.concurrent.Executor;
 import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.function.Function;
@@ -45,8 +44,9 @@ final class Futures {
   /** Do what takes a thread's time in another one. Cancelling the future interrupts it. */
   static <T> CompletableFuture<T> run(Connections connections, Supplier<T> work) {
     BlockingFuture<T> result = new BlockingFuture<>();
+    connections.endsAtClose(result);
     try {
-      result.start(connections.pool, work);
+      result.start(connections, work);
     } catch (RejectedExecutionException closed) {
       result.completeExceptionally(connections.explain(closed));
     }
@@ -116,17 +116,16 @@ final class Futures {
   private static final class BlockingFuture<T> extends CompletableFuture<T> {
     private volatile Future<?> running;
 
-    void start(Executor pool, Supplier<T> work) {
+    void start(Connections connections, Supplier<T> work) {
       running =
-          ((java.util.concurrent.ExecutorService) pool)
-              .submit(
-                  () -> {
-                    try {
-                      complete(work.get());
-                    } catch (Throwable failure) {
-                      completeExceptionally(failure);
-                    }
-                  });
+          connections.pool.submit(
+              () -> {
+                try {
+                  complete(work.get());
+                } catch (Throwable failure) {
+                  completeExceptionally(connections.orClosed(failure));
+                }
+              });
     }
 
     @Override

@@ -40,6 +40,7 @@ final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
   private final class Delivery implements Flow.Subscription, Runnable {
     private final Flow.Subscriber<? super T> subscriber;
     private final Semaphore asked = new Semaphore(0);
+    private final Runnable wake = () -> request(1);
     private volatile boolean cancelled;
     private volatile Throwable refused;
     private volatile Thread thread;
@@ -74,14 +75,16 @@ final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
     @Override
     public void run() {
       thread = Thread.currentThread();
+      connections.atClose(wake);
       subscriber.onSubscribe(this);
       try (I items = opened.get()) {
         deliver(items);
       } catch (Exception failure) {
         if (!cancelled) {
-          subscriber.onError(failure);
+          subscriber.onError(connections.orClosed(failure));
         }
       } finally {
+        connections.takeBack(wake);
         thread = null;
         Thread.interrupted(); // of a cancel: the thread is another's now
       }
@@ -90,6 +93,7 @@ final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
     private void deliver(I items) throws InterruptedException {
       while (!cancelled && items.hasNext()) {
         asked.acquire();
+        connections.checkOpen();
         if (refused != null) {
           cancelled = true;
           subscriber.onError(refused);

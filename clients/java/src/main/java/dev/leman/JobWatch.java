@@ -49,7 +49,7 @@ public final class JobWatch implements IteratorPublisher.Source<JobUpdate> {
         WatchJobResponse message = open().next();
         if (message == null) {
           reopen();
-          Connections.sleep(Duration.ofMillis(50));
+          connections.sleep(Duration.ofMillis(50));
         } else {
           take(message);
         }

@@ -121,6 +121,11 @@ public class LemanException extends RuntimeException {
     return new LemanException(status.getCode(), "", describe(status), found);
   }
 
+  /** The status of a call that this client lets end so. */
+  static Status status(LemanException failure) {
+    return Status.fromCode(failure.code()).withDescription(failure.getMessage()).withCause(failure);
+  }
+
   /**
    * Whether a proxy lost the service amid an answer. As headers are out it can only reset the
    * stream, and gRPC tells that in words of its own: the services give every INTERNAL a reason.

@@ -8,7 +8,6 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import java.time.Duration;
 import java.util.concurrent.Executor;
-import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
 
@@ -29,7 +28,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   private int asked;
   private int attempts;
   private ClientCall<Q, A> attempt;
-  private Future<?> pause;
+  private Connections.Pause pause;
   private boolean ended;
   private volatile String token = "";
 
@@ -83,7 +82,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
       }
       ended = true;
       if (pause != null) {
-        pause.cancel(false);
+        pause.cancel();
       }
     }
     Status status = Status.CANCELLED.withDescription(message).withCause(cause);
@@ -99,7 +98,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     try {
       connections.pool.execute(this::settle);
     } catch (RejectedExecutionException closed) {
-      attempt(); // the channel tells
+      attempt(); // which tells that it is closed
     }
   }
 
@@ -117,7 +116,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         end(none, new Metadata());
       }
     } catch (LemanException interrupted) {
-      end(Status.CANCELLED.withCause(interrupted), new Metadata());
+      end(LemanException.status(interrupted), new Metadata());
     }
   }
 
@@ -127,7 +126,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     try {
       token = connections.carry(carried);
     } catch (LemanException none) {
-      end(Status.UNAUTHENTICATED.withCause(none), new Metadata());
+      end(LemanException.status(none), new Metadata());
       return;
     }
     synchronized (lock) {
@@ -135,13 +134,14 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         return;
       }
       attempts++;
-      attempt = connections.bare(method, connections.timed(method, options));
-      attempt.start(new Attempt(), carried);
+      ClientCall<Q, A> made = connections.bare(method, connections.timed(method, options));
+      attempt = made;
+      made.start(new Attempt(), carried);
       if (asked > 0) {
-        attempt.request(asked);
+        made.request(asked);
       }
-      attempt.sendMessage(request);
-      attempt.halfClose();
+      made.sendMessage(request);
+      made.halfClose();
     }
   }
 
@@ -153,14 +153,15 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
       ended = true;
     }
     Executor executor = options.getExecutor();
-    executor.execute(() -> listener.onClose(status, trailers));
+    executor.execute(() -> listener.onClose(connections.told(status), trailers));
   }
 
   /** After a failure: true where another attempt follows. */
   private boolean again(Status status, Metadata trailers) {
     LemanException failure = LemanException.from(new StatusRuntimeException(status, trailers));
     if (failure.code() == Status.Code.UNAUTHENTICATED && waiting.mayRenew()) {
-      return later(() -> renewed(status, trailers), Duration.ZERO);
+      later(() -> renewed(status, trailers), Duration.ZERO);
+      return true;
     }
     if (!connections.repeatable(method, request, failure, attempts)) {
       return false;
@@ -171,7 +172,8 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
             && options.getDeadline().timeRemaining(TimeUnit.NANOSECONDS) < wanted.toNanos())) {
       return false;
     }
-    return later(this::begin, wanted);
+    later(this::begin, wanted);
+    return true;
   }
 
   private void renewed(Status status, Metadata trailers) {
@@ -182,21 +184,14 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         end(status, trailers);
       }
     } catch (LemanException none) {
-      end(Status.UNAUTHENTICATED.withCause(none), new Metadata());
+      end(LemanException.status(none), new Metadata());
     }
   }
 
-  private boolean later(Runnable next, Duration wait) {
+  private void later(Runnable next, Duration wait) {
     synchronized (lock) {
       attempt = null;
-      try {
-        pause =
-            connections.timer.schedule(
-                () -> connections.pool.execute(next), wait.toNanos(), TimeUnit.NANOSECONDS);
-        return true;
-      } catch (RejectedExecutionException closed) {
-        return false;
-      }
+      pause = connections.later(next, wait);
     }
   }
 
@@ -238,7 +233,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
       if (status.isOk() && only != null) {
         listener.onMessage(only);
       }
-      listener.onClose(status, trailers);
+      listener.onClose(connections.told(status), trailers);
     }
 
     @Override

@@ -7,6 +7,7 @@ import com.google.rpc.Code;
 import com.google.rpc.ErrorInfo;
 import com.google.rpc.RetryInfo;
 import io.grpc.BindableService;
+import io.grpc.ClientInterceptor;
 import io.grpc.Metadata;
 import io.grpc.Server;
 import io.grpc.ServerCall;
@@ -31,6 +32,12 @@ final class Served implements AutoCloseable {
   final List<String> tokens = new CopyOnWriteArrayList<>();
 
   Served(Tokens given, Duration patience, BindableService... services) throws IOException {
+    this(List.of(), given, patience, services);
+  }
+
+  private Served(
+      List<ClientInterceptor> between, Tokens given, Duration patience, BindableService... services)
+      throws IOException {
     String name = InProcessServerBuilder.generateName();
     InProcessServerBuilder builder = InProcessServerBuilder.forName(name).intercept(new Seen());
     for (BindableService service : services) {
@@ -42,12 +49,22 @@ final class Served implements AutoCloseable {
             List.of(name),
             given,
             patience,
-            pool -> endpoint -> InProcessChannelBuilder.forName(endpoint).executor(pool).build());
+            pool ->
+                endpoint ->
+                    InProcessChannelBuilder.forName(endpoint)
+                        .executor(pool)
+                        .intercept(between)
+                        .build());
     client = new LemanClient(connections);
   }
 
   static Served of(BindableService... services) throws IOException {
     return new Served(Tokens.fixed(""), Duration.ofSeconds(20), services);
+  }
+
+  /** With something between the client and its channel. */
+  static Served behind(ClientInterceptor between, BindableService... services) throws IOException {
+    return new Served(List.of(between), Tokens.fixed(""), Duration.ofSeconds(20), services);
   }
 
   Database database() {

@@ -3,7 +3,9 @@ package dev.leman.internal;
 import java.time.Duration;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
+import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -29,6 +31,20 @@ public final class Threads implements ThreadFactory {
     made.removeIf(other -> other.getState() == Thread.State.TERMINATED);
     made.add(thread);
     return thread;
+  }
+
+  /**
+   * An executor that loses nothing: once the other one takes no more, its caller's thread does the
+   * work. What ends calls goes here, so that whoever waits for an end is told of it.
+   */
+  public static Executor lasting(Executor executor) {
+    return work -> {
+      try {
+        executor.execute(work);
+      } catch (RejectedExecutionException ended) {
+        work.run();
+      }
+    };
   }
 
   /**

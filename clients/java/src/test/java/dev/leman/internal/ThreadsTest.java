@@ -3,6 +3,8 @@ package dev.leman.internal;
 import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
@@ -10,6 +12,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -58,5 +61,22 @@ class ThreadsTest {
     threads.end(pool, SHORT);
     assertEquals("interrupted", told.get());
     assertTrue(threads.join(LONG));
+  }
+
+  @Test
+  void whatComesLaterIsDoneByWhoeverBringsIt() throws Exception {
+    AtomicReference<Thread> did = new AtomicReference<>();
+    CountDownLatch done = new CountDownLatch(1);
+    Threads.lasting(pool)
+        .execute(
+            () -> {
+              did.set(Thread.currentThread());
+              done.countDown();
+            });
+    done.await();
+    assertNotSame(Thread.currentThread(), did.get());
+    threads.end(pool, LONG);
+    Threads.lasting(pool).execute(() -> did.set(Thread.currentThread()));
+    assertSame(Thread.currentThread(), did.get());
   }
 }
