@@ -28,7 +28,7 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
   @Override
   public void start(Listener<A> listener, Metadata headers) {
     try {
-      token = connections.carry(headers);
+      token = connections.carry(headers, options.getDeadline());
     } catch (LemanException none) {
       failed = true;
       super.start(new Listener<A>() {}, new Metadata());

@@ -11,6 +11,7 @@ import dev.leman.v1.InfoServiceGrpc;
 import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientCall;
+import io.grpc.Deadline;
 import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.Status;
@@ -28,7 +29,9 @@ import java.util.concurrent.Future;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
+import java.util.function.Supplier;
 
 /**
  * The channels to the endpoints, and what each call carries. As a {@link Channel} it is what stubs
@@ -129,7 +132,7 @@ final class Connections extends Channel {
     return closed || endpoints.isSettled();
   }
 
-  /** Wait until it is known which endpoint answers; false: none does. */
+  /** Wait until it is known which endpoint answers; false: none does. They are shown the token. */
   boolean settle(Duration atMost) {
     return closed || endpoints.settle(endpoint -> ask(endpoint, atMost), atMost);
   }
@@ -144,7 +147,8 @@ final class Connections extends Channel {
     try {
       return Futures.get(info(newCall(INFO, within(atMost))));
     } catch (LemanException failed) {
-      if (failed.code() != Status.Code.DEADLINE_EXCEEDED) {
+      boolean ofTokens = failed.getCause() instanceof TimeoutException;
+      if (failed.code() != Status.Code.DEADLINE_EXCEEDED || ofTokens) {
         throw failed;
       }
       String told = "no answer within " + atMost.toMillis() + " ms";
@@ -190,9 +194,10 @@ final class Connections extends Channel {
   /**
    * Add what each call carries; give the token, empty: none.
    *
+   * @param deadline until when a source of tokens is waited for; null: for ever
    * @throws LemanException where there is none, or the client was closed
    */
-  String carry(Metadata headers) {
+  String carry(Metadata headers, Deadline deadline) {
     checkOpen();
     if (!headers.containsKey(REQUEST_ID)) {
       headers.put(REQUEST_ID, UUID.randomUUID().toString());
@@ -203,16 +208,34 @@ final class Connections extends Channel {
       }
       return "";
     }
-    String token = tokens.current();
+    String token = token(deadline);
     if (!token.isEmpty()) {
       headers.put(AUTHORIZATION, "Bearer " + token);
     }
     return token;
   }
 
-  /** Ask the source of tokens again; false: there is none. */
-  boolean renew(String refused) {
-    return tokens.renew(refused);
+  /** Whether a call with these headers, which are its caller's, waits for no token. */
+  boolean isTokenAtHand(Metadata headers) {
+    return closed || tokens.isAtHand() || headers.containsKey(AUTHORIZATION);
+  }
+
+  /** The token, see {@link Tokens#current}. */
+  String token(Deadline deadline) {
+    return orClosed(() -> tokens.current(pool, deadline));
+  }
+
+  /** Ask the source of tokens again, see {@link Tokens#renew}; false: there is none. */
+  boolean renew(String refused, Deadline deadline) {
+    return orClosed(() -> tokens.renew(refused, pool, deadline));
+  }
+
+  private <T> T orClosed(Supplier<T> inPool) {
+    try {
+      return inPool.get();
+    } catch (RejectedExecutionException ended) {
+      throw closedError(ended);
+    }
   }
 
   /**
@@ -260,7 +283,7 @@ final class Connections extends Channel {
     if (closed) {
       throw closedError(failure);
     }
-    if (failure.code() == Status.Code.UNAUTHENTICATED && waiting.mayRenew() && renew(token)) {
+    if (failure.code() == Status.Code.UNAUTHENTICATED && waiting.mayRenew() && renew(token, null)) {
       return;
     }
     pauseOrThrow(failure, waiting, failure.code() == Status.Code.UNAVAILABLE);
@@ -401,6 +424,7 @@ final class Connections extends Channel {
     closed = true;
     closing.countDown();
     timer.shutdownNow();
+    tokens.close(closedError(null));
     for (Runnable act : atClose) {
       if (takeBack(act)) {
         act.run();

@@ -78,7 +78,8 @@ final class Futures {
         Status.Code.CANCELLED, "", "the thread was interrupted while it waited", cause);
   }
 
-  private static RuntimeException here(Throwable failure) {
+  /** The failure of another thread, which says where it was waited for. */
+  static RuntimeException here(Throwable failure) {
     if (failure instanceof Error error) {
       throw error;
     }

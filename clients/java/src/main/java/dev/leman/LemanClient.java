@@ -10,6 +10,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Supplier;
 
 /**
  * Connections to the services of Leman. One is enough for a program: it is safe for use by several
@@ -87,7 +88,7 @@ public final class LemanClient implements AutoCloseable {
   public static final class Builder {
     private final String[] endpoints;
     private final Dialing dialing = new Dialing();
-    private Tokens tokens = Tokens.fixed("");
+    private Supplier<Tokens> tokens = () -> Tokens.fixed("");
     private Duration patience = Duration.ofMinutes(1);
     private Duration firstContact = Duration.ofSeconds(10);
 
@@ -98,14 +99,15 @@ public final class LemanClient implements AutoCloseable {
     /** Send this token. */
     public Builder token(String token) {
       Arguments.notEmpty("token", token);
-      tokens = Tokens.fixed(token);
+      Tokens.fixed(token); // which looks at it
+      tokens = () -> Tokens.fixed(token);
       return this;
     }
 
     /** Send the token that this source gives; it is asked again when that is refused. */
     public Builder tokens(TokenSource source) {
       Arguments.given("source", source);
-      tokens = Tokens.from(source);
+      tokens = () -> Tokens.from(source);
       return this;
     }
 
@@ -154,11 +156,11 @@ public final class LemanClient implements AutoCloseable {
      *
      * @throws LemanException INVALID_ARGUMENT for addresses that are none and what does not go
      *     together, UNAVAILABLE where nothing answers, UNAUTHENTICATED for a token that does not
-     *     hold
+     *     hold, DEADLINE_EXCEEDED where the source of tokens gives none in this time
      */
     public LemanClient connect() {
       List<String> addresses = Addresses.checked(endpoints);
-      Connections connections = dialing.open(addresses, tokens, firstContact);
+      Connections connections = dialing.open(addresses, tokens.get(), firstContact);
       LemanClient client = new LemanClient(connections);
       try {
         connections.contact(firstContact);

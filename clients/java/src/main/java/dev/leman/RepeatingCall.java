@@ -91,40 +91,50 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
 
   /** Make an attempt, once it is known which endpoint answers. */
   private void begin() {
-    if (connections.isSettled()) {
-      attempt();
+    CallOptions timed = connections.timed(method, options);
+    if (connections.isSettled() && connections.isTokenAtHand(headers)) {
+      attempt(timed);
       return;
     }
     try {
-      connections.pool.execute(this::settle);
+      connections.pool.execute(() -> settle(timed));
     } catch (RejectedExecutionException closed) {
-      attempt(); // which tells that it is closed
+      attempt(timed); // which tells that it is closed
     }
   }
 
-  private void settle() {
-    Duration left = Endpoints.atLeast(waiting.left());
-    if (options.getDeadline() != null) {
-      long nanos = options.getDeadline().timeRemaining(TimeUnit.NANOSECONDS);
-      left = left.toNanos() < nanos ? left : Duration.ofNanos(Math.max(0, nanos));
-    }
+  /** Wait for what an attempt needs, and make it. */
+  private void settle(CallOptions timed) {
     Status none = Status.UNAVAILABLE.withDescription("none of the endpoints answers");
     try {
-      if (connections.settle(left)) {
-        attempt();
+      if (!connections.isTokenAtHand(headers)) {
+        connections.token(timed.getDeadline());
+      }
+      if (connections.settle(left())) {
+        attempt(timed);
       } else if (!again(none, new Metadata())) {
         end(none, new Metadata());
       }
-    } catch (LemanException interrupted) {
-      end(LemanException.status(interrupted), new Metadata());
+    } catch (LemanException failed) {
+      end(LemanException.status(failed), new Metadata());
     }
   }
 
-  private void attempt() {
+  /** How long an endpoint that answers may be looked for. */
+  private Duration left() {
+    Duration left = Endpoints.atLeast(waiting.left());
+    if (options.getDeadline() == null) {
+      return left;
+    }
+    long nanos = options.getDeadline().timeRemaining(TimeUnit.NANOSECONDS);
+    return left.toNanos() < nanos ? left : Duration.ofNanos(Math.max(0, nanos));
+  }
+
+  private void attempt(CallOptions timed) {
     Metadata carried = new Metadata();
     carried.merge(headers);
     try {
-      token = connections.carry(carried);
+      token = connections.carry(carried, timed.getDeadline());
     } catch (LemanException none) {
       end(LemanException.status(none), new Metadata());
       return;
@@ -134,7 +144,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         return;
       }
       attempts++;
-      ClientCall<Q, A> made = connections.bare(method, connections.timed(method, options));
+      ClientCall<Q, A> made = connections.bare(method, timed);
       attempt = made;
       made.start(new Attempt(), carried);
       if (asked > 0) {
@@ -178,7 +188,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
 
   private void renewed(Status status, Metadata trailers) {
     try {
-      if (connections.renew(token)) {
+      if (connections.renew(token, connections.timed(method, options).getDeadline())) {
         begin();
       } else {
         end(status, trailers);

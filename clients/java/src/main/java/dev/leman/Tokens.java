@@ -1,15 +1,25 @@
 package dev.leman;
 
+import io.grpc.Deadline;
 import io.grpc.Status;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 
 /**
  * The token that calls carry now. Safe for use by several threads: what a source said last counts
- * for all of them.
+ * for all of them. A source is asked in a thread of the client, so that nobody waits for it longer
+ * than his call may last.
  */
 final class Tokens {
   private final TokenSource source;
   private final boolean renewable;
   private String last;
+  private Asking asking;
+  private LemanException closed;
 
   private Tokens(TokenSource source, boolean renewable, String last) {
     this.source = source;
@@ -30,36 +40,120 @@ final class Tokens {
     return renewable || !last.isEmpty();
   }
 
-  /** The token; empty: none. */
-  synchronized String current() {
-    if (last == null) {
-      last = ask();
+  /** Whether {@link #current} waits for nothing. */
+  synchronized boolean isAtHand() {
+    return last != null && asking == null;
+  }
+
+  /**
+   * The token; empty: none.
+   *
+   * @param pool where the source is asked, if it has to be
+   * @param deadline until when it is waited for; null: for ever
+   * @throws LemanException what the source failed with; DEADLINE_EXCEEDED, with a {@link
+   *     TimeoutException} as its cause, where it gave none in time
+   */
+  String current(ExecutorService pool, Deadline deadline) {
+    Asking asked;
+    synchronized (this) {
+      if (isAtHand()) {
+        return last;
+      }
+      asked = ask(pool);
     }
-    return last;
+    return asked.await(deadline);
   }
 
   /**
    * Ask the source again, unless another call did so since {@code refused} was sent; false: there
-   * is no source.
+   * is no source. Waits and fails as {@link #current}.
    */
-  synchronized boolean renew(String refused) {
+  boolean renew(String refused, ExecutorService pool, Deadline deadline) {
     if (!renewable) {
       return false;
     }
-    if (refused.equals(last)) {
-      last = ask();
+    Asking asked;
+    synchronized (this) {
+      if (asking == null && !refused.equals(last)) {
+        return true;
+      }
+      asked = ask(pool);
     }
+    asked.await(deadline);
     return true;
   }
 
-  private String ask() {
+  /** Ask no more, and interrupt the source: whoever waits for it, or will, fails with this. */
+  void close(LemanException failure) {
+    Asking asked;
+    synchronized (this) {
+      closed = failure;
+      asked = asking;
+    }
+    if (asked != null) {
+      asked.told.completeExceptionally(failure);
+      asked.thread.cancel(true);
+    }
+  }
+
+  /** The asking that is under way, or a new one. */
+  private Asking ask(ExecutorService pool) {
+    if (closed != null) {
+      throw closed;
+    }
+    if (asking == null) {
+      Asking begun = new Asking();
+      begun.thread = pool.submit(begun);
+      asking = begun;
+    }
+    return asking;
+  }
+
+  /** The source at work, for all calls that wait for it. */
+  private final class Asking implements Runnable {
+    private final CompletableFuture<String> told = new CompletableFuture<>();
+    private Future<?> thread;
+
+    @Override
+    public void run() {
+      try {
+        String found = found();
+        end(found);
+        told.complete(found);
+      } catch (LemanException failure) {
+        end(null);
+        told.completeExceptionally(failure);
+      }
+    }
+
+    private void end(String found) {
+      synchronized (Tokens.this) {
+        asking = null;
+        last = found == null ? last : found;
+      }
+    }
+
+    String await(Deadline deadline) {
+      try {
+        return deadline == null
+            ? told.get()
+            : told.get(deadline.timeRemaining(TimeUnit.NANOSECONDS), TimeUnit.NANOSECONDS);
+      } catch (InterruptedException interrupted) {
+        throw Futures.interrupted(interrupted);
+      } catch (ExecutionException failure) {
+        throw Futures.here(failure.getCause());
+      } catch (TimeoutException late) {
+        String message = "the source of tokens gave none in time, so that nothing was sent";
+        throw new LemanException(Status.Code.DEADLINE_EXCEEDED, "", message, late);
+      }
+    }
+  }
+
+  private String found() {
     String found;
     try {
       found = source.token();
-    } catch (InterruptedException interrupted) {
-      Thread.currentThread().interrupt();
-      throw failed(interrupted);
-    } catch (Exception failure) {
+    } catch (Throwable failure) { // an error, too: calls wait for the end of this
       throw failed(failure);
     }
     if (found == null) {
@@ -80,7 +174,7 @@ final class Tokens {
     return token;
   }
 
-  private static LemanException failed(Exception failure) {
+  private static LemanException failed(Throwable failure) {
     return new LemanException(
         Status.Code.UNAUTHENTICATED,
         "",

@@ -34,6 +34,7 @@ final class Upload<Q, A> implements AutoCloseable {
 
   Upload(Connections connections, MethodDescriptor<Q, A> method) {
     this.connections = connections;
+    connections.token(null); // which endpoints are asked with, no longer than they take to answer
     if (!connections.settle(Endpoints.atLeast(connections.patience().left()))) {
       throw new LemanException(Status.Code.UNAVAILABLE, "", "none of the endpoints answers", null);
     }
