@@ -1,9 +1,11 @@
 package dev.leman;
 
 import com.google.common.net.InetAddresses;
+import dev.leman.v1.ErrorReason;
 import io.grpc.Status;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
@@ -24,12 +26,13 @@ final class Addresses {
    */
   static List<String> checked(String... given) {
     if (given == null || given.length == 0) {
-      throw refused("there is no endpoint: name host:port of a service", null);
+      throw refused("endpoints", "there is no endpoint: name host:port of a service", null);
     }
     List<String> addresses = new ArrayList<>();
     for (String one : given) {
       if (one == null) {
-        throw refused("an endpoint is null: name host:port, such as leman.internal:7443", null);
+        throw refused(
+            "endpoints", "an endpoint is null: name host:port, such as leman.internal:7443", null);
       }
       String address = AS_GRPC_HAS_IT.matcher(one.strip()).replaceFirst("");
       check(address);
@@ -79,10 +82,18 @@ final class Addresses {
   }
 
   private static LemanException no(String address, String what) {
-    return refused("endpoint \"" + address + "\" " + what, null);
+    return refused("endpoints", "endpoint \"" + address + "\" " + what, null);
   }
 
-  static LemanException refused(String message, Throwable cause) {
-    return new LemanException(Status.Code.INVALID_ARGUMENT, "", message, cause);
+  /** What an argument is refused with, by its name. */
+  static LemanException refused(String argument, String message, Throwable cause) {
+    List<LemanException.FieldViolation> fields =
+        List.of(new LemanException.FieldViolation(argument, message));
+    return new LemanException(
+        Status.Code.INVALID_ARGUMENT,
+        message,
+        new LemanException.Details(
+            ErrorReason.BAD_REQUEST.name(), Map.of(), fields, /* retryDelay= */ null),
+        cause);
   }
 }

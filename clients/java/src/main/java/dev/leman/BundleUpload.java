@@ -24,7 +24,11 @@ final class BundleUpload {
             .setSizeBytes(data.length)
             .build();
     Upload.Tokenized tokens = new Upload.Tokenized();
-    Upload.repeated(connections, tokens, () -> attempt(connections, header, data, tokens));
+    Upload.repeated(
+        connections,
+        tokens,
+        () -> attempt(connections, header, data, tokens),
+        () -> Addresses.refused("data", "there is no data to send", null));
     return header.getSha256();
   }
 

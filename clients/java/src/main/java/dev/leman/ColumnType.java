@@ -47,6 +47,7 @@ final class ColumnType {
       case LargeList -> "large_list";
       default ->
           throw Addresses.refused(
+              "type",
               "no column becomes "
                   + type
                   + ": integers and floats become other ones, and text, bytes and lists their"

@@ -25,7 +25,6 @@ import dev.leman.v1.RenameTableRequest;
 import dev.leman.v1.TableRef;
 import dev.leman.v1.TableServiceGrpc;
 import dev.leman.v1.UdfDefinition;
-import io.grpc.Status;
 import java.io.IOException;
 import java.util.HashSet;
 import java.util.List;
@@ -126,12 +125,11 @@ public final class Database {
   public Table createTable(String table, RowSource rows) {
     Arguments.given("table", table);
     Arguments.given("rows", rows);
-    try (ArrowReader first = rows.open()) {
+    try (ArrowReader first = RowUpload.asked(rows::open)) {
       if (first == null) {
-        throw new LemanException(
-            Status.Code.INVALID_ARGUMENT, "", "the rows were sent already", null);
+        throw RowUpload.none();
       }
-      Table made = createTable(table, schema(first));
+      Table made = createTable(table, RowUpload.asked(() -> schema(first)));
       ArrowReader[] left = {first};
       addFirst(made, () -> taken(left, rows));
       return made;

@@ -67,7 +67,7 @@ final class Dialing {
       } catch (IllegalArgumentException unusable) { // gRPC knows more about names than we do
         channels.forEach(ManagedChannel::shutdownNow);
         String told = "endpoint \"" + endpoint + "\" cannot be called: " + unusable.getMessage();
-        throw Addresses.refused(told, unusable);
+        throw Addresses.refused("endpoints", told, unusable);
       }
     }
     return new Connections(new Endpoints(channels), tokens, patience, threads, pool, timer);
@@ -85,10 +85,11 @@ final class Dialing {
 
   private ChannelCredentials credentials() {
     if ((chain == null) != (key == null) || (chain != null && authority == null)) {
-      throw Addresses.refused("a certificate goes with its key, and with tls()", null);
+      throw Addresses.refused(
+          "certificate", "a certificate goes with its key, and with tls()", null);
     }
     if (authority != null && plaintext) {
-      throw Addresses.refused("tls() and plaintext(true) contradict each other", null);
+      throw Addresses.refused("plaintext", "tls() and plaintext(true) contradict each other", null);
     }
     if (authority == null) {
       return InsecureChannelCredentials.create();
@@ -100,7 +101,7 @@ final class Dialing {
       return chain == null ? tls.build() : tls.keyManager(files.keys()).build();
     } catch (IOException unreadable) {
       throw Addresses.refused(
-          "a PEM file cannot be read, or used: " + unreadable.getMessage(), unreadable);
+          "tls", "a PEM file cannot be read, or used: " + unreadable.getMessage(), unreadable);
     }
   }
 }

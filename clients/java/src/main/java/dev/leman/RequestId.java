@@ -20,7 +20,7 @@ final class RequestId {
   static RequestId of(String given) {
     if (given == null || given.isEmpty()) {
       throw Addresses.refused(
-          "the request id is empty: leave withRequestId out to have one made up", null);
+          "id", "the request id is empty: leave withRequestId out to have one made up", null);
     }
     return new RequestId(given);
   }

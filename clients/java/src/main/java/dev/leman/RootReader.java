@@ -39,7 +39,16 @@ final class RootReader extends ArrowReader {
 
   @Override
   public Dictionary lookup(long id) {
-    return known.lookup(id);
+    Dictionary found = known.lookup(id);
+    if (found == null) {
+      throw Addresses.refused(
+          "dictionaries",
+          "a column of the rows is encoded by dictionary "
+              + id
+              + ", which is not among the dictionaries: give those with the rows to RowSource.of",
+          null);
+    }
+    return found;
   }
 
   @Override

@@ -12,6 +12,8 @@ public interface RowSource {
    * Begin with the first batch. It is called once for each attempt at sending the rows.
    *
    * @return a reader, which is closed when the attempt has ended; null: they cannot be sent again
+   * @throws IOException where there are none; the call fails as INVALID_ARGUMENT then, and so for
+   *     any other exception but {@link LemanException}, which it fails with itself
    */
   ArrowReader open() throws IOException;
 

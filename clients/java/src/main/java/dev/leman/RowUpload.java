@@ -10,7 +10,6 @@ import dev.leman.v1.MergeRowsRequest;
 import dev.leman.v1.MergeRowsResponse;
 import dev.leman.v1.TableServiceGrpc;
 import io.grpc.MethodDescriptor;
-import io.grpc.Status;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.WritableByteChannel;
@@ -65,20 +64,50 @@ final class RowUpload {
         connections,
         tokens,
         () -> {
-          try (ArrowReader reader = rows.open()) {
+          try (ArrowReader reader = asked(rows::open)) {
             return reader == null
                 ? null
                 : attempt(new Upload<>(connections, method), first, message, reader, tokens);
           } catch (IOException unreadable) {
             throw unreadable(unreadable);
           }
-        });
+        },
+        RowUpload::none);
+  }
+
+  /** What the caller's own code gives of his rows. */
+  @FunctionalInterface
+  interface Own<T> {
+    T get() throws IOException;
+  }
+
+  /**
+   * Ask the caller's own code.
+   *
+   * @throws LemanException INVALID_ARGUMENT for what it throws; one that it throws, as it is
+   */
+  static <T> T asked(Own<T> own) {
+    try {
+      return own.get();
+    } catch (LemanException | Upload.Ended ours) {
+      throw ours;
+    } catch (IOException | RuntimeException unreadable) {
+      throw unreadable(unreadable);
+    }
   }
 
   /** The error of rows that their caller's own reader does not give. */
-  static LemanException unreadable(IOException cause) {
-    return new LemanException(
-        Status.Code.INVALID_ARGUMENT, "", "the rows cannot be read: " + cause.getMessage(), cause);
+  static LemanException unreadable(Exception cause) {
+    String why = cause.getMessage() == null ? cause.getClass().getName() : cause.getMessage();
+    return Addresses.refused("rows", "the rows cannot be read: " + why, cause);
+  }
+
+  /** The error of a source without a reader for the first attempt. */
+  static LemanException none() {
+    return Addresses.refused(
+        "rows",
+        "rows has no reader to give: a source of a reader gives it once, so make another one",
+        null);
   }
 
   private static <Q, A> A attempt(
@@ -86,12 +115,11 @@ final class RowUpload {
       Q first,
       Function<ByteString, Q> message,
       ArrowReader reader,
-      Upload.Tokenized tokens)
-      throws IOException {
+      Upload.Tokenized tokens) {
     try (Upload<Q, A> call = begun) {
       try {
         call.send(first);
-        write(new Pieces(piece -> call.send(message.apply(piece))), reader);
+        asked(() -> write(new Pieces(piece -> call.send(message.apply(piece))), reader));
         call.end();
       } catch (Upload.Ended ended) {
         return call.finish(tokens);
@@ -100,7 +128,7 @@ final class RowUpload {
     }
   }
 
-  private static void write(Pieces pieces, ArrowReader reader) throws IOException {
+  private static Void write(Pieces pieces, ArrowReader reader) throws IOException {
     VectorSchemaRoot batch = reader.getVectorSchemaRoot();
     try (PartWriter writer = new PartWriter(batch, reader, pieces)) {
       writer.start();
@@ -115,6 +143,7 @@ final class RowUpload {
       writer.end();
     }
     pieces.flush();
+    return null;
   }
 
   private static long size(VectorSchemaRoot batch) {

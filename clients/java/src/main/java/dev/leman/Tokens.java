@@ -167,6 +167,7 @@ final class Tokens {
   private static String checked(String token) {
     if (token == null || !token.chars().allMatch(letter -> letter > ' ' && letter < 0x7f)) {
       throw Addresses.refused(
+          "token",
           "the token is null, or has a blank, a line end or a letter beyond ASCII: no token of"
               + " services has; give it without, such as by strip()",
           null);

@@ -7,6 +7,7 @@ import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import java.time.Duration;
+import java.util.function.Supplier;
 
 /**
  * A call that is sent a stream and answers once. It is sent no more than its transport takes. Used
@@ -66,8 +67,16 @@ final class Upload<Q, A> implements AutoCloseable {
     call.request(2);
   }
 
-  /** Make attempts at an upload until one is through, as long as the services are away, or full. */
-  static <A> A repeated(Connections connections, Tokenized tokens, Attempt<A> attempt) {
+  /**
+   * Make attempts at an upload until one is through, as long as the services are away, or full.
+   *
+   * @param none what it fails with where not even the first attempt has something to send
+   */
+  static <A> A repeated(
+      Connections connections,
+      Tokenized tokens,
+      Attempt<A> attempt,
+      Supplier<LemanException> none) {
     Patience waiting = connections.patience();
     LemanException failure = null;
     while (true) {
@@ -76,7 +85,7 @@ final class Upload<Q, A> implements AutoCloseable {
         if (found != null) {
           return found;
         }
-        throw failure;
+        throw failure == null ? none.get() : failure;
       } catch (LemanException failed) {
         if (failed == failure) {
           throw failed;

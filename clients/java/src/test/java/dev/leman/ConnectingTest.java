@@ -163,12 +163,16 @@ class ConnectingTest {
     for (String id : new String[] {null, ""}) {
       LemanException refused = assertThrows(LemanException.class, () -> RequestId.of(id));
       assertEquals(Status.Code.INVALID_ARGUMENT, refused.code());
+      assertEquals("BAD_REQUEST", refused.reason());
+      assertEquals("id", refused.fields().get(0).field());
     }
   }
 
   private static void assertRefused(String told, LemanClient.Builder builder) {
     LemanException refused = assertThrows(LemanException.class, builder::connect);
     assertEquals(Status.Code.INVALID_ARGUMENT, refused.code());
+    assertEquals("BAD_REQUEST", refused.reason());
+    assertEquals(1, refused.fields().size());
     assertTrue(refused.getMessage().contains(told), refused.getMessage());
   }
 

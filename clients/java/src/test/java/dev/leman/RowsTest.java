@@ -16,6 +16,7 @@ import dev.leman.v1.DropTableResponse;
 import dev.leman.v1.ReadRowsRequest;
 import dev.leman.v1.ReadRowsResponse;
 import dev.leman.v1.TableServiceGrpc;
+import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
@@ -28,6 +29,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Flow;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -36,16 +38,20 @@ import java.util.stream.LongStream;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.vector.BigIntVector;
+import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.ipc.ArrowReader;
 import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
 import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.DictionaryEncoding;
 import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.function.Executable;
 
 /** Rows in and out, over cuts; no memory of Arrow is left behind. */
 @Timeout(30)
@@ -195,6 +201,71 @@ class RowsTest {
       assertEquals("DRAINING", failure.reason());
     }
     assertEquals(1, tables.ids.size());
+  }
+
+  @Test
+  void rowsThatCannotBeReadAreRefusedByTheirName() throws IOException {
+    RowSource used = RowSource.once(new RootReader(VectorSchemaRoot.of(), null));
+    used.open();
+    RowSource broken =
+        () -> {
+          throw new IllegalStateException("the file is gone");
+        };
+    RowSource late = () -> new RootReader(new Broken(), null);
+    try (Served served = Served.of(tables)) {
+      Database lake = served.database();
+      Table table = lake.table("docs");
+      for (RowSource rows : List.of(used, () -> null)) {
+        assertRefused("rows", "has no reader", () -> table.append(rows));
+        assertRefused("rows", "has no reader", () -> table.merge(rows, MergeRules.on("n")));
+        assertRefused("rows", "has no reader", () -> lake.createTable("docs", rows));
+      }
+      assertRefused("rows", "the file is gone", () -> table.append(broken));
+      assertRefused("rows", "the file is gone", () -> lake.createTable("docs", broken));
+      assertRefused("rows", "is torn", () -> table.append(late));
+      ExecutionException failed =
+          assertThrows(ExecutionException.class, () -> table.appendAsync(broken).get());
+      assertRefused("rows", "the file is gone", LemanException.from(failed));
+    }
+    assertEquals(List.of(), tables.appended);
+  }
+
+  @Test
+  void aDictionaryThatIsNotGivenIsRefused() throws IOException {
+    DictionaryEncoding seventh = new DictionaryEncoding(7, false, new ArrowType.Int(32, true));
+    Field field =
+        new Field("n", new FieldType(true, new ArrowType.Int(32, true), seventh), List.of());
+    try (Served served = Served.of(tables);
+        VectorSchemaRoot rows = VectorSchemaRoot.create(new Schema(List.of(field)), memory)) {
+      Database lake = served.database();
+      RowSource source = RowSource.of(rows);
+      assertRefused("dictionaries", "dictionary 7", () -> lake.table("docs").append(source));
+      assertRefused("dictionaries", "dictionary 7", () -> lake.createTable("docs", source));
+    }
+    assertEquals(List.of(), tables.changes);
+  }
+
+  private static void assertRefused(String argument, String told, Executable call) {
+    assertRefused(argument, told, assertThrows(LemanException.class, call));
+  }
+
+  private static void assertRefused(String argument, String told, LemanException refused) {
+    assertEquals(Status.Code.INVALID_ARGUMENT, refused.code());
+    assertEquals("BAD_REQUEST", refused.reason());
+    assertEquals(argument, refused.fields().get(0).field());
+    assertTrue(refused.getMessage().contains(told), refused.getMessage());
+  }
+
+  /** Tells its schema, and has nothing in it. */
+  private static final class Broken extends VectorSchemaRoot {
+    Broken() {
+      super(List.of());
+    }
+
+    @Override
+    public List<FieldVector> getFieldVectors() {
+      throw new IllegalStateException("the batch is torn");
+    }
   }
 
   @Test
