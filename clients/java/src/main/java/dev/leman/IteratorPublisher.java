@@ -1,5 +1,6 @@
 package dev.leman;
 
+import dev.leman.internal.Arguments;
 import java.util.Iterator;
 import java.util.concurrent.Flow;
 import java.util.concurrent.RejectedExecutionException;
@@ -28,6 +29,7 @@ final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
 
   @Override
   public void subscribe(Flow.Subscriber<? super T> subscriber) {
+    Arguments.given("subscriber", subscriber);
     Delivery delivery = new Delivery(subscriber);
     try {
       delivery.start();

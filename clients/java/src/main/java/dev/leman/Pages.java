@@ -45,6 +45,7 @@ public final class Pages<T> implements Iterable<T> {
 
   /** The first of these items, so many at the most. */
   public Pages<T> limit(long items) {
+    Arguments.notNegative("items", items);
     return new Pages<>(listing, Math.min(limit, items));
   }
 

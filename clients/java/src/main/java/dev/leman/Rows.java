@@ -25,13 +25,13 @@ import org.apache.arrow.vector.types.pojo.Schema;
  */
 public final class Rows implements Iterable<VectorSchemaRoot>, AutoCloseable {
   private final ResumedMessages messages;
-  private final ArrowStreamReader reader;
+  private final OpenReader reader;
   private final Schema schema;
   private boolean iterated;
 
   Rows(Connections connections, ReadRowsRequest request, BufferAllocator allocator) {
     messages = new ResumedMessages(connections, request, allocator);
-    reader = new ArrowStreamReader(messages, allocator);
+    reader = new OpenReader(messages, allocator);
     try {
       schema = reader.getVectorSchemaRoot().getSchema();
     } catch (IOException | RuntimeException failure) {
@@ -52,7 +52,7 @@ public final class Rows implements Iterable<VectorSchemaRoot>, AutoCloseable {
 
   /**
    * The rows as Arrow's own reader, for what takes one; its methods fail with {@link
-   * LemanException}, too.
+   * LemanException}, too. Once closed, it loads no batch any more: IllegalStateException.
    */
   public ArrowReader reader() {
     return reader;
@@ -60,7 +60,8 @@ public final class Rows implements Iterable<VectorSchemaRoot>, AutoCloseable {
 
   /**
    * The batches, once. Each is valid until the next one is asked for, and is closed with these
-   * rows. Iterating fails with {@link LemanException}.
+   * rows. Iterating fails with {@link LemanException}, and with IllegalStateException once they are
+   * closed.
    */
   @Override
   public Iterator<VectorSchemaRoot> iterator() {
@@ -80,12 +81,40 @@ public final class Rows implements Iterable<VectorSchemaRoot>, AutoCloseable {
     }
   }
 
+  /** Takes no memory any more once it is closed. */
+  private static final class OpenReader extends ArrowStreamReader {
+    private boolean closed;
+
+    OpenReader(ResumedMessages messages, BufferAllocator allocator) {
+      super(messages, allocator);
+    }
+
+    void checkOpen() {
+      if (closed) {
+        throw new IllegalStateException("the rows are closed: read them again");
+      }
+    }
+
+    @Override
+    public boolean loadNextBatch() throws IOException {
+      checkOpen();
+      return super.loadNextBatch();
+    }
+
+    @Override
+    public void close(boolean closeReadSource) throws IOException {
+      closed = true;
+      super.close(closeReadSource);
+    }
+  }
+
   private final class Batches implements Iterator<VectorSchemaRoot> {
     private boolean looked;
     private boolean found;
 
     @Override
     public boolean hasNext() {
+      reader.checkOpen();
       if (!looked) {
         try {
           found = reader.loadNextBatch();

@@ -133,6 +133,20 @@ class ArgumentsTest {
     builder.patience(Duration.ZERO).firstContact(Duration.ZERO);
   }
 
+  @Test
+  void whatIsNoNumberOfItemsAndNoSubscriberIsRefused() throws Exception {
+    try (Served served = Served.of()) {
+      Database lake = served.database();
+      assertNames("items", assertThrows(LemanException.class, () -> lake.tables().limit(-3)));
+      assertEquals(List.of(), lake.tables().limit(0).toList());
+      var rows = lake.table("t").publish(ReadOptions.all(), memory);
+      assertNames("subscriber", assertThrows(LemanException.class, () -> rows.subscribe(null)));
+      var updates = lake.job("j").updates();
+      assertNames("subscriber", assertThrows(LemanException.class, () -> updates.subscribe(null)));
+    }
+    memory.close();
+  }
+
   private static void assertNames(String argument, LemanException refused) {
     assertEquals(Status.Code.INVALID_ARGUMENT, refused.code());
     assertEquals("BAD_REQUEST", refused.reason());

@@ -26,6 +26,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Queue;
 import java.util.concurrent.CountDownLatch;
@@ -265,6 +266,31 @@ class RowsTest {
     @Override
     public List<FieldVector> getFieldVectors() {
       throw new IllegalStateException("the batch is torn");
+    }
+  }
+
+  @Test
+  void closedRowsGiveNothingAndTakeNoMemory() throws IOException {
+    try (Served served = Served.of(tables)) {
+      Table table = served.database().table("docs");
+      for (int read = 0; read < 3; read++) {
+        Rows rows = table.read(memory);
+        Iterator<VectorSchemaRoot> batches = rows.iterator();
+        for (int batch = 0; batch < read; batch++) {
+          assertTrue(batches.hasNext());
+          batches.next();
+        }
+        rows.close();
+        assertThrows(IllegalStateException.class, batches::hasNext);
+        assertThrows(IllegalStateException.class, batches::next);
+        assertThrows(IllegalStateException.class, rows.reader()::loadNextBatch);
+        rows.close();
+        assertEquals(0, memory.getAllocatedMemory());
+      }
+      Rows unread = table.read(memory);
+      unread.reader().close();
+      assertThrows(IllegalStateException.class, () -> unread.iterator().hasNext());
+      unread.close();
     }
   }
 

@@ -43,6 +43,17 @@ public final class Arguments {
   }
 
   /**
+   * Refuse a number below 0.
+   *
+   * @throws LemanException INVALID_ARGUMENT, which names the argument
+   */
+  public static void notNegative(String name, long number) {
+    if (number < 0) {
+      throw wrong(name, name + " is " + number + ": give a number that is not negative");
+    }
+  }
+
+  /**
    * Refuse a text that is null, or empty.
    *
    * @throws LemanException INVALID_ARGUMENT, which names the argument
