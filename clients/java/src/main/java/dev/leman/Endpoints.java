@@ -118,6 +118,7 @@ final class Endpoints {
   private static boolean isThere(Throwable failure) {
     return failure == null
         || (failure instanceof LemanException refused
+            && !refused.isForeign()
             && refused.code() != Status.Code.UNAVAILABLE
             && refused.code() != Status.Code.DEADLINE_EXCEEDED
             && refused.code() != Status.Code.CANCELLED);

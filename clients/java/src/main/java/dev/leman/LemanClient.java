@@ -166,7 +166,7 @@ public final class LemanClient implements AutoCloseable {
         connections.contact(firstContact);
       } catch (LemanException failed) {
         client.close();
-        throw isSilence(failed) ? silent(addresses, failed) : failed;
+        throw noServices(addresses, failed);
       } catch (RuntimeException | Error failed) {
         client.close();
         throw failed;
@@ -175,12 +175,14 @@ public final class LemanClient implements AutoCloseable {
       return client;
     }
 
-    private static boolean isSilence(LemanException failed) {
-      return failed.code() == Status.Code.UNAVAILABLE && failed.reason().isEmpty();
-    }
-
-    private static LemanException silent(List<String> addresses, LemanException cause) {
-      String told = "nothing answers at %s: check the address, and TLS (%s)";
+    /** What is told where no service answers; otherwise what is given. */
+    private static LemanException noServices(List<String> addresses, LemanException cause) {
+      boolean silent = cause.code() == Status.Code.UNAVAILABLE && cause.reason().isEmpty();
+      if (!silent && !cause.isForeign()) {
+        return cause;
+      }
+      String what = silent ? "nothing" : "nothing of Leman";
+      String told = what + " answers at %s: check the address, and TLS (%s)";
       return new LemanException(
           Status.Code.UNAVAILABLE,
           "",

@@ -121,6 +121,17 @@ public class LemanException extends RuntimeException {
     return new LemanException(status.getCode(), "", describe(status), found);
   }
 
+  /**
+   * Whether it can only come from what is no service of Leman: those give each of these codes a
+   * reason, and know the call that is made first.
+   */
+  boolean isForeign() {
+    return reason.isEmpty()
+        && (code == Status.Code.INTERNAL
+            || code == Status.Code.UNKNOWN
+            || code == Status.Code.UNIMPLEMENTED);
+  }
+
   /** The status of a call that this client lets end so. */
   static Status status(LemanException failure) {
     return Status.fromCode(failure.code()).withDescription(failure.getMessage()).withCause(failure);

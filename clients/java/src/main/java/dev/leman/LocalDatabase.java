@@ -56,7 +56,8 @@ public final class LocalDatabase implements AutoCloseable {
       throw away(folder, missing);
     } catch (LemanException failed) {
       close(client);
-      throw failed.code() == Status.Code.UNAVAILABLE ? away(folder, failed) : failed;
+      boolean away = failed.code() == Status.Code.UNAVAILABLE || failed.isForeign();
+      throw away ? away(folder, failed) : failed;
     }
   }
 

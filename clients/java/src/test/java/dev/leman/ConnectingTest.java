@@ -15,6 +15,8 @@ import io.grpc.Status;
 import io.grpc.stub.StreamObserver;
 import java.io.IOException;
 import java.net.ServerSocket;
+import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -114,6 +116,56 @@ class ConnectingTest {
       assertTrue(away.getMessage().startsWith("nothing answers at " + hung), away.getMessage());
       assertTrue(System.nanoTime() - begun < Duration.ofSeconds(30).toNanos(), "it took longer");
     }
+  }
+
+  @Test
+  void whereOthersAnswerConnectingSaysSo() throws Exception {
+    Server foreign = Grpc.newServerBuilderForPort(0, InsecureServerCredentials.create()).build();
+    foreign.start();
+    try (ServerSocket redis = new ServerSocket(0);
+        ServerSocket web = new ServerSocket(0)) {
+      answering(redis, "-ERR unknown command 'PRI'\r\n");
+      answering(web, "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+      for (int port : List.of(redis.getLocalPort(), web.getLocalPort(), foreign.getPort())) {
+        String at = "localhost:" + port;
+        assertNoServices("nothing of Leman answers at " + at + ":", LemanClient.builder(at));
+        assertNoServices("nothing answers at " + at, LemanClient.builder(at, "localhost:1"));
+      }
+      Server server = served();
+      String at = "localhost:" + redis.getLocalPort();
+      LemanClient.builder(at, "localhost:" + foreign.getPort(), at(server)).connect().close();
+      server.shutdownNow().awaitTermination();
+    } finally {
+      foreign.shutdownNow().awaitTermination();
+    }
+  }
+
+  private static void assertNoServices(String told, LemanClient.Builder builder) {
+    LemanException away =
+        assertThrows(LemanException.class, builder.firstContact(Duration.ofSeconds(2))::connect);
+    assertEquals(Status.Code.UNAVAILABLE, away.code());
+    assertTrue(away.getMessage().startsWith(told), away.getMessage());
+  }
+
+  /** Have something told to whoever connects and says something, until the socket is closed. */
+  private static void answering(ServerSocket socket, String told) {
+    Thread thread =
+        new Thread(
+            () -> {
+              while (true) {
+                try (Socket one = socket.accept()) {
+                  one.getInputStream().read();
+                  one.getOutputStream().write(told.getBytes(StandardCharsets.US_ASCII));
+                  one.getInputStream().readAllBytes();
+                } catch (IOException closed) {
+                  if (socket.isClosed()) {
+                    return;
+                  }
+                }
+              }
+            });
+    thread.setDaemon(true);
+    thread.start();
   }
 
   @Test
