@@ -201,6 +201,11 @@ public final class Database {
     Futures.get(dropTableAsync(table, force));
   }
 
+  /** As {@link #dropTable(String)}. */
+  public CompletableFuture<Void> dropTableAsync(String table) {
+    return dropTableAsync(table, false);
+  }
+
   /** As {@link #dropTable(String, boolean)}. */
   public CompletableFuture<Void> dropTableAsync(String table, boolean force) {
     Arguments.given("table", table);
@@ -227,6 +232,11 @@ public final class Database {
    */
   public Table renameTable(String table, String newName, boolean force) {
     return Futures.get(renameTableAsync(table, newName, force));
+  }
+
+  /** As {@link #renameTable(String, String)}. */
+  public CompletableFuture<Table> renameTableAsync(String table, String newName) {
+    return renameTableAsync(table, newName, false);
   }
 
   /** As {@link #renameTable(String, String, boolean)}. */
@@ -292,6 +302,11 @@ public final class Database {
    */
   public void dropView(String view, boolean force) {
     Futures.get(dropViewAsync(view, force));
+  }
+
+  /** As {@link #dropView(String)}. */
+  public CompletableFuture<Void> dropViewAsync(String view) {
+    return dropViewAsync(view, false);
   }
 
   /** As {@link #dropView(String, boolean)}. */

@@ -128,6 +128,11 @@ public final class JobHandle {
     return awaitAsync(null, progress -> {});
   }
 
+  /** As {@link #await(Duration)}; cancelling the future ends the waiting, and the job goes on. */
+  public CompletableFuture<Job> awaitAsync(Duration time) {
+    return awaitAsync(time, progress -> {});
+  }
+
   /** As {@link #await(Duration, Consumer)}; {@code progress} is told in a thread of the client. */
   public CompletableFuture<Job> awaitAsync(Duration time, Consumer<Progress> progress) {
     Arguments.given("progress", progress);
@@ -177,13 +182,23 @@ public final class JobHandle {
 
   /** Give it these labels, and no others. */
   public Job updateLabels(Map<String, String> labels) {
+    return Futures.get(updateLabelsAsync(labels));
+  }
+
+  /** As {@link #updateLabels}. */
+  public CompletableFuture<Job> updateLabelsAsync(Map<String, String> labels) {
     Arguments.given("labels", labels);
-    return Futures.get(update(UpdateJobRequest.newBuilder().putAllLabels(labels), "labels"));
+    return update(UpdateJobRequest.newBuilder().putAllLabels(labels), "labels");
   }
 
   /** Give it another priority, which counts while it waits for its turn. */
   public Job updatePriority(int priority) {
-    return Futures.get(update(UpdateJobRequest.newBuilder().setPriority(priority), "priority"));
+    return Futures.get(updatePriorityAsync(priority));
+  }
+
+  /** As {@link #updatePriority}. */
+  public CompletableFuture<Job> updatePriorityAsync(int priority) {
+    return update(UpdateJobRequest.newBuilder().setPriority(priority), "priority");
   }
 
   private CompletableFuture<Job> update(UpdateJobRequest.Builder request, String field) {
@@ -208,7 +223,12 @@ public final class JobHandle {
 
   /** Once it has ended: start a job that calls the function again for the rows that failed. */
   public JobHandle retry() {
-    return retry(Map.of());
+    return Futures.get(retryAsync());
+  }
+
+  /** As {@link #retry()}. */
+  public CompletableFuture<JobHandle> retryAsync() {
+    return retryAsync(Map.of());
   }
 
   /**
@@ -217,8 +237,13 @@ public final class JobHandle {
    * @param env as for {@link BackfillOptions#env}: those of this job are not known any more
    */
   public JobHandle retry(Map<String, String> env) {
+    return Futures.get(retryAsync(env));
+  }
+
+  /** As {@link #retry(Map)}. */
+  public CompletableFuture<JobHandle> retryAsync(Map<String, String> env) {
     Arguments.given("env", env);
-    return Futures.get(retry(RetryJobRequest.newBuilder().putAllEnv(env)));
+    return retry(RetryJobRequest.newBuilder().putAllEnv(env));
   }
 
   /**
@@ -227,20 +252,29 @@ public final class JobHandle {
    * @param keepOthers whether the rows that did not fail keep their values and count as current
    */
   public JobHandle retry(String nameAndVersion, boolean keepOthers) {
-    Arguments.given("nameAndVersion", nameAndVersion);
-    return retry(nameAndVersion, keepOthers, Map.of());
+    return Futures.get(retryAsync(nameAndVersion, keepOthers));
+  }
+
+  /** As {@link #retry(String, boolean)}. */
+  public CompletableFuture<JobHandle> retryAsync(String nameAndVersion, boolean keepOthers) {
+    return retryAsync(nameAndVersion, keepOthers, Map.of());
   }
 
   /** As {@link #retry(String, boolean)}, with environment variables of the function. */
   public JobHandle retry(String nameAndVersion, boolean keepOthers, Map<String, String> env) {
+    return Futures.get(retryAsync(nameAndVersion, keepOthers, env));
+  }
+
+  /** As {@link #retry(String, boolean, Map)}. */
+  public CompletableFuture<JobHandle> retryAsync(
+      String nameAndVersion, boolean keepOthers, Map<String, String> env) {
     Arguments.given("nameAndVersion", nameAndVersion);
     Arguments.given("env", env);
-    return Futures.get(
-        retry(
-            RetryJobRequest.newBuilder()
-                .setUdf(ColumnFunction.ref(nameAndVersion))
-                .setKeepOthers(keepOthers)
-                .putAllEnv(env)));
+    return retry(
+        RetryJobRequest.newBuilder()
+            .setUdf(ColumnFunction.ref(nameAndVersion))
+            .setKeepOthers(keepOthers)
+            .putAllEnv(env));
   }
 
   private CompletableFuture<JobHandle> retry(RetryJobRequest.Builder request) {
@@ -252,8 +286,13 @@ public final class JobHandle {
 
   /** The rows on which the function failed, by their address. */
   public Pages<RowError> errors() {
-    ListJobErrorsRequest.Builder request =
-        ListJobErrorsRequest.newBuilder().setDatabase(database).setJobId(id);
+    return errors(ErrorQuery.all());
+  }
+
+  /** As {@link #errors()}, some of them, or nothing but their places. */
+  public Pages<RowError> errors(ErrorQuery query) {
+    Arguments.given("query", query);
+    ListJobErrorsRequest.Builder request = query.told().setDatabase(database).setJobId(id);
     return new Pages<>(
         (token, size) ->
             connections.unary(

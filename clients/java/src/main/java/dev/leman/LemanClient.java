@@ -23,11 +23,11 @@ import java.util.function.Supplier;
  * }
  * }</pre>
  *
- * Methods that make one call exist twice: {@code tables()} waits, {@code tablesAsync()} gives a
- * {@link CompletableFuture}, and cancelling that ends the call. What fails, fails with {@link
- * LemanException}. Calls are made again while the services are away, for a minute unless the
- * builder was told otherwise: reads, calls that say the same thing twice, and mutations, which
- * carry a request id.
+ * Methods that make one call exist twice: {@code describe()} waits, {@code describeAsync()} gives a
+ * {@link CompletableFuture}, and cancelling that ends the call. Lists come in {@link Pages}, each
+ * asked for when it is needed. What fails, fails with {@link LemanException}. Calls are made again
+ * while the services are away, for a minute unless the builder was told otherwise: reads, calls
+ * that say the same thing twice, and mutations, which carry a request id.
  */
 public final class LemanClient implements AutoCloseable {
   private final Connections connections;

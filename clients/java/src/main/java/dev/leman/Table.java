@@ -73,7 +73,16 @@ public final class Table extends Relation {
 
   /** Its schema. */
   public Schema schema() {
-    return Schemas.read(describe().getSchema());
+    return Futures.get(schemaAsync());
+  }
+
+  /** As {@link #schema}. */
+  public CompletableFuture<Schema> schemaAsync() {
+    DescribeTableRequest request = DescribeTableRequest.newBuilder().setTable(ref()).build();
+    return connections.unary(
+        CatalogServiceGrpc.getDescribeTableMethod(),
+        request,
+        table -> Schemas.read(table.getSchema()));
   }
 
   /**
@@ -195,6 +204,11 @@ public final class Table extends Relation {
     return Futures.get(alterColumnsAsync(columns, keepValues));
   }
 
+  /** As {@link #alterColumns(Map)}. */
+  public CompletableFuture<Long> alterColumnsAsync(Map<String, ColumnFunction> columns) {
+    return alterColumnsAsync(columns, false);
+  }
+
   /** As {@link #alterColumns(Map, boolean)}. */
   public CompletableFuture<Long> alterColumnsAsync(
       Map<String, ColumnFunction> columns, boolean keepValues) {
@@ -250,6 +264,12 @@ public final class Table extends Relation {
     return Futures.get(dropColumnsAsync(columns, force));
   }
 
+  /** As {@link #dropColumns(String...)}. */
+  public CompletableFuture<Long> dropColumnsAsync(String... columns) {
+    Arguments.given("columns", columns);
+    return dropColumnsAsync(List.of(columns), false);
+  }
+
   /** As {@link #dropColumns(List, boolean)}. */
   public CompletableFuture<Long> dropColumnsAsync(List<String> columns, boolean force) {
     Arguments.given("columns", columns);
@@ -279,6 +299,11 @@ public final class Table extends Relation {
    */
   public long renameColumn(String column, String newName, boolean force) {
     return Futures.get(renameColumnAsync(column, newName, force));
+  }
+
+  /** As {@link #renameColumn(String, String)}. */
+  public CompletableFuture<Long> renameColumnAsync(String column, String newName) {
+    return renameColumnAsync(column, newName, false);
   }
 
   /** As {@link #renameColumn(String, String, boolean)}. */
@@ -314,6 +339,12 @@ public final class Table extends Relation {
     return retypeColumn(column, Field.nullable("item", type));
   }
 
+  /** As {@link #retypeColumn(String, ArrowType)}. */
+  public CompletableFuture<Long> retypeColumnAsync(String column, ArrowType type) {
+    Arguments.given("type", type);
+    return retypeColumnAsync(column, Field.nullable("item", type));
+  }
+
   /** As {@link #retypeColumn(String, Field)}. */
   public CompletableFuture<Long> retypeColumnAsync(String column, Field type) {
     Arguments.given("column", column);
@@ -340,6 +371,11 @@ public final class Table extends Relation {
   /** As {@link #backfill(String)}. Returns when the job has begun. */
   public JobHandle backfill(String column, BackfillOptions options) {
     return Futures.get(backfillAsync(column, options));
+  }
+
+  /** As {@link #backfill(String)}. */
+  public CompletableFuture<JobHandle> backfillAsync(String column) {
+    return backfillAsync(column, BackfillOptions.usual());
   }
 
   /** As {@link #backfill(String, BackfillOptions)}. */

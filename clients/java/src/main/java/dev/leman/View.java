@@ -58,6 +58,11 @@ public final class View extends Relation {
     return Futures.get(refreshAsync(options));
   }
 
+  /** As {@link #refresh()}. */
+  public CompletableFuture<JobHandle> refreshAsync() {
+    return refreshAsync(RefreshOptions.usual());
+  }
+
   /** As {@link #refresh(RefreshOptions)}. */
   public CompletableFuture<JobHandle> refreshAsync(RefreshOptions options) {
     Arguments.given("options", options);

@@ -14,7 +14,14 @@ import dev.leman.v1.CreateJobResponse;
 import dev.leman.v1.Job;
 import dev.leman.v1.JobEvent;
 import dev.leman.v1.JobServiceGrpc;
+import dev.leman.v1.ListJobErrorsRequest;
+import dev.leman.v1.ListJobErrorsResponse;
 import dev.leman.v1.Progress;
+import dev.leman.v1.RetryJobRequest;
+import dev.leman.v1.RetryJobResponse;
+import dev.leman.v1.RowError;
+import dev.leman.v1.UpdateJobRequest;
+import dev.leman.v1.UpdateJobResponse;
 import dev.leman.v1.WatchJobRequest;
 import dev.leman.v1.WatchJobResponse;
 import io.grpc.Context;
@@ -183,6 +190,40 @@ class JobsTest {
     assertEquals(Map.of("API_KEY", "k"), request.getEnvMap());
   }
 
+  @Test
+  void failedRowsAreListedOfAColumnAndByTheirPlacesOnly() throws IOException {
+    try (Served served = Served.of(executor)) {
+      JobHandle job = served.database().job("job");
+      assertEquals(1, job.errors().toList().size());
+      job.errors(ErrorQuery.all().column("words").placesOnly()).toList();
+    }
+    assertEquals("", executor.listed.get(0).getColumn());
+    assertFalse(executor.listed.get(0).getPlacesOnly());
+    ListJobErrorsRequest second = executor.listed.get(1);
+    assertEquals("job words true", told(second));
+    assertEquals("lake", second.getDatabase());
+  }
+
+  private static String told(ListJobErrorsRequest request) {
+    return request.getJobId() + " " + request.getColumn() + " " + request.getPlacesOnly();
+  }
+
+  @Test
+  void jobsAreUpdatedAndRetriedByTheirAsynchronousFormsToo() throws Exception {
+    try (Served served = Served.of(executor)) {
+      JobHandle job = served.database().job("job");
+      assertEquals(Map.of("a", "b"), job.updateLabelsAsync(Map.of("a", "b")).get().getLabelsMap());
+      assertEquals(9, job.updatePriorityAsync(9).get().getPriority());
+      assertEquals("made", job.withRequestId("r").retryAsync("words@2", true).get().id());
+      assertEquals("made", job.retry(Map.of("K", "v")).id());
+    }
+    RetryJobRequest first = executor.retried.get(0);
+    assertEquals("words", first.getUdf().getName());
+    assertTrue(first.getKeepOthers());
+    assertEquals("r", first.getRequestId());
+    assertEquals(Map.of("K", "v"), executor.retried.get(1).getEnvMap());
+  }
+
   private record OneByOne(LinkedBlockingQueue<Object> told, Flow.Subscription[] held)
       implements Flow.Subscriber<JobUpdate> {
     OneByOne(LinkedBlockingQueue<Object> told) {
@@ -217,6 +258,8 @@ class JobsTest {
     final Map<Integer, Integer> cuts = new HashMap<>();
     final List<Long> after = new ArrayList<>();
     final List<CreateJobRequest> created = new ArrayList<>();
+    final List<ListJobErrorsRequest> listed = new ArrayList<>();
+    final List<RetryJobRequest> retried = new ArrayList<>();
     final CountDownLatch left = new CountDownLatch(1);
     Job.Builder end = Job.newBuilder().setState(Job.State.STATE_DONE);
     long stopsAt = 5;
@@ -248,6 +291,33 @@ class JobsTest {
           .setJob(job.setJobId(id).setProgress(Progress.newBuilder().setRowsCommitted(sequence)))
           .addEvents(JobEvent.newBuilder().setSequence(sequence).setKind(JobEvent.Kind.KIND_COMMIT))
           .build();
+    }
+
+    @Override
+    public void listJobErrors(
+        ListJobErrorsRequest request, StreamObserver<ListJobErrorsResponse> answer) {
+      listed.add(request);
+      CallsTest.answer(
+          answer,
+          null,
+          ListJobErrorsResponse.newBuilder().addErrors(RowError.getDefaultInstance()).build());
+    }
+
+    @Override
+    public void updateJob(UpdateJobRequest request, StreamObserver<UpdateJobResponse> answer) {
+      Job job =
+          Job.newBuilder()
+              .putAllLabels(request.getLabelsMap())
+              .setPriority(request.getPriority())
+              .build();
+      CallsTest.answer(answer, null, UpdateJobResponse.newBuilder().setJob(job).build());
+    }
+
+    @Override
+    public void retryJob(RetryJobRequest request, StreamObserver<RetryJobResponse> answer) {
+      retried.add(request);
+      Job job = Job.newBuilder().setJobId("made").build();
+      CallsTest.answer(answer, null, RetryJobResponse.newBuilder().setJob(job).build());
     }
 
     @Override
