@@ -14,6 +14,7 @@ from typing import Any
 
 import cloudpickle
 
+from leman import _by_value
 from leman._modules import is_installed, loaded_user_modules
 from leman.errors import UdfDefinitionError
 
@@ -49,17 +50,48 @@ def make_bundle(target: Any) -> Bundle:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Looks at each function on its way into the bundle."""
+    """Looks at each object on its way into the bundle: none goes by a name that workers do not have."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, FunctionType) and not is_installed(str(obj.__globals__.get("__name__") or "")):
-            for name in _imports(obj.__code__, obj.__globals__.get("__package__") or ""):
-                if not is_installed(name) and importlib.util.find_spec(name.partition(".")[0]) is not None:
-                    raise UdfDefinitionError(
-                        f"{obj.__qualname__}() imports {name} when it is called, and workers do not have that"
-                        " module: import it at the top of the file instead, or install it as a package."
-                    )
-        return super().reducer_override(obj)
+        apart = _by_value.taken_apart(obj)
+        if apart is not None:
+            return apart
+        if isinstance(obj, FunctionType):
+            if obj in _by_value.BUILDERS:
+                return self._dynamic_function_reduce(obj)
+            _check_imports(obj)
+        reduced = super().reducer_override(obj)
+        if reduced is NotImplemented and not isinstance(obj, FunctionType | type):
+            reduced = self._reduced(obj)
+        return reduced
+
+    def _reduced(self, obj: Any) -> Any:
+        """What pickle would do by itself. Raises UdfDefinitionError for a name in a module of the user's own."""
+        registered = self.dispatch_table.get(type(obj))
+        reduced = registered(obj) if registered else obj.__reduce_ex__(self.proto)
+        module = _by_value.home(obj, reduced) if isinstance(reduced, str) else ""
+        if module:
+            raise UdfDefinitionError(by_name_only(type(obj), f"{module}.{reduced}"))
+        return reduced
+
+
+def by_name_only(kind: type, name: str) -> str:
+    """What is said of an object that cannot be sent."""
+    return (
+        f"{name}, a value of type {kind.__qualname__}, is sent by its name only, and workers do not have that module."
+        f" {BUILD_IT_THERE}"
+    )
+
+
+def _check_imports(function: FunctionType) -> None:
+    if is_installed(str(function.__globals__.get("__name__") or "")):
+        return
+    for name in _imports(function.__code__, function.__globals__.get("__package__") or ""):
+        if not is_installed(name) and importlib.util.find_spec(name.partition(".")[0]) is not None:
+            raise UdfDefinitionError(
+                f"{function.__qualname__}() imports {name} when it is called, and workers do not have that"
+                " module: import it at the top of the file instead, or install it as a package."
+            )
 
 
 @contextmanager

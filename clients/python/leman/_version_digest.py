@@ -34,8 +34,8 @@ from typing import Any
 
 import cloudpickle
 
-from leman import _source
-from leman._bundle import BUILD_IT_THERE
+from leman import _by_value, _source
+from leman._bundle import BUILD_IT_THERE, by_name_only
 from leman._digests import of_parts, of_tree, plain
 from leman._modules import is_installed
 from leman._source_text import SourceText
@@ -179,6 +179,9 @@ class _Walker:
         return self._all(b"field", settings, default, factory)
 
     def _function(self, value: FunctionType) -> bytes:
+        known = _by_value.implementations(value)
+        if known is not None:
+            return of_parts(b"singledispatch", self._mapping(known))
         home = str(value.__globals__.get("__name__") or "")
         if is_installed(home):
             return self._installed(home, value)
@@ -236,8 +239,11 @@ class _Walker:
         identity = getattr(type(value), "__leman_identity__", None)
         if identity is not None:
             return of_parts(b"udf", self.digest(identity(value)))
+        within = _by_value.cached_function(value)
+        if within is not None:
+            return self._all(b"cached", within)
         wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
-        if isinstance(wrapped, FunctionType):  # functools.lru_cache and the like
+        if isinstance(wrapped, FunctionType):
             return self._all(b"wrapped", type(value), wrapped)
         if isinstance(value, _NAMED):
             return self._builtin(value)
@@ -259,10 +265,17 @@ class _Walker:
         except Exception:  # noqa: BLE001 - objects may refuse in any way they like
             raise self._unreadable(value) from None
         if isinstance(parts, str):
+            self._check_name(value, parts)
             return of_parts(b"named", f"{type(value).__module__}:{parts}".encode())
         make, arguments, *state = parts
         content = [list(item) if isinstance(item, Iterator) else item for item in state]
         return self._all(b"object", make, arguments, content)
+
+    def _check_name(self, value: Any, name: str) -> None:
+        """Refuse what is sent by its name, where nothing tells what that names."""
+        module = _by_value.home(value, name)
+        if module and _by_value.taken_apart(value) is None:
+            raise UdfDefinitionError(f"{by_name_only(type(value), f'{module}.{name}')} (at {self._place()})")
 
     def _unreadable(self, value: Any) -> UdfDefinitionError:
         """What is said of a value that no version can be derived from: mostly it cannot be sent either."""
