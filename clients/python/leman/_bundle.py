@@ -20,6 +20,7 @@ from leman.errors import UdfDefinitionError
 
 #: What to do about a value that cannot be sent.
 BUILD_IT_THERE = "Build what it holds inside the function, or in __init__ of a class."
+_PLACE_OF_FILE = 10  # among the arguments of CodeType, since Python 3.11
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """What pickle would do by itself. Raises UdfDefinitionError for a name in a module of the user's own."""
         registered = self.dispatch_table.get(type(obj))
         reduced = registered(obj) if registered else obj.__reduce_ex__(self.proto)
+        if isinstance(obj, CodeType):
+            return _with_file(obj, reduced)
         module = _by_value.home(obj, reduced) if isinstance(reduced, str) else ""
         if module:
             raise UdfDefinitionError(by_name_only(type(obj), f"{module}.{reduced}"))
@@ -81,6 +84,13 @@ def by_name_only(kind: type, name: str) -> str:
         f"{name}, a value of type {kind.__qualname__}, is sent by its name only, and workers do not have that module."
         f" {BUILD_IT_THERE}"
     )
+
+
+def _with_file(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Code is made anew with its own file, which tracebacks tell: cloudpickle leaves it out from 3.1.3 on."""
+    make, arguments = reduced
+    at = _PLACE_OF_FILE
+    return make, (*arguments[:at], code.co_filename, *arguments[at + 1 :])
 
 
 def _check_imports(function: FunctionType) -> None:

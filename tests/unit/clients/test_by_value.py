@@ -6,9 +6,11 @@ import subprocess
 import sys
 import textwrap
 from fnmatch import _compile_pattern  # any function of the standard library that has a cache
+from types import CodeType
 
 import cloudpickle
 import pytest
+from cloudpickle import cloudpickle as internals
 
 import leman
 from leman.errors import UdfDefinitionError
@@ -152,3 +154,23 @@ def test_an_installed_function_with_a_cache_is_sent_by_its_name():
         return _compile_pattern(x) is None
 
     assert cloudpickle.loads(f.bundle()[1]).__globals__["_compile_pattern"] is _compile_pattern
+
+
+def test_code_keeps_its_file_and_qualified_name_whatever_cloudpickle_does(monkeypatch):
+    def anonymous(code):  # as from 3.1.3 on
+        make, arguments = reduced(code)
+        return make, tuple("<dynamic-code>" if item == __file__ else item for item in arguments)
+
+    reduced = internals._code_reduce
+    monkeypatch.setitem(cloudpickle.Pickler._dispatch_table, CodeType, anonymous)
+
+    @leman.udf
+    def f(x: int) -> int:
+        return max([x], key=lambda item: item)
+
+    loaded = cloudpickle.loads(f.bundle()[1])
+    inner = next(item for item in loaded.__code__.co_consts if isinstance(item, CodeType))
+    for code, name in [(loaded.__code__, ".f"), (inner, ".f.<locals>.<lambda>")]:
+        assert code.co_filename == __file__
+        assert code.co_qualname.endswith(f"<locals>{name}")
+    assert cloudpickle.dumps(f.func).count(b"<dynamic-code>")
