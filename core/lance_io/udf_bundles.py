@@ -1,5 +1,7 @@
 """The bundles of a database's functions: `<sha256>.bundle` beside the definitions. Nothing is unpickled here.
 
+`<sha256>.failed` says that workers could not unpickle one: it names a module that they lack, for example.
+
 A bundle may be as large as the settings allow, so none is held in memory but one that came in one message.
 """
 
@@ -12,10 +14,22 @@ import pyarrow.fs as pafs
 
 from core import whole_files
 from core.errors import FailedPrecondition, InvalidArgument
+from core.filesystems import filesystem_of
 from core.storage_errors import in_use
 
 ENDING = ".bundle"
+_FAILED = ".failed"
 _PIECE_BYTES = 1 << 20
+
+
+def note_failure(uri: str, why: str) -> None:
+    """Note that the bundle at `uri` cannot be unpickled, so that another of the same function may take its place.
+
+    Raises:
+        OSError: that cannot be noted.
+    """
+    files, path = filesystem_of(uri)
+    whole_files.put(files, path.removesuffix(ENDING) + _FAILED, why.encode())
 
 
 class Bundles:
@@ -44,6 +58,11 @@ class Bundles:
         with self._in_use():
             info = self._files.get_file_info(path)
             return info.type == pafs.FileType.File and info.size == size and self._digest(path)[0] == sha256
+
+    def has_failed(self, sha256: str) -> bool:
+        """Tell whether workers could not unpickle a bundle."""
+        with self._in_use():
+            return bool(self._files.get_file_info(self._note(sha256)).type == pafs.FileType.File)
 
     def check(self, name: str) -> tuple[bool, int]:
         """Return whether a file is whole, by the digest that it is named after, and its size.
@@ -87,6 +106,12 @@ class Bundles:
             with self._in_use():
                 whole_files.put(self._files, self.path(sha256), content)
 
+    def forgive(self, sha256: str) -> None:
+        """Forget that workers could not unpickle a bundle, as it is sent again: they may have what they lacked."""
+        if self.has_failed(sha256):
+            with self._in_use(), contextlib.suppress(FileNotFoundError):
+                self._files.delete_file(self._note(sha256))
+
     def begin(self, sha256: str, size: int) -> IncomingBundle:
         """Begin to store a bundle whose bytes are still to come.
 
@@ -97,6 +122,9 @@ class Bundles:
         self._sweep()
         with self._in_use():
             return IncomingBundle(whole_files.UnfinishedFile(self._files, self.path(sha256)), sha256, size, self._what)
+
+    def _note(self, sha256: str) -> str:
+        return f"{self._folder}/{sha256}{_FAILED}"
 
     def _digest(self, path: str) -> tuple[str, int]:
         found, size = hashlib.sha256(), 0

@@ -104,6 +104,8 @@ class UdfRegistry:
             raise _exists(udf)
         self._put_bundle(udf, bundle)
         if found is not None:
+            if bundle:
+                self.bundles.forgive(udf.bundle_sha256)
             self._renew(path, found, udf)
             return False
         if self._create(path, codec.encode(udf, time.time())):
@@ -224,8 +226,15 @@ class UdfRegistry:
         return f"{self._database}/{FOLDER}/{udf.bundle_sha256}{_BUNDLE}" if udf.bundle_sha256 else ""
 
     def needs_bundle(self, udf: UdfDefinition) -> bool:
-        """Tell whether workers cannot load the bundle that is stored: it is missing, damaged, or of another Python."""
-        return bool(udf.bundle_sha256) and (udf.bundle_python != self._python or not self._has_bundle(udf))
+        """Tell whether workers cannot load the bundle that is stored.
+
+        It is missing, damaged, or of another Python, or they could not unpickle it.
+        """
+        if not udf.bundle_sha256:
+            return False
+        if udf.bundle_python != self._python or not self._has_bundle(udf):
+            return True
+        return self.bundles.has_failed(udf.bundle_sha256)
 
     def _may_replace(self, found: UdfDefinition, udf: UdfDefinition) -> bool:
         """Tell whether a definition says the same as the stored one, but for what may change under a version."""

@@ -5,6 +5,7 @@ This is the only place that unpickles, and it runs only where user code runs any
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 from collections.abc import Callable
@@ -15,9 +16,10 @@ import cloudpickle
 from core.domain.work import UdfRef
 from core.errors import FailedPrecondition
 from core.lance_io.small_files import read_expected
+from core.lance_io.udf_bundles import note_failure
 from core.storage_errors import in_use
 from core.udf.python_versions import PYTHON, python_mismatch
-from executor.worker.user_errors import missing_module, text
+from executor.worker.user_errors import missing_module, text, told
 
 #: Of a bundle that is read from an object store in one request.
 _SMALL_BYTES = 1 << 20
@@ -62,6 +64,9 @@ def _from_bundle(ref: UdfRef, bundle: bytes) -> Any:
     try:
         return cloudpickle.loads(data)
     except Exception as error:
+        if ref.bundle_uri:
+            with contextlib.suppress(OSError):
+                note_failure(ref.bundle_uri, told(error))
         raise _not_loadable(ref, error) from error
 
 

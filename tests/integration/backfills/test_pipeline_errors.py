@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
 
@@ -217,6 +218,55 @@ def test_a_function_that_cannot_be_loaded(db):
     table.add_columns({"y": Broken})
     with pytest.raises(leman.JobFailed, match="could not be set up on a worker: RuntimeError: no model here"):
         table.backfill("y")
+
+
+class _OfAnotherPackage:
+    def __reduce__(self):
+        return __import__, ("a_package_that_workers_lack",)
+
+
+def test_a_function_that_could_not_be_unpickled_is_mended_under_its_version(db):
+    def double(x: int) -> int:
+        return 2 * x
+
+    table = db.create_table("t", numbers(20))
+    double.__annotations__["x"] = _OfAnotherPackage()
+    broken = leman.udf(double)
+    table.add_columns({"y": broken})
+    with pytest.raises(leman.JobFailed, match=r"could not be set up on a worker.*a_package_that_workers_lack"):
+        table.backfill("y")
+    double.__annotations__["x"] = int
+    mended = leman.udf(double)
+    assert mended.version == broken.version
+    table.add_columns({"y": mended}, on_change="update")
+    table.backfill("y")
+    assert table.to_arrow(["y"])["y"].to_pylist() == [2 * x for x in table.to_arrow(["x"])["x"].to_pylist()]
+
+
+@functools.cache
+def cached(x):
+    return x if x < 1 else 1 + cached(x - 1)
+
+
+class Weighed:
+    @functools.cached_property
+    def weight(self):
+        return 3
+
+    @functools.lru_cache  # noqa: B019 - what people write
+    def times(self, x):
+        return x * self.weight
+
+
+def test_helpers_with_a_cache_run_on_workers(db):
+    @leman.udf
+    def f(x: int) -> int:
+        return Weighed().times(cached(x))
+
+    table = db.create_table("t", numbers(20))
+    table.add_columns({"y": f})
+    table.backfill("y")
+    assert table.to_arrow(["y"])["y"].to_pylist() == [3 * x for x in table.to_arrow(["x"])["x"].to_pylist()]
 
 
 def test_a_table_deleted_while_a_job_runs(db, tmp_path: Path):

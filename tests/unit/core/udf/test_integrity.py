@@ -163,6 +163,32 @@ def test_a_bundle_that_is_gone_or_damaged_is_missed_refused_and_put_again(regist
     assert not registry.needs_bundle(udf)
 
 
+class _Lacking:
+    def __reduce__(self):
+        return __import__, ("no_such_module",)
+
+
+def test_a_bundle_that_workers_could_not_unpickle_gives_way_to_another_of_the_same_version(registry):
+    broken = cloudpickle.dumps(_Lacking())
+    lacking, mended = bundled(broken), bundled()
+    registry.put(lacking, broken)
+    assert not registry.needs_bundle(lacking)
+    with pytest.raises(AlreadyExists):  # nobody has tried it yet
+        registry.put(mended, BUNDLE)
+    for _ in range(2):
+        with pytest.raises(FailedPrecondition, match=r"could not be set up on a worker.*no_such_module"):
+            function_loading.load(ref(registry, lacking))
+        assert registry.needs_bundle(lacking)
+        registry.put(lacking, broken)  # what was lacking may have been installed
+        assert not registry.needs_bundle(lacking)
+    with pytest.raises(FailedPrecondition):
+        function_loading.load(ref(registry, lacking))
+    registry.put(mended, BUNDLE)
+    assert registry.get("double", "1") == mended
+    assert not registry.needs_bundle(mended)
+    assert function_loading.load(ref(registry, mended))(4) == 8
+
+
 def test_a_bundle_that_cannot_be_read_now_is_an_error_of_the_storage(registry, tmp_path):
     udf = bundled()
     put(registry, udf)
