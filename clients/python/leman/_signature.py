@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 else:
     from leman import _arrow as pa
+
+_DEFINITE = (
+    "bool, int, float, str, bytes, a class of datetime, numpy's numbers such as numpy.float32, or list[...] of one"
+)
 
 
 class Kind(enum.Enum):
@@ -158,7 +163,7 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
         if not isinstance(data_type, pa.DataType):
             raise UdfDefinitionError(f"UDF '{name}': data_type is a pyarrow type such as pa.int32(), not {data_type!r}")
         if kind == Kind.SCALAR and not gives(returned, data_type):
-            wanted = returned.__name__ if type(returned) is type else str(returned)
+            wanted = _shown(returned)
             raise UdfDefinitionError(
                 f"Type mismatch: UDF '{name}' is annotated to return {wanted}, its data_type is {data_type}. Fix one"
             )
@@ -171,7 +176,27 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
             f"Cannot validate generic pa.Array type: UDF '{name}' does not say what it returns;"
             " give data_type=, for example @leman.udf(data_type=pa.float32())"
         )
+    if returned is not inspect.Signature.empty:
+        raise UdfDefinitionError(
+            f"UDF '{name}' is annotated to return {_shown(returned)}, which is no definite column type: give"
+            f" data_type=, for example @leman.udf(data_type={_example(returned)}), or annotate it with {_DEFINITE}"
+        )
     raise UdfDefinitionError(
         f"UDF '{name}' does not say what it returns: annotate it (-> int) or give data_type=, for example"
         " @leman.udf(data_type=pa.float32())"
     )
+
+
+def _shown(annotation: Any) -> str:
+    if not inspect.isclass(annotation) or typing.get_args(annotation):
+        return str(annotation)
+    module = "" if annotation.__module__ == "builtins" else f"{annotation.__module__}."
+    return f"{module}{annotation.__name__}"
+
+
+def _example(annotation: Any) -> str:
+    """A data type for what an annotation names, as one may write it."""
+    kind = typing.get_origin(annotation) or annotation
+    if kind is dict:
+        return 'pa.struct([("name", pa.string())])'
+    return "pa.list_(pa.float32())" if kind in (list, tuple, set) else "pa.float32()"

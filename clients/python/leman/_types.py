@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import functools
 import inspect
+import sys
 import types
 import typing
 import uuid
@@ -112,6 +113,7 @@ def type_of(annotation: Any) -> pa.DataType | None:
         known = _python_types().get(annotation) or _array_types().get(annotation)
     except TypeError:  # not hashable
         return None
+    known = known or _numpy_type(annotation)
     if known is not None:
         return known
     others = _without_none(annotation)
@@ -121,6 +123,20 @@ def type_of(annotation: Any) -> pa.DataType | None:
         inner = type_of(typing.get_args(annotation)[0])
         return None if inner is None else pa.list_(inner)
     return None
+
+
+def _numpy_type(annotation: Any) -> pa.DataType | None:
+    """The Arrow type of numpy's numbers, truth values, texts and bytes. Nobody names these without numpy."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(annotation, type) or not issubclass(annotation, numpy.generic):
+        return None
+    try:
+        kind = numpy.dtype(annotation).kind
+        if kind in "US":
+            return pa.string() if kind == "U" else pa.binary()
+        return pa.from_numpy_dtype(annotation) if kind in "biuf" else None
+    except (TypeError, pa.ArrowNotImplementedError):  # no definite type, or numbers of more than 64 bits
+        return None
 
 
 def accepts(annotation: Any, actual: pa.DataType) -> bool:

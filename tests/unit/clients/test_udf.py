@@ -12,6 +12,7 @@ import uuid
 from typing import Any, Optional
 
 import cloudpickle
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -40,6 +41,14 @@ def schema(data):
         (str | None, pa.string()),
         (datetime.datetime, pa.timestamp("us")),
         (datetime.date, pa.date32()),
+        *((getattr(np, str(t)), t) for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64())),
+        (np.float16, pa.float16()),
+        (np.float32, pa.float32()),
+        (np.float64, pa.float64()),
+        (np.bool_, pa.bool_()),
+        (np.str_, pa.string()),
+        (list[np.float32], pa.list_(pa.float32())),
+        (np.int16 | None, pa.int16()),
     ],
 )
 def test_type_from_the_return_annotation(annotation, expected):
@@ -50,6 +59,29 @@ def test_type_from_the_return_annotation(annotation, expected):
     made = leman.udf(f)
     assert made.data_type == expected
     assert made.kind == "scalar"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "shown"),
+    [
+        (dict, r"return dict, .*pa\.struct"),
+        (list, r"return list, .*pa\.list_"),
+        (dict[str, int], r"return dict\[str, int\], .*pa\.struct"),
+        (np.longdouble, r"return numpy\.\w+, "),
+        (np.floating, r"return numpy\.floating, "),
+        (threading.Thread, r"return threading\.Thread, "),
+        (int | str, r"return int \| str, "),
+        (None, "return None, "),
+    ],
+    ids=str,
+)
+def test_an_annotation_of_which_no_type_follows_is_named_with_what_is_possible(annotation, shown):
+    def f(x):
+        return x
+
+    f.__annotations__["return"] = annotation
+    with pytest.raises(UdfDefinitionError, match=rf"is annotated to {shown}.*, or annotate it with bool, int"):
+        leman.udf(f)
 
 
 def test_data_type_wins_over_the_annotation():
