@@ -197,7 +197,8 @@ class Evaluator:
             except Exception as error:
                 wrong = OutputError(
                     f"UDF '{self._name}' failed with type error: it returned {user_errors.shown(value)} "
-                    f"({type(value).__name__}), its output type is {self._output}: {error}"
+                    f"({type(value).__name__}), its output type is {self._output}: "
+                    f"{conversion.refusal(value, self._output, error)}"
                 )
                 rule = self._rule(wrong, attempt=1 << 30)
                 failure = user_errors.failure(wrong, fragment_id, int(offset), 1)

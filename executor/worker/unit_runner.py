@@ -269,7 +269,8 @@ class UnitRunner:
         if self._context.input_source is not None:  # rows beside it in the scratch table may lie anywhere in the source
             place = f"row {row.offset} of fragment {row.fragment_id} of the view's source"
             place = place if end - start == 1 else f"{end - start:,} rows, the first of them {place}"
-        message = f"UDF '{self._context.udf.name}' failed on {place}: {row.error_type}: {row.message}"
+        who = f"UDF '{self._context.udf.name}'"
+        message = f"{who} failed on {place}: {row.error_type}: {row.message.removeprefix(f'{who} ')}"
         if end - start > 1:  # nobody has looked which of them it was
             together = f"This is the first of {end - start:,} rows that the function was given together."
             row = replace(row, message=f"{row.message}\n{together} It may be any of them.")

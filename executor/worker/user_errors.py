@@ -7,8 +7,10 @@ Runs on Spark workers: imports no gRPC and no Spark.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
+from pathlib import PurePath
 
 from core.domain.work import RowFailure
 from executor.worker.processes.masked_values import masked
@@ -37,7 +39,7 @@ def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -
         fragment_id=fragment_id,
         offset=offset,
         error_type=name,
-        message=_short(text(error) + missing_module(error) + given_null(error)),
+        message=_short(text(error) + hints(error)),
         traceback=trace[-_TRACEBACK_CHARS:],
         attempt=attempt,
     )
@@ -54,6 +56,11 @@ def _trace(error: BaseException) -> str:
     return _storable("".join(traceback.format_exception(type(error), error, first)))
 
 
+def hints(error: BaseException) -> str:
+    """Return what may be the matter, and what to do, where a function is at fault only in the place where it runs."""
+    return missing_module(error) + given_null(error) + _other_folder(error) + _no_variable(error)
+
+
 def missing_module(error: BaseException) -> str:
     """Return which Python lacks a module, where that is what is wrong, and what to do."""
     if not isinstance(error, ModuleNotFoundError):
@@ -66,6 +73,23 @@ def given_null(error: BaseException) -> str:
     if not isinstance(error, TypeError | AttributeError) or "NoneType" not in text(error):
         return ""
     return " (where an input is NULL the function is given None: have it return None for that, or another value)"
+
+
+def _other_folder(error: BaseException) -> str:
+    name = error.filename if isinstance(error, FileNotFoundError) else None
+    if not isinstance(name, str) or not name or PurePath(name).is_absolute():
+        return ""
+    return " (functions run in another folder: name an absolute path, of a file that is there on the workers)"
+
+
+def _no_variable(error: BaseException) -> str:
+    """Return how a function is given a variable of the environment, where it asked for one that is not set."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if not isinstance(error, KeyError) or trace is None or trace.tb_frame.f_globals.get("environ") is not os.environ:
+        return ""
+    return " (workers do not have your environment: give the variable with env={...}, or --env NAME=VALUE)"
 
 
 def text(error: BaseException) -> str:

@@ -20,6 +20,7 @@ import pyarrow.types as pt
 from core.udf.infinite_numbers import infinities
 from core.udf.nested_types import holds, rebuilt, without_extensions
 from executor.worker.castable_types import LISTS, castable
+from executor.worker.user_errors import text as user_text
 
 #: What pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -53,6 +54,23 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if made.type != kind:  # pyarrow widens the index of a dictionary that is full
         raise ValueError(f"the values need the type {made.type}: use a wider index type")
     return made
+
+
+def refusal(value: Any, kind: pa.DataType, error: Exception) -> str:
+    """Say why a value that a function returned is not of the type, in words of Python where pyarrow has its own.
+
+    Args:
+        value: what `to_array` refused.
+        kind: the type.
+        error: what it raised.
+    """
+    is_text = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+    if is_text and not isinstance(value, str):
+        how = "decode() the bytes" if isinstance(value, bytes) else "return str(...)"
+        return f"a text is expected: {how}, or give another data_type="
+    if pt.is_integer(kind) and isinstance(value, bool | np.bool_):
+        return "a truth value is no number: return int(...), or give data_type=pa.bool_()"
+    return user_text(error)
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -298,7 +298,7 @@ def check_ended(job: Job) -> None:
     facts = dict(job.error.facts)
     address = facts.get("row_address")
     text = f"{what} failed: {' '.join(job.error.message.split())}"
-    if address:
+    if address and " of fragment " not in job.error.message:
         text += f" (row address {address})"
     if job.error.reason not in _NOTHING_KEPT:
         text += "\nWhat was finished is kept: the same call goes on from there."

@@ -544,7 +544,9 @@ def test_failed_job_tells_what_the_function_raised(fake, docs):
         docs.backfill("n", progress=False)
     text = str(caught.value)
     assert "ValueError: bad text" in text
-    assert "row address 4294967301" in text
+    assert "row 5 of fragment 1" in text
+    assert "row address" not in text  # it says the same
+    assert caught.value.facts["row_address"] == "4294967301"
     assert "get_errors(job_id='job-1')" in text
     assert caught.value.reason == "UDF_FAILED"
     assert caught.value.job_id == "job-1"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -226,3 +229,34 @@ def test_the_row_that_ends_a_job_is_named_among_many():
         many(raising_at({30_000}), policy=ErrorPolicy())
     assert failing.value.rows == (30_100, 30_101)
     assert failing.value.failure.offset == 30_100
+
+
+def failing_message(function, output=None) -> str:
+    return evaluate(function, output=output).failures[0].message
+
+
+def test_a_relative_path_that_is_not_there_is_told_where_functions_run(tmp_path):
+    assert "run in another folder: name an absolute path" in failing_message(lambda _: Path("none/x.bin").read_bytes())
+    assert "another folder" not in failing_message(lambda _: (tmp_path / "none").read_bytes())
+    assert "another folder" not in failing_message(raising(FileNotFoundError("weights")))
+
+
+def test_a_variable_that_is_not_set_is_told_how_it_is_given():
+    assert "env={...}, or --env NAME=VALUE" in failing_message(lambda _: os.environ["LEMAN_TEST_NOT_SET"])
+    assert "env" not in failing_message(lambda _: {}["LEMAN_TEST_NOT_SET"])
+    assert "env" not in failing_message(raising(KeyError("LEMAN_TEST_NOT_SET")))
+
+
+@pytest.mark.parametrize(
+    ("value", "output", "words"),
+    [
+        (1, pa.string(), r"a text is expected: return str\(...\)"),
+        (b"x" * 3 + b"\xff", pa.large_string(), r"a text is expected: decode\(\)"),
+        (True, pa.int64(), r"a truth value is no number: return int\(...\)"),
+        (1.5, pa.int64(), "1.5 is not a whole number"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_words_of_python(value, output, words):
+    said = failing_message(lambda _: value, output)
+    assert re.search(words, said)
+    assert "Expected bytes" not in said
