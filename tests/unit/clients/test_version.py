@@ -130,6 +130,19 @@ def test_what_counts(versions, name):
     assert versions[name] != versions["nothing"]
 
 
+def test_releases_of_installed_packages_do_not_count(tmp_path):
+    """As the pages on versions say."""
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    probe = f"import sys; sys.path.insert(0, {str(installed)!r})\n" + textwrap.dedent(PROBE)
+    folder = write(tmp_path / "m", main=replaced(MAIN, ("import math", "import lib8 as math")))
+    found = set()
+    for release in ("def floor(x): return 1", "def floor(x): return 22"):
+        (installed / "lib8.py").write_text(release)
+        found.update(run(probe, folder, cwd=tmp_path))
+    assert len(found) == 1
+
+
 def test_script_and_imported_module_agree(versions, tmp_path):
     folder = write(tmp_path / "m", main=MAIN + "    print(f.version)\n")
     assert run("import runpy; runpy.run_path('main.py', run_name='__main__')", cwd=folder) == [versions["nothing"]]
