@@ -34,7 +34,7 @@ from core.lance_io.scan import CHUNK_ROWS, FragmentReader
 from core.lance_io.tables import current_file
 from core.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
 from executor.worker import user_errors
-from executor.worker.evaluator import JobFailing
+from executor.worker.evaluator import JobFailing, OutputError
 from executor.worker.evaluator_loading import load_evaluator
 from executor.worker.fragment_pass import FragmentPass
 from executor.worker.meter import Meter
@@ -271,7 +271,7 @@ class UnitRunner:
             place = place if end - start == 1 else f"{end - start:,} rows, the first of them {place}"
         who = f"UDF '{self._context.udf.name}'"
         message = f"{who} failed on {place}: {row.error_type}: {row.message.removeprefix(f'{who} ')}"
-        if end - start > 1:  # nobody has looked which of them it was
+        if end - start > 1 and row.error_type != OutputError.__name__:  # nobody has looked which of them it was
             together = f"This is the first of {end - start:,} rows that the function was given together."
             row = replace(row, message=f"{row.message}\n{together} It may be any of them.")
         return UnitFailure("UDF_FAILED", message, row)
