@@ -140,7 +140,7 @@ func (c *Client) upload(ctx context.Context, once func(ctx context.Context) erro
 		}
 		stalled := failed.Code == codes.Aborted && failed.Reason == lemanv1.ErrorReason_UPLOAD_STALLED.String()
 		if !c.again(ctx, failed, waiting) && (!stalled || !waiting.wait(ctx, 0)) {
-			return ending(ctx, failed)
+			return c.ending(ctx, failed)
 		}
 	}
 }

@@ -50,15 +50,15 @@ func (c *Client) Invoke(ctx context.Context, method string, request, reply any, 
 			return nil
 		}
 		if !facts.repeatable || !c.again(ctx, failed, waiting) {
-			return ending(ctx, failed)
+			return c.ending(ctx, failed)
 		}
 	}
 }
 
 func (c *Client) invokeOnce(ctx context.Context, method string, request, reply any, options []grpc.CallOption) *Error {
-	ctx, id, token, err := c.outgoing(ctx)
+	ctx, id, token, err := c.outgoing(ctx, method)
 	if err != nil {
-		return asError(method, id, err)
+		return c.explain(ctx, method, id, err)
 	}
 	conn, replaceable := c.conn(method)
 	guarded, stop := c.guard(ctx, conn, replaceable)
@@ -73,6 +73,8 @@ func (c *Client) invokeOnce(ctx context.Context, method string, request, reply a
 
 // again returns true when a call is worth another attempt, after a pause where one is needed.
 func (c *Client) again(ctx context.Context, failed *Error, waiting *patience) bool {
+	ctx, stop := c.untilClosed(ctx)
+	defer stop()
 	if failed.Code == codes.Unauthenticated && failed.token != "" && !waiting.renewed {
 		waiting.renewed = true
 		return c.tokens.renew(ctx, failed.token)
@@ -84,8 +86,22 @@ func (c *Client) again(ctx context.Context, failed *Error, waiting *patience) bo
 	return waiting.wait(ctx, failed.RetryDelay)
 }
 
-// ending gives the error of a call that is not made again: that of its context, where somebody cancelled it meanwhile.
-func ending(ctx context.Context, failed *Error) *Error {
+// untilClosed gives a context that ends with the client, too.
+func (c *Client) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// ending gives the error of a call that is not made again: that of the client or the context, where somebody closed or
+// cancelled it meanwhile.
+func (c *Client) ending(ctx context.Context, failed *Error) *Error {
+	if c.closed.Load() {
+		return c.explain(ctx, failed.Method, failed.RequestID, failed)
+	}
 	if !errors.Is(ctx.Err(), context.Canceled) || failed.Code == codes.Canceled {
 		return failed
 	}
@@ -93,7 +109,7 @@ func ending(ctx context.Context, failed *Error) *Error {
 }
 
 // outgoing adds what each call carries, the token and an id, to the metadata that its caller gave.
-func (c *Client) outgoing(ctx context.Context) (_ context.Context, id, token string, _ error) {
+func (c *Client) outgoing(ctx context.Context, method string) (_ context.Context, id, token string, _ error) {
 	if chosen, ok := ctx.Value(requestIDKey{}).(string); ok && chosen == "" {
 		return ctx, "", "", invalid("request_id", "the request id is empty: leave WithRequestID out to have one made up")
 	}
@@ -113,7 +129,7 @@ func (c *Client) outgoing(ctx context.Context) (_ context.Context, id, token str
 	}
 	if len(carried.Get(authorization)) == 0 {
 		var err error
-		if token, err = c.tokens.get(ctx); err != nil {
+		if token, err = c.token(ctx, method); err != nil {
 			return ctx, id, "", err
 		}
 		if token != "" {
@@ -121,6 +137,15 @@ func (c *Client) outgoing(ctx context.Context) (_ context.Context, id, token str
 		}
 	}
 	return metadata.NewOutgoingContext(ctx, carried), id, token, nil
+}
+
+// token gives the token for a call. A stream waits for it as long as a unary call of its service may take.
+func (c *Client) token(ctx context.Context, method string) (string, error) {
+	ctx, stop := c.untilClosed(ctx)
+	defer stop()
+	ctx, cancel := withDeadline(ctx, method)
+	defer cancel()
+	return c.tokens.get(ctx)
 }
 
 // guard ends a call that has not been connected for as long as the client is patient, or at once where the endpoint can
@@ -183,9 +208,9 @@ func (c *Client) NewStream(
 	if description == nil {
 		return nil, invalid("description", "description is nil: give that of the stream")
 	}
-	ctx, id, token, err := c.outgoing(ctx)
+	ctx, id, token, err := c.outgoing(ctx, method)
 	if err != nil {
-		return nil, asError(method, id, err)
+		return nil, c.explain(ctx, method, id, err)
 	}
 	conn, replaceable := c.conn(method)
 	guarded, stop := c.guard(ctx, conn, replaceable)

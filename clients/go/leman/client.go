@@ -2,6 +2,7 @@ package leman
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ type Client struct {
 	patience time.Duration
 	logger   *slog.Logger
 	closed   atomic.Bool
+	life     context.Context // ends when the client is closed
+	end      context.CancelFunc
 	exposed  string // the address of another machine that no token may go to, as there is no TLS; empty: there is none
 
 	catalog   lemanv1.CatalogServiceClient
@@ -86,12 +89,14 @@ func newClient(endpoint string, s *settings) (*Client, error) {
 		patience: s.patience,
 		logger:   s.logger,
 	}
+	client.life, client.end = context.WithCancel(context.Background())
 	open := dial
 	if s.lake != nil {
 		open = s.lake.dial
 	}
 	var err error
 	if client.endpoint, err = open(endpoint, s); err != nil {
+		client.end()
 		return nil, err
 	}
 	client.expose(endpoint, s)
@@ -134,6 +139,9 @@ func unreachable(endpoint string, err error) error {
 	if failed.Code != codes.DeadlineExceeded {
 		return failed
 	}
+	if errors.Is(err, errNoToken) {
+		return &Error{Code: codes.Unavailable, Message: errNoToken.Error() + ": nothing was sent", cause: err}
+	}
 	return &Error{
 		Code:    codes.Unavailable,
 		Message: "nothing answered at " + endpoint + " in time: check the address, and TLS (" + failed.Message + ")",
@@ -142,11 +150,13 @@ func unreachable(endpoint string, err error) error {
 	}
 }
 
-// Close ends all calls that are under way. Jobs go on. It returns nil.
+// Close ends all calls that are under way, those too that wait for a token or to be sent again: with CANCELLED (CLOSED).
+// Jobs go on. It returns nil.
 func (c *Client) Close() error {
 	if c.closed.Swap(true) {
 		return nil
 	}
+	c.end()
 	_ = c.endpoint.Close()
 	for _, conns := range []map[string]*grpc.ClientConn{c.own, c.direct} {
 		for _, conn := range conns {

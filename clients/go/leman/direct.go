@@ -62,7 +62,7 @@ func (c *Client) reach(ctx context.Context, service, address string, s *settings
 	if err != nil {
 		return nil
 	}
-	probe := &Client{endpoint: conn, tokens: c.tokens, patience: c.patience, logger: c.logger}
+	probe := &Client{endpoint: conn, tokens: c.tokens, patience: c.patience, logger: c.logger, life: c.life}
 	told, err := lemanv1.NewInfoServiceClient(probe).GetInfo(ctx, &lemanv1.GetInfoRequest{})
 	if err != nil || told.GetService() != service {
 		_ = conn.Close()

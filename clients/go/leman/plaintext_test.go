@@ -26,7 +26,8 @@ func TestATokenIsNotShownToOtherMachinesInTheClear(t *testing.T) {
 		}
 		client, err := newClient(address, s)
 		if err == nil {
-			_, _, _, err = client.outgoing(metadata.AppendToOutgoingContext(t.Context(), authorization, "Bearer t"))
+			own := metadata.AppendToOutgoingContext(t.Context(), authorization, "Bearer t")
+			_, _, _, err = client.outgoing(own, "/leman.v1.InfoService/GetInfo")
 			_ = client.Close()
 		}
 		return err

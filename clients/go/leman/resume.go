@@ -41,7 +41,7 @@ func resumed[M any](
 				return
 			}
 			if !client.again(ctx, failed, waiting) {
-				yield(nil, ending(ctx, failed))
+				yield(nil, client.ending(ctx, failed))
 				return
 			}
 		}

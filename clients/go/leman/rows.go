@@ -179,7 +179,7 @@ func (r *Rows) interrupted(err error) bool {
 	if r.client.again(r.ctx, failed, r.waiting) {
 		return true
 	}
-	r.err = ending(r.ctx, failed)
+	r.err = r.client.ending(r.ctx, failed)
 	return false
 }
 

@@ -2,13 +2,10 @@ package leman
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
-
-	"google.golang.org/grpc/codes"
 )
 
 const (
@@ -28,6 +25,10 @@ type Token struct {
 
 // TokenSource gives tokens. It is asked by one goroutine at a time: at first, shortly before a token expires, and when
 // the services refuse one (UNAUTHENTICATED); the call is then sent once more, with what the source gives.
+//
+// The context is that of the call that asks; it ends with [Client.Close], too. A call does not wait longer for a source
+// than its own context lasts, also for one that goes on after that: what it gives in the end is for the calls that
+// come then, and until then nobody asks it again.
 type TokenSource interface {
 	Token(ctx context.Context) (Token, error)
 }
@@ -61,76 +62,4 @@ func (f tokenFile) Token(context.Context) (Token, error) {
 		return Token{}, fmt.Errorf("%s is empty", f)
 	}
 	return Token{Value: value, Expires: time.Now().Add(expiryMargin + fileTokenAge)}, nil
-}
-
-// tokens keeps the current token of a source; nil: calls carry none.
-type tokens struct {
-	source  TokenSource
-	turn    chan struct{} // of one element: who holds it may use what follows
-	current Token
-}
-
-func newTokens(source TokenSource) *tokens {
-	if source == nil {
-		return nil
-	}
-	return &tokens{source: source, turn: make(chan struct{}, 1)}
-}
-
-// get gives the token to show now.
-func (t *tokens) get(ctx context.Context) (string, error) {
-	if t == nil {
-		return "", nil
-	}
-	select {
-	case t.turn <- struct{}{}:
-		defer func() { <-t.turn }()
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-	now := time.Now()
-	holds := t.current.Value != "" && (t.current.Expires.IsZero() || now.Before(t.current.Expires))
-	if holds && (t.current.Expires.IsZero() || now.Before(t.current.Expires.Add(-expiryMargin))) {
-		return t.current.Value, nil
-	}
-	found, err := t.source.Token(ctx)
-	switch {
-	case err == nil && found.Value == "":
-		err = errors.New("the source gave an empty token")
-	case err == nil && strings.ContainsFunc(found.Value, func(r rune) bool { return r <= ' ' || r > '~' }):
-		const told = "the token has a blank, a line end or a letter beyond ASCII: no token of services has; " +
-			"give it without, such as by strings.TrimSpace"
-		return "", &Error{Code: codes.InvalidArgument, Message: told}
-	case err == nil:
-		t.current = found
-		return found.Value, nil
-	}
-	if holds {
-		return t.current.Value, nil
-	}
-	if ctx.Err() != nil {
-		return "", err
-	}
-	return "", &Error{Code: codes.Unauthenticated, Message: "there is no token: " + err.Error(), cause: err}
-}
-
-// renew is told that the services refused a token, and tells whether the source gives one to try.
-func (t *tokens) renew(ctx context.Context, refused string) bool {
-	if t == nil {
-		return false
-	}
-	if _, same := t.source.(staticToken); same {
-		return false
-	}
-	select {
-	case t.turn <- struct{}{}:
-	case <-ctx.Done():
-		return false
-	}
-	if t.current.Value == refused {
-		t.current = Token{}
-	}
-	<-t.turn
-	_, err := t.get(ctx)
-	return err == nil
 }

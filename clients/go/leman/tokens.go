@@ -1,0 +1,157 @@
+package leman
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// errNoToken is the cause where a source gave no token for as long as a call could wait.
+var errNoToken = errors.New("the token source gave no token in time")
+
+// tokens keeps the current token of a source; nil: calls carry none.
+type tokens struct {
+	source  TokenSource
+	lock    sync.Mutex
+	current Token
+	asked   *asking // that is under way; nil: none is
+}
+
+// asking is one question to a source, for all calls that wait meanwhile.
+type asking struct {
+	ctx       context.Context // of the call that asks
+	done      chan struct{}   // closed when what follows is set
+	value     string
+	err       error // why there is no token
+	abandoned bool  // there is none as that call has ended: others ask again
+}
+
+func newTokens(source TokenSource) *tokens {
+	if source == nil {
+		return nil
+	}
+	return &tokens{source: source}
+}
+
+// get gives the token to show now. It waits for the source no longer than the context lasts.
+func (t *tokens) get(ctx context.Context) (string, error) {
+	if t == nil {
+		return "", nil
+	}
+	for {
+		held, asked := t.ask(ctx)
+		if asked == nil {
+			return held, nil
+		}
+		select {
+		case <-asked.done:
+		case <-ctx.Done():
+			return "", unanswered(ctx)
+		}
+		switch {
+		case asked.err == nil:
+			return asked.value, nil
+		case ctx.Err() != nil:
+			return "", unanswered(ctx)
+		case asked.abandoned:
+		case held != "":
+			return held, nil
+		default:
+			return "", asked.err
+		}
+	}
+}
+
+// ask gives the current token; near its end also what asks for another one, which it begins unless somebody has. In a
+// goroutine of its own: a source that does not heed its context holds nobody up, and as many goroutines as one.
+func (t *tokens) ask(ctx context.Context) (held string, asked *asking) {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	now, expires := time.Now(), t.current.Expires
+	if t.current.Value != "" && (expires.IsZero() || now.Before(expires)) {
+		held = t.current.Value
+		if expires.IsZero() || now.Before(expires.Add(-expiryMargin)) {
+			return held, nil
+		}
+	}
+	switch {
+	case t.asked == nil:
+		t.asked = &asking{ctx: ctx, done: make(chan struct{})}
+		go t.answer(t.asked)
+	case held != "": // it serves while another call asks
+		return held, nil
+	}
+	return held, t.asked
+}
+
+// answer takes a token from the source, and keeps it.
+func (t *tokens) answer(asked *asking) {
+	found, err := Token{}, noToken(errors.New("the source ended its goroutine"))
+	defer func() {
+		t.lock.Lock()
+		defer t.lock.Unlock()
+		if err == nil {
+			t.current = found
+		}
+		asked.value, asked.err, asked.abandoned = found.Value, err, err != nil && asked.ctx.Err() != nil
+		t.asked = nil
+		close(asked.done)
+	}()
+	found, err = tokenOf(asked.ctx, t.source)
+}
+
+// tokenOf gives a token that a call can carry. A source that panics has none.
+func tokenOf(ctx context.Context, source TokenSource) (found Token, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = noToken(fmt.Errorf("the source panicked: %v", cause))
+		}
+	}()
+	found, err = source.Token(ctx)
+	if err == nil && found.Value == "" {
+		err = errors.New("the source gave an empty token")
+	}
+	if err != nil {
+		return Token{}, noToken(err)
+	}
+	if strings.ContainsFunc(found.Value, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		const told = "the token has a blank, a line end or a letter beyond ASCII: no token of services has; " +
+			"give it without, such as by strings.TrimSpace"
+		return Token{}, &Error{Code: codes.InvalidArgument, Message: told}
+	}
+	return found, nil
+}
+
+func noToken(why error) error {
+	return &Error{Code: codes.Unauthenticated, Message: "there is no token: " + why.Error(), cause: why}
+}
+
+// unanswered is the error of a call whose context ended while it waited for a token.
+func unanswered(ctx context.Context) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ctx.Err()
+	}
+	return &Error{Code: codes.DeadlineExceeded, Message: errNoToken.Error(), cause: errors.Join(errNoToken, ctx.Err())}
+}
+
+// renew is told that the services refused a token, and tells whether the source gives one to try.
+func (t *tokens) renew(ctx context.Context, refused string) bool {
+	if t == nil {
+		return false
+	}
+	if _, same := t.source.(staticToken); same {
+		return false
+	}
+	t.lock.Lock()
+	if t.current.Value == refused {
+		t.current = Token{}
+	}
+	t.lock.Unlock()
+	_, err := t.get(ctx)
+	return err == nil
+}
