@@ -120,9 +120,8 @@ func tokenOf(ctx context.Context, source TokenSource) (found Token, err error) {
 		return Token{}, noToken(err)
 	}
 	if strings.ContainsFunc(found.Value, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		const told = "the token has a blank, a line end or a letter beyond ASCII: no token of services has; " +
-			"give it without, such as by strings.TrimSpace"
-		return Token{}, &Error{Code: codes.InvalidArgument, Message: told}
+		return Token{}, invalid("token", "the token has a blank, a line end or a letter beyond ASCII: no token of services"+
+			" has; give it without, such as by strings.TrimSpace")
 	}
 	return found, nil
 }

@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+
+	lemanv1 "leman.dev/go/leman/v1"
 )
 
 // atOnce is longer than anything takes that does not hang, however busy the machine.
@@ -171,5 +173,15 @@ func TestASourceThatPanicsOrEndsItsGoroutineGivesNoToken(t *testing.T) {
 		var failed *Error
 		check(t, errors.As(err, &failed) && failed.Code == codes.Unauthenticated, "%v", err)
 		check(t, strings.Contains(failed.Message, told), "%v", err)
+	}
+}
+
+func TestATokenThatNoCallCanCarryIsABadRequest(t *testing.T) {
+	for _, token := range []string{"x y", "x\n", "ü", "x\x00y", "\xff"} {
+		_, err := Connect(t.Context(), serve(t, nil).address, WithToken(token))
+		var failed *Error
+		check(t, errors.As(err, &failed) && failed.Code == codes.InvalidArgument, "%q: %v", token, err)
+		check(t, HasReason(err, lemanv1.ErrorReason_BAD_REQUEST) && failed.Fields[0].Field == "token", "%q: %v", token, err)
+		check(t, !strings.Contains(failed.Message, token), "it shows the token: %v", err)
 	}
 }
