@@ -1,6 +1,7 @@
 package leman
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -19,7 +20,8 @@ import (
 // Rows are the rows of one version of a table or view, record batch by record batch: an [array.RecordReader]. It holds a
 // batch at a time, however large the table is and however slowly it is read; interrupted, it goes on where it was.
 //
-// It is read by one goroutine. Release it in the end; a reader of [Rows.All] need not.
+// It is read by one goroutine, once: [Rows.All] of rows that were read to their end or released, and Next of released ones,
+// are errors; call Read again. Release it in the end; a reader of [Rows.All] need not.
 type Rows struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -33,6 +35,7 @@ type Rows struct {
 	schema     *arrow.Schema
 	incoming   *incoming
 	reader     *ipc.Reader
+	ended      bool // all were read
 	err        error
 }
 
@@ -73,7 +76,7 @@ func (r *Rows) Version() int64 { return r.version }
 // Schema is that of all batches.
 func (r *Rows) Schema() *arrow.Schema { return r.schema }
 
-// Err is what ended the rows early, usually an [*Error]; nil: nothing did.
+// Err is what ended the rows early, usually an [*Error], or that they were read once more; nil: nothing did.
 func (r *Rows) Err() error { return r.err }
 
 // RecordBatch is the current batch. It is valid until the next call of Next, unless it is retained.
@@ -100,10 +103,15 @@ func (r *Rows) Release() {
 	}
 }
 
-// All gives the batches, which are valid until the next one, and releases the rows in the end.
+// All gives the batches, which are valid until the next one, and releases the rows in the end. It gives them once: of rows
+// that were read to their end, or released, an error.
 func (r *Rows) All() iter.Seq2[arrow.RecordBatch, error] {
 	return func(yield func(arrow.RecordBatch, error) bool) {
-		defer r.Release()
+		if r.ended {
+			r.err = cmp.Or(r.err, spent())
+		} else {
+			defer r.Release()
+		}
 		for r.Next() {
 			if !yield(r.RecordBatch(), nil) {
 				return
@@ -117,6 +125,9 @@ func (r *Rows) All() iter.Seq2[arrow.RecordBatch, error] {
 
 // Next takes the next batch; false: there is none, or an error (see Err).
 func (r *Rows) Next() bool {
+	if r.references.Load() < 1 {
+		r.err = cmp.Or(r.err, spent())
+	}
 	for r.err == nil && r.reader != nil {
 		if r.reader.Next() {
 			r.took(r.reader.RecordBatch().NumRows())
@@ -124,6 +135,7 @@ func (r *Rows) Next() bool {
 		}
 		if r.reader.Err() == nil {
 			r.cancel() // the last answer was read; nothing is left of the call
+			r.ended = true
 			return false
 		}
 		if !r.interrupted(r.reader.Err()) || !r.open() {
@@ -131,6 +143,11 @@ func (r *Rows) Next() bool {
 		}
 	}
 	return false
+}
+
+// spent is the error of rows that are read once more.
+func spent() error {
+	return invalid("rows", "the rows were read to their end, or released: call Read again to read them once more")
 }
 
 // took has an interrupted call go on behind rows that were read, in the version of the table that they are of.
@@ -149,6 +166,7 @@ func (r *Rows) open() bool {
 	for {
 		r.close()
 		if r.request.Limit != nil && r.request.GetLimit() == 0 && r.schema != nil {
+			r.ended = true
 			return false // all was read that was asked for
 		}
 		ctx, cancel := context.WithCancel(r.ctx)

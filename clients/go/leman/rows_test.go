@@ -160,6 +160,38 @@ func TestRowsThatAreLeftEndTheCall(t *testing.T) {
 	<-left
 }
 
+func TestRowsAreReadOnce(t *testing.T) {
+	services := serve(t, map[string]handler{"TableService/ReadRows": func(stream grpc.ServerStream) error {
+		return (&shelf{}).read(stream)
+	}})
+	table := services.connected().Database("lake").Table("docs")
+	for name, read := range map[string]func(*Rows){
+		"to the end": func(rows *Rows) { check(t, len(values(t, rows)) == 100, "not all") },
+		"in part":    func(rows *Rows) { rows.All()(func(arrow.RecordBatch, error) bool { return false }) },
+		"released":   func(rows *Rows) { rows.Release() },
+		"and held":   func(rows *Rows) { rows.Retain(); values(t, rows) },
+		"by Next": func(rows *Rows) {
+			for rows.Next() {
+			}
+			check(t, !rows.Next(), "it goes on")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rows, err := table.Read(t.Context())
+			check(t, err == nil, "%v", err)
+			defer rows.cancel()
+			read(rows)
+			check(t, rows.Err() == nil, "%v", rows.Err())
+
+			items, err := Collect(rows.All())
+
+			var failed *Error
+			check(t, errors.As(err, &failed) && failed.Code == codes.InvalidArgument, "%v", err)
+			check(t, len(items) == 0 && errors.Is(rows.Err(), err), "%d, %v", len(items), rows.Err())
+		})
+	}
+}
+
 func TestRowsOfNoTable(t *testing.T) {
 	services := serve(t, map[string]handler{"TableService/ReadRows": func(grpc.ServerStream) error {
 		return refusal(codes.NotFound, "TABLE_NOT_FOUND", 0)
