@@ -65,6 +65,9 @@ func (c *Client) invokeOnce(ctx context.Context, method string, request, reply a
 	defer stop()
 	if err := conn.Invoke(guarded, method, request, reply, options...); err != nil {
 		failed := c.explain(guarded, method, id, err)
+		if wrong := unsendable(failed, request); wrong != nil {
+			return wrong
+		}
 		failed.token = token
 		return failed
 	}
@@ -123,6 +126,9 @@ func (c *Client) outgoing(ctx context.Context, method string) (_ context.Context
 	} else {
 		id = rand.Text()
 		carried.Set(requestIDHeader, id)
+	}
+	if err := headersGiven(carried); err != nil {
+		return ctx, id, "", err
 	}
 	if c.exposed != "" && len(carried.Get(authorization)) > 0 {
 		return ctx, id, "", inTheClear(c.exposed)
@@ -239,7 +245,11 @@ func (s *clientStream) SendMsg(message any) error {
 	if err == nil || errors.Is(err, io.EOF) { // EOF: RecvMsg tells what happened
 		return err
 	}
-	return s.failed(err)
+	failed := s.failed(err)
+	if wrong := unsendable(failed, message); wrong != nil {
+		return wrong
+	}
+	return failed
 }
 
 // RecvMsg takes the next answer; io.EOF after the last one.
@@ -256,7 +266,7 @@ func (s *clientStream) RecvMsg(message any) error {
 }
 
 // failed ends the stream and gives its error. What refused the token will be shown another one next time.
-func (s *clientStream) failed(err error) error {
+func (s *clientStream) failed(err error) *Error {
 	explained := s.client.explain(s.guarded, s.method, s.id, err)
 	s.stop()
 	explained.token = s.token

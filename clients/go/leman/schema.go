@@ -3,6 +3,7 @@ package leman
 import (
 	"bytes"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
@@ -19,10 +20,28 @@ func typesGiven(name string, fields []arrow.Field) error {
 	return nil
 }
 
+// namesAreText refuses fields whose names, or those of fields in them, are no UTF-8, which Arrow would send as they are.
+func namesAreText(name string, fields []arrow.Field) error {
+	for _, field := range fields {
+		if !utf8.ValidString(field.Name) {
+			return invalid(name, "%s: the name %q is no UTF-8: give text, such as by strings.ToValidUTF8", name, field.Name)
+		}
+		if nested, is := field.Type.(arrow.NestedType); is {
+			if err := namesAreText(name, nested.Fields()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // EncodeSchema gives a schema as an Arrow IPC message, as requests of the services have it.
 func EncodeSchema(schema *arrow.Schema) ([]byte, error) {
 	if schema == nil {
 		return nil, invalid("schema", "schema is nil: give that of the table")
+	}
+	if err := namesAreText("schema", schema.Fields()); err != nil {
+		return nil, err
 	}
 	payload := ipc.GetSchemaPayload(schema, memory.DefaultAllocator)
 	defer payload.Release()

@@ -86,6 +86,9 @@ func (t *Table) AddPlainColumns(ctx context.Context, fields ...arrow.Field) (ver
 	if err := typesGiven("fields", fields); err != nil {
 		return 0, err
 	}
+	if err := namesAreText("fields", fields); err != nil {
+		return 0, err
+	}
 	schema, err := EncodeSchema(arrow.NewSchema(fields, nil))
 	if err != nil {
 		return 0, err
