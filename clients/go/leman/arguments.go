@@ -46,6 +46,15 @@ func noneNegative(numbers ...amount) error {
 	return nil
 }
 
+// versionIsOne refuses a version that is given and is none, which the services would take for the latest. Versions begin
+// at 1.
+func versionIsOne(name string, given bool, version int64) error {
+	if given && version < 1 {
+		return invalid(name, "%s is %d: versions begin at 1; leave it out for the latest", name, version)
+	}
+	return nil
+}
+
 // functionNamed refuses a function without a name, which the services take for none: the column's own would compute.
 func functionNamed(function *lemanv1.UdfRef) error {
 	if function != nil && function.GetName() == "" {

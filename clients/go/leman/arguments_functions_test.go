@@ -91,11 +91,24 @@ func TestNumbersAndPathsThatCannotBeAreRefusedByTheirNames(t *testing.T) {
 		{"offset", second(table.Read(ctx, Offset(-1)))},
 		{"batch_size", second(table.Read(ctx, BatchRows(-1)))},
 		{"rows", second(table.Preview(ctx, ComputedColumn("c"), PreviewRows(-1, "")))},
+		{"version", second(table.Read(ctx, AtVersion(0)))},
+		{"read_version", second(table.Backfill(ctx, "c", AtVersion(0)))},
+		{"read_version", second(table.ExplainBackfill(ctx, "c", AtVersion(0)))},
+		{"read_version", second(table.Preview(ctx, ComputedColumn("c"), atVersion(0)))},
+		{"read_version", second(table.Preview(ctx, ComputedColumn("c"), atVersion(-1)))},
+		{"src_version", second(view.Refresh(ctx, SourceVersion(0)))},
+		{"src_version", second(view.ExplainRefresh(ctx, SourceVersion(0)))},
 		{"page_size", second(Collect(db.Tables(ctx, PageSize(-1))))},
 		{"page_size", second(Collect(db.Jobs(ctx, nil, PageSize(-1))))},
 		{"page_size", second(Collect(db.Job("j1").Errors(ctx, PageSize(-1))))},
 	})
 	nothingAsked(t, services)
+}
+
+func atVersion(version int64) PreviewFunc {
+	return func(request *lemanv1.PreviewFunctionRequest) {
+		request.Version = &lemanv1.PreviewFunctionRequest_ReadVersion{ReadVersion: version}
+	}
 }
 
 // naming is an error that names an argument.

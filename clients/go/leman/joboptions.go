@@ -107,7 +107,7 @@ func KeepOthers() RetryOption { return keepOthersOption{} }
 
 func (keepOthersOption) retry(request *lemanv1.RetryJobRequest) { request.KeepOthers = true }
 
-// SourceVersion has a refresh bring the view to this version of its source, forward or back.
+// SourceVersion has a refresh bring the view to this version of its source, 1 or more, forward or back.
 func SourceVersion(version int64) RefreshOption {
 	return RefreshFunc(func(spec *lemanv1.RefreshSpec) { spec.SrcVersion = &version })
 }

@@ -46,5 +46,9 @@ func (t *Table) Preview(
 	if err := noneNegative(amount{"rows", int64(request.GetRows())}); err != nil {
 		return nil, err
 	}
+	_, versioned := request.GetVersion().(*lemanv1.PreviewFunctionRequest_ReadVersion)
+	if err := versionIsOne("read_version", versioned, request.GetReadVersion()); err != nil {
+		return nil, err
+	}
 	return t.client().jobs.PreviewFunction(ctx, request)
 }

@@ -33,7 +33,7 @@ func Where(sql string) RowsOption {
 	}
 }
 
-// AtVersion reads a version of the table. A backfill computes from the rows as they were then.
+// AtVersion reads a version of the table, 1 or more. A backfill computes from the rows as they were then.
 func AtVersion(version int64) RowsOption {
 	return rowsOption{
 		func(request *lemanv1.ReadRowsRequest) {

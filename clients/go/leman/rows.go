@@ -52,9 +52,13 @@ func (r relation) Read(ctx context.Context, options ...ReadOption) (*Rows, error
 	}
 	err := noneNegative(
 		amount{"limit", request.GetLimit()}, amount{"offset", request.GetOffset()},
-		amount{"batch_size", int64(request.GetBatchSize())}, amount{"version", request.GetVersion()},
+		amount{"batch_size", int64(request.GetBatchSize())},
 	)
 	if err != nil {
+		return nil, err
+	}
+	_, versioned := request.GetAt().(*lemanv1.ReadRowsRequest_Version)
+	if err := versionIsOne("version", versioned, request.GetVersion()); err != nil {
 		return nil, err
 	}
 	client := r.client()

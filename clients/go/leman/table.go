@@ -152,9 +152,11 @@ func (t *Table) backfill(
 	if err := functionNamed(spec.GetUdf()); err != nil {
 		return nil, err
 	}
-	return request, noneNegative(
-		amount{"concurrency", int64(spec.GetConcurrency())}, amount{"read_version", spec.GetReadVersion()},
-	)
+	_, versioned := spec.GetReadFrom().(*lemanv1.BackfillSpec_ReadVersion)
+	if err := versionIsOne("read_version", versioned, spec.GetReadVersion()); err != nil {
+		return nil, err
+	}
+	return request, noneNegative(amount{"concurrency", int64(spec.GetConcurrency())})
 }
 
 // RowStates counts the rows of a computed column by what is known of their values.

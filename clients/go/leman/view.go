@@ -113,9 +113,10 @@ func (v *View) refresh(ctx context.Context, options []RefreshOption) (*lemanv1.C
 	for _, option := range options {
 		option.refresh(request)
 	}
-	return request, noneNegative(
-		amount{"concurrency", int64(spec.GetConcurrency())}, amount{"src_version", spec.GetSrcVersion()},
-	)
+	if err := versionIsOne("src_version", spec.SrcVersion != nil, spec.GetSrcVersion()); err != nil {
+		return nil, err
+	}
+	return request, noneNegative(amount{"concurrency", int64(spec.GetConcurrency())})
 }
 
 // AlterColumns gives function columns of the view other functions or inputs: all of them or none. They are stale until
