@@ -192,6 +192,9 @@ func (c *Client) Databases(ctx context.Context, options ...ListOption) iter.Seq2
 
 // RegisterDatabase gives a database a name. Nothing is written to the database itself.
 func (c *Client) RegisterDatabase(ctx context.Context, database *lemanv1.Database) (*lemanv1.Database, error) {
+	if database == nil {
+		return nil, invalid("database", "database is nil: give its name and where it is")
+	}
 	answer, err := c.databases.RegisterDatabase(ctx, &lemanv1.RegisterDatabaseRequest{Database: database})
 	return answer.GetDatabase(), err
 }
@@ -204,6 +207,9 @@ func (c *Client) GetDatabase(ctx context.Context, name string) (*lemanv1.Databas
 
 // UpdateDatabase changes what is said of a database: the fields of it that are named, of description, labels and limits.
 func (c *Client) UpdateDatabase(ctx context.Context, database *lemanv1.Database, fields ...string) (*lemanv1.Database, error) {
+	if database == nil {
+		return nil, invalid("database", "database is nil: give its name and what changes")
+	}
 	mask := &fieldmaskpb.FieldMask{Paths: fields}
 	answer, err := c.databases.UpdateDatabase(ctx, &lemanv1.UpdateDatabaseRequest{Database: database, UpdateMask: mask})
 	return answer.GetDatabase(), err

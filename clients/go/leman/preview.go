@@ -46,6 +46,9 @@ func (t *Table) Preview(
 	if err := noneNegative(amount{"rows", int64(request.GetRows())}); err != nil {
 		return nil, err
 	}
+	if request.GetColumn() == "" && request.GetFunction() == nil {
+		return nil, invalid("column", "column names nothing that computes one: give a ComputedColumn, a SQLColumn or a FunctionColumn")
+	}
 	_, versioned := request.GetVersion().(*lemanv1.PreviewFunctionRequest_ReadVersion)
 	if err := versionIsOne("read_version", versioned, request.GetReadVersion()); err != nil {
 		return nil, err

@@ -55,6 +55,9 @@ func FunctionColumn(name, function, version string, inputs ...string) *lemanv1.N
 // AddColumns adds computed columns, all NULL until they are backfilled: all of them or none. It gives the version of the
 // table in which they exist.
 func (t *Table) AddColumns(ctx context.Context, columns ...*lemanv1.NewColumn) (version int64, err error) {
+	if err := allGiven("columns", columns); err != nil {
+		return 0, err
+	}
 	answer, err := t.client().catalog.AddColumns(ctx, &lemanv1.AddColumnsRequest{Table: t.ref(), Columns: columns})
 	return answer.GetVersion(), err
 }
@@ -77,6 +80,14 @@ func Renamed(column, name string) *lemanv1.PlainColumnAlteration {
 // AlterColumns gives computed columns other functions: all of them or none. See [Altered] and
 // [AlteredKeepingValues].
 func (t *Table) AlterColumns(ctx context.Context, columns ...*lemanv1.ColumnAlteration) (version int64, err error) {
+	if err := allGiven("columns", columns); err != nil {
+		return 0, err
+	}
+	for i, column := range columns {
+		if column.GetColumn() == nil {
+			return 0, invalid("columns", "columns: number %d alters no column: give Altered one, such as a SQLColumn", i+1)
+		}
+	}
 	answer, err := t.client().catalog.AlterColumns(ctx, &lemanv1.AlterColumnsRequest{Table: t.ref(), Columns: columns})
 	return answer.GetVersion(), err
 }
@@ -105,6 +116,9 @@ func (t *Table) AddPlainColumns(ctx context.Context, fields ...arrow.Field) (ver
 func (t *Table) AlterPlainColumns(
 	ctx context.Context, columns []*lemanv1.PlainColumnAlteration, options ...ForceOption,
 ) (version int64, err error) {
+	if err := allGiven("columns", columns); err != nil {
+		return 0, err
+	}
 	request := &lemanv1.AlterPlainColumnsRequest{Table: t.ref(), Columns: columns, Force: forced(options)}
 	answer, err := t.client().tables.AlterPlainColumns(ctx, request)
 	return answer.GetVersion(), err

@@ -65,6 +65,9 @@ func (d *Database) CreateView(
 	if err := noneNegative(amount{"max_rows_per_fragment", request.GetMaxRowsPerFragment()}); err != nil {
 		return nil, err
 	}
+	if query == nil {
+		return nil, invalid("query", "query is nil: give the source of the view and its columns")
+	}
 	answer, err := d.client.catalog.CreateMaterializedView(ctx, request)
 	if err != nil {
 		return nil, err
@@ -122,6 +125,9 @@ func (v *View) refresh(ctx context.Context, options []RefreshOption) (*lemanv1.C
 // AlterColumns gives function columns of the view other functions or inputs: all of them or none. They are stale until
 // the next refresh. It gives the view as it is now.
 func (v *View) AlterColumns(ctx context.Context, columns ...*lemanv1.ViewFunction) (*lemanv1.MaterializedView, error) {
+	if err := allGiven("columns", columns); err != nil {
+		return nil, err
+	}
 	answer, err := v.client().catalog.AlterMaterializedView(ctx, &lemanv1.AlterMaterializedViewRequest{
 		View: v.ref(), Functions: columns, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"functions"}},
 	})
