@@ -1,6 +1,7 @@
 package leman
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -125,7 +126,7 @@ func (t *Table) Append(ctx context.Context, rows Source, options ...AppendOption
 // upload makes a call that is sent a stream, again and again while the services are away. An error that is none of a
 // call ends it; so does the second attempt at what can be sent once.
 func (c *Client) upload(ctx context.Context, once func(ctx context.Context) error) error {
-	if err := contextGiven(ctx); err != nil {
+	if err := cmp.Or(contextGiven(ctx), c.made()); err != nil {
 		return err
 	}
 	waiting := newPatience(c.patience)
@@ -151,7 +152,7 @@ func (t *Table) send(
 ) (*lemanv1.AppendRowsResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // what was not sent whole changes nothing
-	stream, err := t.client().tables.AppendRows(ctx)
+	stream, err := t.client().tables().AppendRows(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package leman
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,7 +31,7 @@ var (
 // Invoke makes a unary call; the generated stubs call it. It is sent again while the services are away, as long as the
 // client's patience and the context last.
 func (c *Client) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
-	if err := checked(ctx, options); err != nil {
+	if err := cmp.Or(checked(ctx, options), c.made()); err != nil {
 		return err
 	}
 	facts := factsOf(method)
@@ -208,7 +209,7 @@ func (c *Client) explain(guarded context.Context, method, id string, err error) 
 func (c *Client) NewStream(
 	ctx context.Context, description *grpc.StreamDesc, method string, options ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	if err := checked(ctx, options); err != nil {
+	if err := cmp.Or(checked(ctx, options), c.made()); err != nil {
 		return nil, err
 	}
 	if description == nil {

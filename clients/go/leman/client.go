@@ -14,7 +14,8 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// Client is connections to the services. It is made by [Connect], and closed by its maker.
+// Client is connections to the services. It is made by [Connect], and closed by its maker. Calls of a zero value, and of
+// zero values of what it makes, are INVALID_ARGUMENT.
 //
 // It is also what the generated stubs ask for, such as lemanv1.NewJobServiceClient(client).
 type Client struct {
@@ -28,14 +29,6 @@ type Client struct {
 	life     context.Context // ends when the client is closed
 	end      context.CancelFunc
 	exposed  string // the address of another machine that no token may go to, as there is no TLS; empty: there is none
-
-	catalog   lemanv1.CatalogServiceClient
-	commits   lemanv1.CommitServiceClient
-	databases lemanv1.DatabaseServiceClient
-	info      lemanv1.InfoServiceClient
-	jobs      lemanv1.JobServiceClient
-	planner   lemanv1.PlannerServiceClient
-	tables    lemanv1.TableServiceClient
 }
 
 var _ grpc.ClientConnInterface = (*Client)(nil)
@@ -116,13 +109,6 @@ func newClient(endpoint string, s *settings) (*Client, error) {
 			client.own[name] = conn
 		}
 	}
-	client.catalog = lemanv1.NewCatalogServiceClient(client)
-	client.commits = lemanv1.NewCommitServiceClient(client)
-	client.databases = lemanv1.NewDatabaseServiceClient(client)
-	client.info = lemanv1.NewInfoServiceClient(client)
-	client.jobs = lemanv1.NewJobServiceClient(client)
-	client.planner = lemanv1.NewPlannerServiceClient(client)
-	client.tables = lemanv1.NewTableServiceClient(client)
 	return client, nil
 }
 
@@ -153,7 +139,7 @@ func unreachable(endpoint string, err error) error {
 // Close ends all calls that are under way, those too that wait for a token or to be sent again: with CANCELLED (CLOSED).
 // Jobs go on. It returns nil.
 func (c *Client) Close() error {
-	if c.closed.Swap(true) {
+	if c.made() != nil || c.closed.Swap(true) {
 		return nil
 	}
 	c.end()
@@ -168,7 +154,7 @@ func (c *Client) Close() error {
 
 // Info tells which service answers at the endpoint, and where the others are.
 func (c *Client) Info(ctx context.Context) (*lemanv1.GetInfoResponse, error) {
-	return c.info.GetInfo(ctx, &lemanv1.GetInfoRequest{})
+	return c.info().GetInfo(ctx, &lemanv1.GetInfoRequest{})
 }
 
 // Database names a database: by its registered name, or its path or uri as the services reach it. Nothing is called; a

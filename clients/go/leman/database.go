@@ -23,6 +23,14 @@ func (d *Database) Name() string { return d.name }
 // Client is the client that it was made by.
 func (d *Database) Client() *Client { return d.client }
 
+// orNone gives a database to call methods of, which then say that it is none: that of zero values is nil.
+func (d *Database) orNone() *Database {
+	if d == nil {
+		return &Database{}
+	}
+	return d
+}
+
 func (d *Database) ref(table string) *lemanv1.TableRef {
 	return &lemanv1.TableRef{Database: d.name, Table: table}
 }
@@ -30,7 +38,7 @@ func (d *Database) ref(table string) *lemanv1.TableRef {
 // Tables lists the names of its tables and views, in their order.
 func (d *Database) Tables(ctx context.Context, options ...ListOption) iter.Seq2[string, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]string, string, error) {
-		page, err := d.client.catalog.ListTables(ctx,
+		page, err := d.client.catalog().ListTables(ctx,
 			&lemanv1.ListTablesRequest{Database: d.name, PageSize: size, PageToken: token})
 		return page.GetTables(), page.GetNextPageToken(), err
 	})
@@ -104,7 +112,7 @@ func (d *Database) createTable(
 	if err := noneNegative(amount{"max_rows_per_fragment", added.GetMaxRowsPerFragment()}); err != nil {
 		return nil, err
 	}
-	_, err = d.client.tables.CreateTable(ctx, s.request)
+	_, err = d.client.tables().CreateTable(ctx, s.request)
 	return s, err
 }
 
@@ -149,7 +157,7 @@ func forced(options []ForceOption) bool {
 // [Force]: although views rest on it, which keep their rows and cannot be refreshed any more, or jobs of it have not
 // ended, which fail.
 func (d *Database) DropTable(ctx context.Context, name string, options ...ForceOption) error {
-	_, err := d.client.tables.DropTable(ctx, &lemanv1.DropTableRequest{Table: d.ref(name), Force: forced(options)})
+	_, err := d.client.tables().DropTable(ctx, &lemanv1.DropTableRequest{Table: d.ref(name), Force: forced(options)})
 	return err
 }
 
@@ -157,7 +165,7 @@ func (d *Database) DropTable(ctx context.Context, name string, options ...ForceO
 // also where views or jobs do.
 func (d *Database) RenameTable(ctx context.Context, name, newName string, options ...ForceOption) (*Table, error) {
 	request := &lemanv1.RenameTableRequest{Table: d.ref(name), NewName: newName, Force: forced(options)}
-	if _, err := d.client.tables.RenameTable(ctx, request); err != nil {
+	if _, err := d.client.tables().RenameTable(ctx, request); err != nil {
 		return nil, err
 	}
 	return d.Table(newName), nil
@@ -170,7 +178,7 @@ func (d *Database) Verify(ctx context.Context, resumeToken string) iter.Seq2[*le
 	return func(yield func(*lemanv1.VerifyDatabaseResponse, error) bool) {
 		token := resumeToken
 		open := func(ctx context.Context) (messages[lemanv1.VerifyDatabaseResponse], error) {
-			return d.client.commits.VerifyDatabase(ctx,
+			return d.client.commits().VerifyDatabase(ctx,
 				&lemanv1.VerifyDatabaseRequest{Database: d.name, ResumeToken: token})
 		}
 		seen := func(message *lemanv1.VerifyDatabaseResponse) (last bool) {
@@ -184,7 +192,7 @@ func (d *Database) Verify(ctx context.Context, resumeToken string) iter.Seq2[*le
 // Databases lists the databases that have names.
 func (c *Client) Databases(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.Database, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.Database, string, error) {
-		page, err := c.databases.ListDatabases(ctx, &lemanv1.ListDatabasesRequest{PageSize: size, PageToken: token})
+		page, err := c.databases().ListDatabases(ctx, &lemanv1.ListDatabasesRequest{PageSize: size, PageToken: token})
 		c.warn(ctx, page.GetWarnings())
 		return page.GetDatabases(), page.GetNextPageToken(), err
 	})
@@ -195,13 +203,13 @@ func (c *Client) RegisterDatabase(ctx context.Context, database *lemanv1.Databas
 	if database == nil {
 		return nil, invalid("database", "database is nil: give its name and where it is")
 	}
-	answer, err := c.databases.RegisterDatabase(ctx, &lemanv1.RegisterDatabaseRequest{Database: database})
+	answer, err := c.databases().RegisterDatabase(ctx, &lemanv1.RegisterDatabaseRequest{Database: database})
 	return answer.GetDatabase(), err
 }
 
 // GetDatabase tells what is registered under a name.
 func (c *Client) GetDatabase(ctx context.Context, name string) (*lemanv1.Database, error) {
-	answer, err := c.databases.GetDatabase(ctx, &lemanv1.GetDatabaseRequest{Name: name})
+	answer, err := c.databases().GetDatabase(ctx, &lemanv1.GetDatabaseRequest{Name: name})
 	return answer.GetDatabase(), err
 }
 
@@ -211,7 +219,7 @@ func (c *Client) UpdateDatabase(ctx context.Context, database *lemanv1.Database,
 		return nil, invalid("database", "database is nil: give its name and what changes")
 	}
 	mask := &fieldmaskpb.FieldMask{Paths: fields}
-	answer, err := c.databases.UpdateDatabase(ctx, &lemanv1.UpdateDatabaseRequest{Database: database, UpdateMask: mask})
+	answer, err := c.databases().UpdateDatabase(ctx, &lemanv1.UpdateDatabaseRequest{Database: database, UpdateMask: mask})
 	return answer.GetDatabase(), err
 }
 
@@ -219,6 +227,6 @@ func (c *Client) UpdateDatabase(ctx context.Context, database *lemanv1.Database,
 // which go on.
 func (c *Client) UnregisterDatabase(ctx context.Context, name string, options ...ForceOption) error {
 	request := &lemanv1.UnregisterDatabaseRequest{Name: name, Force: forced(options)}
-	_, err := c.databases.UnregisterDatabase(ctx, request)
+	_, err := c.databases().UnregisterDatabase(ctx, request)
 	return err
 }

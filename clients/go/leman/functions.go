@@ -23,7 +23,7 @@ const (
 // Functions lists the registered functions, by name, then newest first.
 func (d *Database) Functions(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.UdfDefinition, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.UdfDefinition, string, error) {
-		page, err := d.client.catalog.ListUdfs(ctx,
+		page, err := d.client.catalog().ListUdfs(ctx,
 			&lemanv1.ListUdfsRequest{Database: d.name, PageSize: size, PageToken: token})
 		return page.GetDefinitions(), page.GetNextPageToken(), err
 	})
@@ -32,7 +32,7 @@ func (d *Database) Functions(ctx context.Context, options ...ListOption) iter.Se
 // Function tells what is registered under a name and version; with an empty version the one registered last.
 func (d *Database) Function(ctx context.Context, name, version string) (*lemanv1.GetUdfResponse, error) {
 	ref := &lemanv1.UdfRef{Name: name, Version: version}
-	return d.client.catalog.GetUdf(ctx, &lemanv1.GetUdfRequest{Database: d.name, Udf: ref})
+	return d.client.catalog().GetUdf(ctx, &lemanv1.GetUdfRequest{Database: d.name, Udf: ref})
 }
 
 // EntrypointFunction defines a function that is installed on the workers, by its name there ("package.module:name"). The
@@ -87,7 +87,7 @@ func (d *Database) RegisterFunction(ctx context.Context, definition *lemanv1.Udf
 		return false, invalid("definition", "definition is nil: give that of the function")
 	}
 	request := &lemanv1.RegisterUdfRequest{Database: d.name, Definition: definition}
-	answer, err := d.client.catalog.RegisterUdf(ctx, request)
+	answer, err := d.client.catalog().RegisterUdf(ctx, request)
 	return answer.GetCreated(), err
 }
 
@@ -109,7 +109,7 @@ func (d *Database) RegisterRemote(
 		change(definition)
 	}
 	request := &lemanv1.RegisterUdfRequest{Database: d.name, Definition: definition}
-	answer, err := d.client.catalog.RegisterUdf(ctx, request)
+	answer, err := d.client.catalog().RegisterUdf(ctx, request)
 	d.client.warn(ctx, answer.GetWarnings())
 	return answer.GetDefinition(), err
 }
@@ -132,7 +132,7 @@ func (d *Database) RegisterBundle(
 	} else if _, err := d.UploadBundle(ctx, bytes.NewReader(bundle)); err != nil {
 		return false, err
 	}
-	answer, err := d.client.catalog.RegisterUdf(ctx, request)
+	answer, err := d.client.catalog().RegisterUdf(ctx, request)
 	return answer.GetCreated(), err
 }
 
@@ -166,7 +166,7 @@ func (d *Database) sendBundle(
 ) (*lemanv1.UploadBundleResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := d.client.catalog.UploadBundle(ctx)
+	stream, err := d.client.catalog().UploadBundle(ctx)
 	if err != nil {
 		return nil, err
 	}

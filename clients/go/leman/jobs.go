@@ -42,7 +42,7 @@ func (d *Database) Jobs(
 		order = lemanv1.JobOrder_JOB_ORDER_OLDEST_FIRST
 	}
 	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.Job, string, error) {
-		page, err := d.client.jobs.ListJobs(ctx, &lemanv1.ListJobsRequest{
+		page, err := d.client.jobs().ListJobs(ctx, &lemanv1.ListJobsRequest{
 			Database: d.name, Filter: filter, Order: order, PageSize: s.pageSize, PageToken: token,
 		})
 		if token == "" {
@@ -55,14 +55,14 @@ func (d *Database) Jobs(
 // CancelJobs asks the jobs to stop that a filter lets through and that have not ended; an empty one means all jobs.
 // The answer names those that could not be asked, as another executor runs them.
 func (d *Database) CancelJobs(ctx context.Context, filter *lemanv1.JobFilter) (*lemanv1.CancelJobsResponse, error) {
-	return d.client.jobs.CancelJobs(ctx, &lemanv1.CancelJobsRequest{Database: d.name, Filter: filter})
+	return d.client.jobs().CancelJobs(ctx, &lemanv1.CancelJobsRequest{Database: d.name, Filter: filter})
 }
 
 // Job names a job by its id. Nothing is called.
 func (d *Database) Job(id string) *Job { return &Job{database: d, id: id} }
 
 func (d *Database) createJob(ctx context.Context, request *lemanv1.CreateJobRequest) (*Job, error) {
-	answer, err := d.client.jobs.CreateJob(ctx, request)
+	answer, err := d.client.jobs().CreateJob(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -78,36 +78,38 @@ type Job struct {
 // ID is what the services call it.
 func (j *Job) ID() string { return j.id }
 
-func (j *Job) calls() lemanv1.JobServiceClient { return j.database.client.jobs }
+func (j *Job) db() *Database { return j.database.orNone() }
+
+func (j *Job) calls() lemanv1.JobServiceClient { return j.db().client.jobs() }
 
 // Get tells how it stands.
 func (j *Job) Get(ctx context.Context) (*lemanv1.Job, error) {
-	answer, err := j.calls().GetJob(ctx, &lemanv1.GetJobRequest{Database: j.database.name, JobId: j.id})
+	answer, err := j.calls().GetJob(ctx, &lemanv1.GetJobRequest{Database: j.db().name, JobId: j.id})
 	return answer.GetJob(), err
 }
 
 // Cancel asks it to stop; what it has finished is kept. It gives the job after that, usually CANCELLING.
 func (j *Job) Cancel(ctx context.Context) (*lemanv1.Job, error) {
-	answer, err := j.calls().CancelJob(ctx, &lemanv1.CancelJobRequest{Database: j.database.name, JobId: j.id})
+	answer, err := j.calls().CancelJob(ctx, &lemanv1.CancelJobRequest{Database: j.db().name, JobId: j.id})
 	return answer.GetJob(), err
 }
 
 // Pause has it stop for a while, with all that its workers had at hand stored: it stays paused until it is resumed or
 // cancelled, over restarts too. It gives the job after that, usually PAUSING.
 func (j *Job) Pause(ctx context.Context) (*lemanv1.Job, error) {
-	answer, err := j.calls().PauseJob(ctx, &lemanv1.PauseJobRequest{Database: j.database.name, JobId: j.id})
+	answer, err := j.calls().PauseJob(ctx, &lemanv1.PauseJobRequest{Database: j.db().name, JobId: j.id})
 	return answer.GetJob(), err
 }
 
 // Resume has it go on after [Job.Pause]. It gives the job after that, usually PENDING.
 func (j *Job) Resume(ctx context.Context) (*lemanv1.Job, error) {
-	answer, err := j.calls().ResumeJob(ctx, &lemanv1.ResumeJobRequest{Database: j.database.name, JobId: j.id})
+	answer, err := j.calls().ResumeJob(ctx, &lemanv1.ResumeJobRequest{Database: j.db().name, JobId: j.id})
 	return answer.GetJob(), err
 }
 
 // Delete takes it out of the history for good, once it has ended. What it computed stays.
 func (j *Job) Delete(ctx context.Context) error {
-	_, err := j.calls().DeleteJob(ctx, &lemanv1.DeleteJobRequest{Database: j.database.name, JobId: j.id})
+	_, err := j.calls().DeleteJob(ctx, &lemanv1.DeleteJobRequest{Database: j.db().name, JobId: j.id})
 	return err
 }
 
@@ -122,7 +124,7 @@ func (j *Job) SetPriority(ctx context.Context, priority int32) (*lemanv1.Job, er
 }
 
 func (j *Job) update(ctx context.Context, request *lemanv1.UpdateJobRequest, field string) (*lemanv1.Job, error) {
-	request.Database, request.JobId = j.database.name, j.id
+	request.Database, request.JobId = j.db().name, j.id
 	request.UpdateMask = &fieldmaskpb.FieldMask{Paths: []string{field}}
 	answer, err := j.calls().UpdateJob(ctx, request)
 	return answer.GetJob(), err
@@ -134,7 +136,7 @@ func (j *Job) Retry(ctx context.Context, options ...RetryOption) (*Job, error) {
 	if err := checked(ctx, options); err != nil {
 		return nil, err
 	}
-	request := &lemanv1.RetryJobRequest{Database: j.database.name, JobId: j.id}
+	request := &lemanv1.RetryJobRequest{Database: j.db().name, JobId: j.id}
 	for _, option := range options {
 		option.retry(request)
 	}
@@ -145,7 +147,7 @@ func (j *Job) Retry(ctx context.Context, options ...RetryOption) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	return j.database.Job(answer.GetJob().GetJobId()), nil
+	return j.db().Job(answer.GetJob().GetJobId()), nil
 }
 
 // ErrorListOption changes how failed rows are listed.
@@ -177,7 +179,7 @@ func (j *Job) Errors(ctx context.Context, options ...ErrorListOption) iter.Seq2[
 		if err := checked(ctx, options); err != nil {
 			return nil, "", err
 		}
-		request := &lemanv1.ListJobErrorsRequest{Database: j.database.name, JobId: j.id}
+		request := &lemanv1.ListJobErrorsRequest{Database: j.db().name, JobId: j.id}
 		for _, option := range options {
 			option.listErrors(request)
 		}
@@ -196,7 +198,7 @@ func (j *Job) WaitFor(ctx context.Context, limit time.Duration) (*lemanv1.Job, e
 	for end := time.Now().Add(limit); ; {
 		left := max(0, time.Until(end))
 		request := &lemanv1.WaitJobRequest{
-			Database: j.database.name, JobId: j.id, Timeout: durationpb.New(min(left, time.Minute)),
+			Database: j.db().name, JobId: j.id, Timeout: durationpb.New(min(left, time.Minute)),
 		}
 		answer, err := j.calls().WaitJob(ctx, request)
 		if err != nil || Terminal(answer.GetJob().GetState()) || time.Until(end) <= 0 {

@@ -20,7 +20,7 @@ type Updated struct {
 // row as it was, such as "n + 1", by column. Computed columns that rest on one of them become NULL in these rows.
 func (t *Table) Update(ctx context.Context, where string, set map[string]string) (Updated, error) {
 	request := &lemanv1.UpdateRowsRequest{Table: t.ref(), Where: where, Expressions: set}
-	answer, err := t.client().tables.UpdateRows(ctx, request)
+	answer, err := t.client().tables().UpdateRows(ctx, request)
 	return Updated{answer.GetVersion(), answer.GetRowsUpdated()}, err
 }
 
@@ -77,7 +77,7 @@ func (t *Table) Merge(ctx context.Context, on []string, rows Source, rules ...Me
 		defer reader.Release()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel() // what was not sent whole changes nothing
-		stream, err := t.client().tables.MergeRows(ctx)
+		stream, err := t.client().tables().MergeRows(ctx)
 		if err != nil {
 			return err
 		}

@@ -53,5 +53,5 @@ func (t *Table) Preview(
 	if err := versionIsOne("read_version", versioned, request.GetReadVersion()); err != nil {
 		return nil, err
 	}
-	return t.client().jobs.PreviewFunction(ctx, request)
+	return t.client().jobs().PreviewFunction(ctx, request)
 }

@@ -19,14 +19,16 @@ func (r relation) Name() string { return r.name }
 // Database is where it is.
 func (r relation) Database() *Database { return r.database }
 
-func (r relation) client() *Client { return r.database.client }
+func (r relation) db() *Database { return r.database.orNone() }
 
-func (r relation) ref() *lemanv1.TableRef { return r.database.ref(r.name) }
+func (r relation) client() *Client { return r.db().client }
+
+func (r relation) ref() *lemanv1.TableRef { return r.db().ref(r.name) }
 
 // Commits lists Leman's commits in its history, newest first.
 func (r relation) Commits(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.Commit, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.Commit, string, error) {
-		page, err := r.client().commits.ListCommits(ctx,
+		page, err := r.client().commits().ListCommits(ctx,
 			&lemanv1.ListCommitsRequest{Table: r.ref(), PageSize: size, PageToken: token})
 		return page.GetCommits(), page.GetNextPageToken(), err
 	})
@@ -35,7 +37,7 @@ func (r relation) Commits(ctx context.Context, options ...ListOption) iter.Seq2[
 // Commit tells what became of a request, by the id that it was made with; it waits for one that is being worked on.
 func (r relation) Commit(ctx context.Context, requestID string) (*lemanv1.Commit, error) {
 	request := &lemanv1.GetCommitRequest{Table: r.ref(), RequestId: requestID}
-	answer, err := r.client().commits.GetCommit(ctx, request)
+	answer, err := r.client().commits().GetCommit(ctx, request)
 	return answer.GetCommit(), err
 }
 
@@ -43,7 +45,7 @@ func (r relation) Commit(ctx context.Context, requestID string) (*lemanv1.Commit
 // cover then. Takes as long as Lance needs for the rows that are left out: give the context a deadline that allows it.
 func (r relation) OptimizeIndices(ctx context.Context, columns ...string) ([]*lemanv1.IndexCoverage, error) {
 	request := &lemanv1.OptimizeIndicesRequest{Table: r.ref(), Columns: columns}
-	answer, err := r.client().commits.OptimizeIndices(ctx, request)
+	answer, err := r.client().commits().OptimizeIndices(ctx, request)
 	return answer.GetIndices(), err
 }
 
@@ -59,5 +61,5 @@ func (r relation) CollectGarbage(
 	for _, change := range changes {
 		change(request)
 	}
-	return r.client().commits.CollectGarbage(ctx, request)
+	return r.client().commits().CollectGarbage(ctx, request)
 }

@@ -1,6 +1,7 @@
 package leman
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -26,7 +27,7 @@ func resumed[M any](
 	silence time.Duration,
 ) iter.Seq2[*M, error] {
 	return func(yield func(*M, error) bool) {
-		if err := contextGiven(ctx); err != nil {
+		if err := cmp.Or(contextGiven(ctx), client.made()); err != nil {
 			yield(nil, err)
 			return
 		}

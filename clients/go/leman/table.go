@@ -14,7 +14,7 @@ type Table struct{ relation }
 
 // Describe tells its schema, version, rows and computed columns.
 func (t *Table) Describe(ctx context.Context) (*lemanv1.DescribeTableResponse, error) {
-	return t.client().catalog.DescribeTable(ctx, &lemanv1.DescribeTableRequest{Table: t.ref()})
+	return t.client().catalog().DescribeTable(ctx, &lemanv1.DescribeTableRequest{Table: t.ref()})
 }
 
 // Schema tells its columns.
@@ -36,7 +36,7 @@ type Deleted struct {
 
 // Delete removes the rows for which the SQL is true; "true" removes all rows.
 func (t *Table) Delete(ctx context.Context, where string) (Deleted, error) {
-	answer, err := t.client().tables.DeleteRows(ctx, &lemanv1.DeleteRowsRequest{Table: t.ref(), Where: where})
+	answer, err := t.client().tables().DeleteRows(ctx, &lemanv1.DeleteRowsRequest{Table: t.ref(), Where: where})
 	return Deleted{answer.GetVersion(), answer.GetRowsDeleted()}, err
 }
 
@@ -58,7 +58,7 @@ func (t *Table) AddColumns(ctx context.Context, columns ...*lemanv1.NewColumn) (
 	if err := allGiven("columns", columns); err != nil {
 		return 0, err
 	}
-	answer, err := t.client().catalog.AddColumns(ctx, &lemanv1.AddColumnsRequest{Table: t.ref(), Columns: columns})
+	answer, err := t.client().catalog().AddColumns(ctx, &lemanv1.AddColumnsRequest{Table: t.ref(), Columns: columns})
 	return answer.GetVersion(), err
 }
 
@@ -88,7 +88,7 @@ func (t *Table) AlterColumns(ctx context.Context, columns ...*lemanv1.ColumnAlte
 			return 0, invalid("columns", "columns: number %d alters no column: give Altered one, such as a SQLColumn", i+1)
 		}
 	}
-	answer, err := t.client().catalog.AlterColumns(ctx, &lemanv1.AlterColumnsRequest{Table: t.ref(), Columns: columns})
+	answer, err := t.client().catalog().AlterColumns(ctx, &lemanv1.AlterColumnsRequest{Table: t.ref(), Columns: columns})
 	return answer.GetVersion(), err
 }
 
@@ -104,7 +104,7 @@ func (t *Table) AddPlainColumns(ctx context.Context, fields ...arrow.Field) (ver
 	if err != nil {
 		return 0, err
 	}
-	answer, err := t.client().tables.AddPlainColumns(ctx, &lemanv1.AddPlainColumnsRequest{
+	answer, err := t.client().tables().AddPlainColumns(ctx, &lemanv1.AddPlainColumnsRequest{
 		Table:   t.ref(),
 		Columns: &lemanv1.AddPlainColumnsRequest_Schema{Schema: schema},
 	})
@@ -120,7 +120,7 @@ func (t *Table) AlterPlainColumns(
 		return 0, err
 	}
 	request := &lemanv1.AlterPlainColumnsRequest{Table: t.ref(), Columns: columns, Force: forced(options)}
-	answer, err := t.client().tables.AlterPlainColumns(ctx, request)
+	answer, err := t.client().tables().AlterPlainColumns(ctx, request)
 	return answer.GetVersion(), err
 }
 
@@ -128,7 +128,7 @@ func (t *Table) AlterPlainColumns(
 // them, or jobs compute them, which then fail.
 func (t *Table) DropColumns(ctx context.Context, columns []string, options ...ForceOption) (version int64, err error) {
 	request := &lemanv1.DropColumnsRequest{Table: t.ref(), Columns: columns, Force: forced(options)}
-	answer, err := t.client().tables.DropColumns(ctx, request)
+	answer, err := t.client().tables().DropColumns(ctx, request)
 	return answer.GetVersion(), err
 }
 
@@ -138,7 +138,7 @@ func (t *Table) Backfill(ctx context.Context, column string, options ...Backfill
 	if err != nil {
 		return nil, err
 	}
-	return t.database.createJob(ctx, request)
+	return t.db().createJob(ctx, request)
 }
 
 // ExplainBackfill tells what a backfill would do, and why: a dry run.
@@ -149,7 +149,7 @@ func (t *Table) ExplainBackfill(
 	if err != nil {
 		return nil, err
 	}
-	return t.client().planner.ExplainPlan(ctx, &lemanv1.ExplainPlanRequest{Spec: request.GetBackfill()})
+	return t.client().planner().ExplainPlan(ctx, &lemanv1.ExplainPlanRequest{Spec: request.GetBackfill()})
 }
 
 func (t *Table) backfill(
@@ -175,7 +175,7 @@ func (t *Table) backfill(
 
 // RowStates counts the rows of a computed column by what is known of their values.
 func (t *Table) RowStates(ctx context.Context, column string) (*lemanv1.GetRowStatesResponse, error) {
-	return t.client().planner.GetRowStates(ctx, &lemanv1.GetRowStatesRequest{Table: t.ref(), Column: column})
+	return t.client().planner().GetRowStates(ctx, &lemanv1.GetRowStatesRequest{Table: t.ref(), Column: column})
 }
 
 // Row says where a row is.
@@ -191,7 +191,7 @@ func (t *Table) RowsInState(
 	ctx context.Context, column string, state lemanv1.RowState, options ...ListOption,
 ) iter.Seq2[Row, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]Row, string, error) {
-		page, err := t.client().planner.GetRowStates(ctx, &lemanv1.GetRowStatesRequest{
+		page, err := t.client().planner().GetRowStates(ctx, &lemanv1.GetRowStatesRequest{
 			Table: t.ref(), Column: column, State: state, PageSize: size, PageToken: token,
 		})
 		rows := make([]Row, len(page.GetRowAddresses()))

@@ -29,7 +29,7 @@ func (d *Database) OpenView(ctx context.Context, name string) (*View, error) {
 // Views lists the views, by name.
 func (d *Database) Views(ctx context.Context, options ...ListOption) iter.Seq2[*lemanv1.MaterializedViewSummary, error] {
 	return listed(ctx, options, func(ctx context.Context, size int32, token string) ([]*lemanv1.MaterializedViewSummary, string, error) {
-		page, err := d.client.catalog.ListMaterializedViews(ctx,
+		page, err := d.client.catalog().ListMaterializedViews(ctx,
 			&lemanv1.ListMaterializedViewsRequest{Database: d.name, PageSize: size, PageToken: token})
 		d.client.warn(ctx, page.GetWarnings())
 		return page.GetViews(), page.GetNextPageToken(), err
@@ -68,7 +68,7 @@ func (d *Database) CreateView(
 	if query == nil {
 		return nil, invalid("query", "query is nil: give the source of the view and its columns")
 	}
-	answer, err := d.client.catalog.CreateMaterializedView(ctx, request)
+	answer, err := d.client.catalog().CreateMaterializedView(ctx, request)
 	if err != nil {
 		return nil, err
 	}
@@ -79,13 +79,13 @@ func (d *Database) CreateView(
 // DropView removes a view, with its history and what is stored beside it. Its source stays. With [Force]: although views
 // rest on it, which keep their rows and cannot be refreshed any more.
 func (d *Database) DropView(ctx context.Context, name string, options ...ForceOption) error {
-	_, err := d.client.commits.DropView(ctx, &lemanv1.DropViewRequest{View: d.ref(name), Force: forced(options)})
+	_, err := d.client.commits().DropView(ctx, &lemanv1.DropViewRequest{View: d.ref(name), Force: forced(options)})
 	return err
 }
 
 // Describe tells its query, source, version, columns and counts.
 func (v *View) Describe(ctx context.Context) (*lemanv1.MaterializedView, error) {
-	answer, err := v.client().catalog.GetMaterializedView(ctx, &lemanv1.GetMaterializedViewRequest{View: v.ref()})
+	answer, err := v.client().catalog().GetMaterializedView(ctx, &lemanv1.GetMaterializedViewRequest{View: v.ref()})
 	return answer.GetView(), err
 }
 
@@ -95,7 +95,7 @@ func (v *View) Refresh(ctx context.Context, options ...RefreshOption) (*Job, err
 	if err != nil {
 		return nil, err
 	}
-	return v.database.createJob(ctx, request)
+	return v.db().createJob(ctx, request)
 }
 
 // ExplainRefresh tells what a refresh would do, and why: a dry run.
@@ -104,7 +104,7 @@ func (v *View) ExplainRefresh(ctx context.Context, options ...RefreshOption) (*l
 	if err != nil {
 		return nil, err
 	}
-	return v.client().planner.ExplainRefresh(ctx, &lemanv1.ExplainRefreshRequest{Spec: request.GetRefresh()})
+	return v.client().planner().ExplainRefresh(ctx, &lemanv1.ExplainRefreshRequest{Spec: request.GetRefresh()})
 }
 
 func (v *View) refresh(ctx context.Context, options []RefreshOption) (*lemanv1.CreateJobRequest, error) {
@@ -128,7 +128,7 @@ func (v *View) AlterColumns(ctx context.Context, columns ...*lemanv1.ViewFunctio
 	if err := allGiven("columns", columns); err != nil {
 		return nil, err
 	}
-	answer, err := v.client().catalog.AlterMaterializedView(ctx, &lemanv1.AlterMaterializedViewRequest{
+	answer, err := v.client().catalog().AlterMaterializedView(ctx, &lemanv1.AlterMaterializedViewRequest{
 		View: v.ref(), Functions: columns, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"functions"}},
 	})
 	return answer.GetView(), err

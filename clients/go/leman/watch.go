@@ -95,13 +95,13 @@ func (j *Job) updates(ctx context.Context, after int64) iter.Seq2[*JobUpdate, er
 		sequence, lastEvent := after, int64(0)
 		open := func(ctx context.Context) (messages[lemanv1.WatchJobResponse], error) {
 			return j.calls().WatchJob(ctx,
-				&lemanv1.WatchJobRequest{Database: j.database.name, JobId: j.id, AfterSequence: sequence})
+				&lemanv1.WatchJobRequest{Database: j.db().name, JobId: j.id, AfterSequence: sequence})
 		}
 		seen := func(message *lemanv1.WatchJobResponse) (last bool) {
 			sequence = max(sequence, message.GetSequence())
 			return Terminal(message.GetJob().GetState())
 		}
-		for message, err := range resumed(ctx, j.database.client, open, seen, silence) {
+		for message, err := range resumed(ctx, j.db().client, open, seen, silence) {
 			if err != nil {
 				yield(nil, err)
 				return
