@@ -138,5 +138,9 @@ func (f *function) answer(ctx context.Context, batch arrow.RecordBatch) (values 
 		return nil, &Error{Type: "WrongResult", Message: fmt.Sprintf("%s returned %d values of %s for %d rows, and is one of %s",
 			f.name, values.Len(), values.DataType(), batch.NumRows(), f.output)}
 	}
+	if wrong := array.ValidateFull(values); wrong != nil { // such as text that is no UTF-8: it would damage the table
+		defer values.Release()
+		return nil, &Error{Type: "WrongResult", Message: fmt.Sprintf("%s returned values that are none: %s", f.name, wrong)}
+	}
 	return values, nil
 }
