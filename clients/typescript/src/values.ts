@@ -41,3 +41,8 @@ export function given<T extends object>(values: T): { [K in keyof T]: Exclude<T[
   const entries = Object.entries(values).filter(([, value]) => value !== undefined);
   return Object.fromEntries(entries) as { [K in keyof T]: Exclude<T[K], undefined> };
 }
+
+/** Tell whether a text has half of a surrogate pair, as one has that was cut amid a character: no UTF-8 stands for it. */
+export function hasHalfPair(text: string): boolean {
+  return /\p{Surrogate}/u.test(text);
+}

@@ -1,7 +1,15 @@
 /** A client of function servers, which sends and reads Flight's messages as they are. */
 import { create, fromBinary, toBinary, type DescMessage, type DescMethod, type MessageShape } from "@bufbuild/protobuf";
 import { Client, credentials, Metadata, type ClientDuplexStream, type ClientReadableStream } from "@grpc/grpc-js";
-import { Message, RecordBatchReader, tableToIPC, type RecordBatch, type Schema, type Table } from "apache-arrow";
+import {
+  Message,
+  RecordBatchReader,
+  tableToIPC,
+  type RecordBatch,
+  type Schema,
+  type Table,
+  type Vector,
+} from "apache-arrow";
 
 import {
   ActionSchema,
@@ -135,7 +143,12 @@ export class Exchanged {
   }
 
   /** Send a table and give its answers: columns, or what a message says of a failure. */
-  async answers(table: Table): Promise<{ schema: Schema; columns: unknown[][]; failures: Record<string, string>[] }> {
+  async answers(table: Table): Promise<{
+    schema: Schema;
+    columns: unknown[][];
+    vectors: (Vector | null)[];
+    failures: Record<string, string>[];
+  }> {
     this.send(messages(table));
     this.call.end();
     const parts = [];
@@ -146,6 +159,7 @@ export class Exchanged {
     const found = read(parts.filter((part) => !failed.includes(part)));
     return {
       schema: found.schema,
+      vectors: found.map((batch) => batch.getChild("value")),
       columns: found.map((batch) => [...(batch.getChild("value") ?? [])]),
       failures: failed.map(({ appMetadata }) => failureIn(appMetadata)),
     };
