@@ -21,6 +21,7 @@ import {
   makeVector,
   Map_,
   Null,
+  SparseUnion,
   Struct,
   TimeMicrosecond,
   TimeMillisecond,
@@ -33,10 +34,11 @@ import {
   vectorFromArray,
   type DataType,
 } from "apache-arrow";
+import { LemanError } from "leman";
 import { serve, type Answer } from "leman/functions";
 
 import { FlightCaller } from "./flight.js";
-import { numbers, of, withServer } from "./serving.js";
+import { numbers, of, same, withServer } from "./serving.js";
 
 const field = (name: string, type: DataType, nullable = true): Field => new Field(name, type, nullable);
 const listOf = (type: DataType, nullable = true): List => new List(field("item", type, nullable));
@@ -250,5 +252,29 @@ describe("a value that fits", () => {
     const [output, own] = [0, 1].map(() => listOf(new Dictionary(new Utf8(), new Int8())));
     const values = [["a"], ["b", "a"]];
     assert.deepEqual(await told(output as List, vectorFromArray(values, own as List)), values);
+  });
+});
+
+describe("a type that others cannot read", () => {
+  const entries = (key: boolean, whole: boolean): DataType =>
+    new Map_(field("entries", structOf(field("key", new Utf8(), key), field("value", new Int8())), whole) as never);
+
+  it("is refused with the name of the function", async () => {
+    const union = new SparseUnion([0], [field("a", new Int8())]);
+    const types = [
+      entries(false, true),
+      entries(true, false),
+      listOf(entries(true, true)),
+      union,
+      new Decimal(2, 39, 128),
+    ];
+    for (const type of types) {
+      for (const wanted of [{ output: type }, { inputs: { x: type } }]) {
+        const error: unknown = await serve([{ ...same, ...wanted }], { port: 0 }).catch((e: unknown) => e);
+        assert.ok(error instanceof LemanError, typeText(type));
+        assert.match(error.message, /^(input x|the output) of f has the type /);
+        assert.equal(error.code, "INVALID_ARGUMENT");
+      }
+    }
   });
 });

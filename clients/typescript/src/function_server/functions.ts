@@ -96,6 +96,10 @@ export function prepared(given: ServedFunction): Prepared {
   if (fields.length === 0) {
     throw invalid("inputs", `${name} has no inputs`);
   }
+  for (const { name: input, type } of fields) {
+    checkType("inputs", `input ${input} of ${name}`, type);
+  }
+  checkType("output", `the output of ${name}`, given.output);
   const inputs = new Schema(fields);
   const value = new Field("value", given.output, true);
   const identity = new Map([
@@ -131,6 +135,48 @@ export function typeText(type: DataType): string {
 function widths(type: DataType): string[] {
   const own = DataType.isDecimal(type) ? [`of ${String(type.bitWidth)} bits`] : [];
   return [...own, ...children(type).flatMap(widths)];
+}
+
+/** Throw INVALID_ARGUMENT for a type that others cannot read, or that has no values here. */
+function checkType(field: string, what: string, type: DataType): void {
+  const wrong = wrongWith(type);
+  if (wrong !== undefined) {
+    throw invalid(field, `${what} has the type ${typeText(type)}: ${wrong}`);
+  }
+  for (const child of children(type)) {
+    checkType(field, what, child);
+  }
+  if (DataType.isDictionary(type)) {
+    checkType(field, what, type.dictionary as DataType);
+  }
+}
+
+/** What is wrong with a type itself, whatever is in it; undefined: nothing. */
+function wrongWith(type: DataType): string | undefined {
+  if (DataType.isMap(type)) {
+    return wrongWithMap(type);
+  }
+  if (DataType.isDecimal(type)) {
+    const most = DIGITS_IN[type.bitWidth];
+    const fits = most !== undefined && type.precision >= 1 && type.precision <= most;
+    return fits ? undefined : "decimals have 128 bits and 1 to 38 digits, or 256 and 1 to 76";
+  }
+  if (DataType.isUnion(type) || DataType.isInterval(type)) {
+    return "no column of a table has it";
+  }
+  return undefined;
+}
+
+const DIGITS_IN: Readonly<Record<number, number>> = { 128: 38, 256: 76 };
+
+function wrongWithMap(type: DataType): string | undefined {
+  const [entries] = (type.children as readonly Field[] | null) ?? [];
+  const inside = entries === undefined ? [] : ((entries.type as DataType).children as readonly Field[]);
+  if (inside.length !== 2) {
+    return "the entries of a map are a struct of its key and its value";
+  }
+  const nullable = entries?.nullable === true || inside[0]?.nullable === true;
+  return nullable ? "the entries and the key of a map are not nullable: say so, `new Field(…, …, false)`" : undefined;
 }
 
 function hasDictionary(type: DataType): boolean {
