@@ -20,7 +20,7 @@ import { SourceFailed, sourceOf, type AnyIterable } from "./iterables.js";
 import { defaultTimeout, methodName, policyOf, type RetryPolicy } from "./policy.js";
 import { Retrying } from "./retrying.js";
 import { Scope, type CallOptions } from "./scope.js";
-import type { Tokens } from "./tokens.js";
+import { withinScope, type Tokens } from "./tokens.js";
 import { ending, hasRequestId, settling, timeLeft, told, wire } from "./wire.js";
 
 /** What a call carries. */
@@ -168,31 +168,17 @@ export class Calls {
 
   /** Wait until it is known which endpoint answers, and give what the call carries there. */
   async #ready(method: DescMethod, retrying: Retrying, scope: Scope): Promise<Carried> {
-    await retrying.settled(() => this.#endpoints.settle(this.#ask), methodName(method), scope);
-    return this.#carry(method, scope);
+    const token = await withinScope(this.#tokens.get(), scope, methodName(method));
+    await retrying.settled(() => this.#endpoints.settle(this.#askWith(token)), methodName(method), scope);
+    return carry(method, scope, token);
   }
 
-  readonly #ask: Ask = async (connection, signal) => {
-    const method = InfoService.method.getInfo;
-    const scope = this.scope({ signal, timeout: SEARCH });
-    const carried = await this.#carry(method, scope);
-    await this.#unaryOnce(method, create(method.input), carried, scope, connection);
-  };
-
-  async #carry(method: DescMethod, scope: Scope): Promise<Carried> {
-    const token = await this.#tokens.get();
-    const requestId = randomUUID().replaceAll("-", "");
-    const ended = scope.ended();
-    if (ended !== undefined) {
-      const { code, reason, message, cause } = ended;
-      throw new LemanError({ code, reason, message, cause, method: methodName(method) });
-    }
-    const metadata = new Metadata();
-    metadata.set("x-request-id", requestId);
-    if (token !== undefined) {
-      metadata.set("authorization", `Bearer ${token}`);
-    }
-    return { metadata, token, requestId };
+  #askWith(token: string | undefined): Ask {
+    return async (connection, signal) => {
+      const method = InfoService.method.getInfo;
+      const scope = this.scope({ signal, timeout: SEARCH });
+      await this.#unaryOnce(method, create(method.input), carry(method, scope, token), scope, connection);
+    };
   }
 
   async #unaryOnce<I extends DescMessage, O extends DescMessage>(
@@ -307,4 +293,20 @@ export class Calls {
       call.cancel();
     }
   }
+}
+
+/** What a call carries to its endpoint. Throws where its scope has ended. */
+function carry(method: DescMethod, scope: Scope, token: string | undefined): Carried {
+  const requestId = randomUUID().replaceAll("-", "");
+  const ended = scope.ended();
+  if (ended !== undefined) {
+    const { code, reason, message, cause } = ended;
+    throw new LemanError({ code, reason, message, cause, method: methodName(method) });
+  }
+  const metadata = new Metadata();
+  metadata.set("x-request-id", requestId);
+  if (token !== undefined) {
+    metadata.set("authorization", `Bearer ${token}`);
+  }
+  return { metadata, token, requestId };
 }

@@ -8,12 +8,12 @@ import type { Context } from "./context.js";
 import { Database } from "./database.js";
 import { Databases } from "./databases.js";
 import { Endpoints } from "./endpoints.js";
-import { invalid, LemanError } from "./errors.js";
+import { invalid, LemanError, type Code } from "./errors.js";
 import { InfoService, type GetInfoResponse } from "./gen/leman/v1/info_pb.js";
 import { CALL, type CallOptions } from "./scope.js";
 import { stubs, type Stubs } from "./stubs.js";
 import { takes } from "./takes.js";
-import { Tokens, type TokenSource } from "./tokens.js";
+import { NoToken, Tokens, type TokenSource } from "./tokens.js";
 
 /** How {@link connect} connects. */
 export interface ConnectOptions extends CallOptions {
@@ -129,21 +129,25 @@ export async function connectTo(
   const client = new Client({ calls, stubs: stubs(calls, false), warn });
   const patience = options.firstContact ?? FIRST_CONTACT;
   try {
-    const contact = { signal: options.signal, timeout: options.timeout ?? patience, patience };
+    const contact = { signal: options.signal, timeout: Math.min(options.timeout ?? patience, patience), patience };
     await calls.unary(InfoService.method.getInfo, {}, contact);
     return client;
   } catch (error) {
     client.close();
-    throw unreachable(typeof endpoint === "function" ? endpoint() : endpoint, error);
+    const isLimit = options.timeout !== undefined && options.timeout <= patience;
+    const code = isLimit || options.signal?.aborted === true ? "DEADLINE_EXCEEDED" : "UNAVAILABLE";
+    throw unreachable(typeof endpoint === "function" ? endpoint() : endpoint, error, code);
   }
 }
 
-/** Say of a first contact that failed where it was tried. */
-function unreachable(endpoint: string | readonly string[], error: unknown): unknown {
+/** Say of a first contact that failed where it was tried. `code`: of the time in which it did. */
+function unreachable(endpoint: string | readonly string[], error: unknown, code: Code): unknown {
   const failed = error instanceof LemanError && error.reason === undefined ? error : undefined;
-  if (failed === undefined || !["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(failed.code)) {
+  const isOther =
+    failed?.cause instanceof NoToken || !["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(failed?.code ?? "");
+  if (failed === undefined || isOther) {
     return error;
   }
   const message = `nothing answers at ${String(endpoint)}: check the address, and TLS (${failed.message})`;
-  return new LemanError({ code: "UNAVAILABLE", message, method: failed.method, cause: failed });
+  return new LemanError({ code, message, method: failed.method, cause: failed });
 }

@@ -11,6 +11,7 @@ import type { Retrying } from "./retrying.js";
 import { CALL, type CallOptions, type Scope } from "./scope.js";
 import { takes } from "./takes.js";
 import { toInt64 } from "./values.js";
+import { ending } from "./wire.js";
 
 /** Which rows are read. */
 export interface ReadOptions extends CallOptions {
@@ -231,7 +232,7 @@ export class RowStream implements AsyncIterable<RecordBatch> {
   /** After a cut: return when another call is worth it. */
   async #pause(failed: LemanError): Promise<void> {
     if (!(await this.#retrying.again(failed, undefined, this.#scope))) {
-      throw this.#scope.ended() ?? failed;
+      throw ending(failed, this.#scope);
     }
   }
 }

@@ -1,7 +1,7 @@
 import { LemanError } from "./errors.js";
 import type { RetryPolicy } from "./policy.js";
 import type { Scope } from "./scope.js";
-import type { Tokens } from "./tokens.js";
+import { withinScope, type Tokens } from "./tokens.js";
 import { ending } from "./wire.js";
 
 /** Decides whether a call that failed is made again, and waits until then. */
@@ -39,7 +39,7 @@ export class Retrying {
     }
     if (failed.code === "UNAUTHENTICATED" && token !== undefined && !this.#renewed) {
       this.#renewed = true;
-      return this.#tokens.renew(token);
+      return withinScope(this.#tokens.renew(token), scope, failed.method);
     }
     if (this.#policy === undefined) {
       return false;

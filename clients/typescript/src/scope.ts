@@ -52,9 +52,14 @@ export class Scope {
       });
     }
     if (this.deadline !== undefined && Date.now() >= this.deadline) {
-      return new LemanError({ code: "DEADLINE_EXCEEDED", message: "no answer in the time that was allowed" });
+      return late();
     }
     return undefined;
+  }
+
+  /** Give the error of a scope that is over: timers may be early by the clock. */
+  over(): LemanError {
+    return this.ended() ?? late();
   }
 
   /** Call a function when the signal ends the scope; returns what takes that back. Time is not looked at. */
@@ -112,4 +117,8 @@ export class Scope {
     });
     return this.ended() === undefined;
   }
+}
+
+function late(): LemanError {
+  return new LemanError({ code: "DEADLINE_EXCEEDED", message: "no answer in the time that was allowed" });
 }

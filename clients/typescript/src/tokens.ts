@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 
 import { invalid, LemanError } from "./errors.js";
+import type { Scope } from "./scope.js";
 
 /** A token that says when it ends. */
 export interface Token {
@@ -33,6 +34,32 @@ function checked(token: string): string {
     throw invalid("token", `the token has ${where}: no token of services has; give it without, such as by trim()`);
   }
   return token;
+}
+
+/** Throw INVALID_ARGUMENT for what is no token, whatever the types say. */
+function checkAnswer(given: unknown): void {
+  const { value, expiresAt } = (typeof given === "object" ? (given ?? {}) : {}) as Readonly<Record<string, unknown>>;
+  if (typeof value !== "string") {
+    const told = `${given === null ? "null" : `a value of type ${typeof given}`}`;
+    throw invalid("token", `the source of tokens gave ${told}: give a text, or an object whose value is the text`);
+  }
+  if (expiresAt !== undefined && !(expiresAt instanceof Date && Number.isFinite(expiresAt.getTime()))) {
+    throw invalid("token", "the source of tokens gave an expiresAt that is no valid Date");
+  }
+}
+
+/** That the source of tokens had not answered when a call ended. */
+export class NoToken extends Error {}
+
+/** Wait for what a source of tokens gives, as long as a call may take. */
+export async function withinScope<T>(asked: Promise<T>, scope: Scope, method?: string): Promise<T> {
+  const found = await scope.within(asked.then((answer) => ({ answer })));
+  if (found !== undefined) {
+    return found.answer;
+  }
+  const { code, reason, message } = scope.over();
+  const cause = new NoToken("the source of tokens has not answered");
+  throw new LemanError({ code, reason, message: `${message}: ${cause.message}`, method, cause });
 }
 
 /** Keeps the token of a source. */
@@ -96,6 +123,7 @@ export class Tokens {
       throw new LemanError({ code: "UNAUTHENTICATED", message, cause });
     }
     const token = typeof found === "string" ? { value: found } : found;
+    checkAnswer(token);
     if (token.value === "") {
       throw new LemanError({ code: "UNAUTHENTICATED", message: "the source of tokens gave an empty one" });
     }

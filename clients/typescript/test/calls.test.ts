@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 
 import { create } from "@bufbuild/protobuf";
-import { collect, connect, LemanError } from "leman";
+import { collect, connect, LemanError, type Token, type TokenSource } from "leman";
 import { DropTableRequestSchema, UdfDefinition_Kind } from "leman/v1";
 
 import { serviceConfig } from "#gen/service_config.js";
@@ -283,6 +283,69 @@ describe("tokens", () => {
       { token },
     );
     assert.equal(asked, 2);
+  });
+
+  it("whose source never answers hold up no call, nor the end of the client", async () => {
+    const silent = (): Promise<string> => new Promise(() => undefined);
+    const { endpoint, stop } = await serve({});
+    const other = await serve({});
+    const message = /: the source of tokens has not answered$/;
+    const late = { code: "DEADLINE_EXCEEDED", message };
+    for (const endpoints of [endpoint, [endpoint, other.endpoint]]) {
+      for (const options of [{ firstContact: 50 }, { timeout: 50 }, { signal: AbortSignal.timeout(50) }]) {
+        await assert.rejects(connect(endpoints, { token: silent, ...options }), late);
+      }
+    }
+    const aborted = { token: silent, signal: AbortSignal.abort() };
+    await assert.rejects(connect(endpoint, aborted), { code: "CANCELLED", message });
+    let asked = 0;
+    const once = (): Promise<string> | Token =>
+      (asked += 1) === 1 ? { value: "t", expiresAt: new Date(0) } : silent();
+    await using client = await connect(endpoint, { token: once as TokenSource });
+    const table = client.database("lake").table("docs");
+    await assert.rejects(collect(client.database("lake").tables({ timeout: 50 })), late);
+    await assert.rejects(table.describe({ signal: AbortSignal.timeout(50) }), late);
+    await assert.rejects(table.toArrow({ timeout: 50 }), late);
+    await assert.rejects(client.database("lake").job("j").wait({ timeout: 50 }), late);
+    await assert.rejects(client.database("lake").uploadBundle(new Uint8Array(3), { timeout: 50 }), late);
+    const described = table.describe();
+    setImmediate(() => {
+      client.close();
+    });
+    await assert.rejects(described, { code: "CANCELLED", reason: "CLOSED", message });
+    stop();
+    other.stop();
+  });
+
+  it("whose source does not answer once one was refused are late", async () => {
+    const token = (): string | Promise<string> => ((asked += 1) === 1 ? "t1" : new Promise(() => undefined));
+    let asked = 0;
+    await withServices(
+      guarded("t2", []),
+      async (client) => {
+        const listed = collect(client.database("lake").tables({ timeout: 100 }));
+        await assert.rejects(listed, { code: "DEADLINE_EXCEEDED", message: /source of tokens has not answered/ });
+      },
+      { token },
+    );
+  });
+
+  it("of a source that gives none are refused, with what it gave", async () => {
+    const { endpoint, stop } = await serve({});
+    const given: [unknown, RegExp][] = [
+      [undefined, /the source of tokens gave a value of type undefined: give a text/],
+      [null, /gave null: give a text/],
+      [5, /gave a value of type number: give a text/],
+      [{}, /gave a value of type object: give a text, or an object whose value is the text/],
+      [{ value: 5 }, /an object whose value is the text/],
+      [{ value: "t", expiresAt: new Date(Number.NaN) }, /gave an expiresAt that is no valid Date/],
+      [{ value: "t", expiresAt: 5 }, /gave an expiresAt that is no valid Date/],
+    ];
+    for (const [answer, message] of given) {
+      const token = (() => answer) as TokenSource;
+      await assert.rejects(connect(endpoint, { token }), { code: "INVALID_ARGUMENT", message });
+    }
+    stop();
   });
 
   it("whose source fails are an error of that", async () => {

@@ -60,6 +60,24 @@ describe("connections", () => {
     await assert.rejects(connect(gone.endpoint, { tls: { ca: "/nowhere/ca.pem" } }), { code: "INVALID_ARGUMENT" });
   });
 
+  it("that take longer than their caller allows say so", async () => {
+    const gone = await serve({});
+    gone.stop();
+    await using silent = await listening();
+    for (const endpoint of [gone.endpoint, silent.endpoint]) {
+      const message = /^nothing answers at 127/;
+      await assert.rejects(connect(endpoint, { timeout: 200 }), { code: "DEADLINE_EXCEEDED", message });
+      const signal = AbortSignal.timeout(200);
+      await assert.rejects(connect(endpoint, { signal }), { code: "DEADLINE_EXCEEDED", message });
+      const controller = new AbortController();
+      setTimeout(() => {
+        controller.abort();
+      }, 50);
+      await assert.rejects(connect(endpoint, { signal: controller.signal }), { code: "CANCELLED" });
+      await assert.rejects(connect(endpoint, { timeout: 60_000, firstContact: 200 }), { code: "UNAVAILABLE" });
+    }
+  });
+
   it("say of what is no address, and no request id, what to do", async () => {
     const wrong: [unknown[], RegExp][] = [
       [["", []], /^there is no endpoint: give host:port/],
