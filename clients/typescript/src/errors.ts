@@ -109,15 +109,21 @@ export function invalid(field: string, message: string): LemanError {
   });
 }
 
-/** Make the error for what gRPC says of a failed call. */
+/**
+ * Make the error for what gRPC says of a failed call. One that was cancelled without a reason is UNAVAILABLE: services that
+ * go away end calls so. Where it was this client that did, the scope of the call says so.
+ */
 export function fromCall(error: ServiceError, method: string, requestId: string): LemanError {
   const told = detailsOf(error);
-  const message = error.details === "" ? error.message : error.details;
   const code = codeName(error.code);
+  const said = error.details === "" ? error.message : error.details;
+  const left = code === "CANCELLED" && told?.reason === undefined;
+  const message = left ? `the services ended the call by themselves (${said})` : said;
   return new LemanError({
     message,
     ...told,
-    code: told?.reason === undefined && wasCut(code, message) ? "UNAVAILABLE" : code,
+    ...(left && { message }),
+    code: left || (told?.reason === undefined && wasCut(code, message)) ? "UNAVAILABLE" : code,
     method,
     requestId,
     cause: error,
@@ -139,7 +145,7 @@ function detailsOf(error: ServiceError): LemanErrorInit | undefined {
  * only reset a stream whose headers are out.
  */
 function wasCut(code: Code, message: string): boolean {
-  return ["INTERNAL", "UNKNOWN", "CANCELLED"].includes(code) && /RST_STREAM|ECONNRESET|GOAWAY/.test(message);
+  return ["INTERNAL", "UNKNOWN"].includes(code) && /RST_STREAM|ECONNRESET|GOAWAY/.test(message);
 }
 
 /** Read a google.rpc.Status. */

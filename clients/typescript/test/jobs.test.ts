@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 
-import { failureOf, kindOf, type JobUpdate } from "leman";
+import { collect, failureOf, kindOf, type JobUpdate } from "leman";
 import { Job_State, JobEvent_Kind } from "leman/v1";
 
 import { refusal, serve, withServices, type Request } from "./fake.js";
@@ -124,6 +124,44 @@ describe("a watch", () => {
         await assert.rejects(job.wait(), { code: "INTERNAL", message: last.message });
       }
     });
+  });
+
+  it("and a call that the services cancel without a reason go on, where it was not their caller", async () => {
+    const ended = refusal("CANCELLED", {}, "");
+    const watches = [ended, ended];
+    const lists = [ended];
+    const WatchJob = (call: Request): void => {
+      const failure = watches.shift();
+      if (failure !== undefined) {
+        call.write({ sequence: 1n, job: { jobId: "j", state: Job_State.RUNNING } });
+        setTimeout(() => call.emit("error", failure), 20);
+        return;
+      }
+      call.write({ sequence: 2n, job: { jobId: "j", state: Job_State.DONE } });
+      call.end();
+    };
+    const ListTables = (): object => {
+      const failure = lists.shift();
+      if (failure !== undefined) {
+        throw failure;
+      }
+      return { tables: ["docs"] };
+    };
+    await withServices(
+      { streams: { WatchJob }, unary: { ListTables } },
+      async (client) => {
+        const db = client.database("lake");
+        assert.equal((await db.job("j").wait()).state, Job_State.DONE);
+        assert.deepEqual(await collect(db.tables()), ["docs"]);
+        lists.push(...Array.from({ length: 50 }, () => ended));
+        await assert.rejects(collect(db.tables()), { code: "UNAVAILABLE", message: /ended the call by themselves/ });
+        lists.length = 0;
+        const because = refusal("CANCELLED", { reason: "JOB_CANCELLED" }, "somebody did");
+        lists.push(because);
+        await assert.rejects(collect(db.tables()), { code: "CANCELLED", message: "somebody did" });
+      },
+      { patience: 1000 },
+    );
   });
 
   it("gives up on services that stay away, and on jobs that are not there", async () => {
