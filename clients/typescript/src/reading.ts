@@ -109,7 +109,7 @@ class Attempt {
 }
 
 /**
- * The rows of one version of a table or view, batch by batch: iterate over them once. They hold a few megabytes, however
+ * The rows of one version of a table or view, batch by batch: iterate over them once; FAILED_PRECONDITION the next time. They hold a few megabytes, however
  * large the table is and however slowly they are read; interrupted, they go on where they were. Leaving the iteration ends
  * the call; so does `close`.
  */
@@ -121,6 +121,7 @@ export class RowStream implements AsyncIterable<RecordBatch> {
   #limit: bigint | undefined;
   #attempt: Attempt | undefined;
   #opening: Promise<{ schema: Schema; version: bigint }> | undefined;
+  #begun = false;
   #closed = false;
 
   /** @internal */
@@ -171,6 +172,7 @@ export class RowStream implements AsyncIterable<RecordBatch> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<RecordBatch, void, undefined> {
+    this.#begin();
     try {
       const { version } = await this.#opened();
       while (!this.#closed) {
@@ -192,6 +194,13 @@ export class RowStream implements AsyncIterable<RecordBatch> {
     }
   }
 
+  #begin(): void {
+    if (this.#begun || this.#closed) {
+      throw spent();
+    }
+    this.#begun = true;
+  }
+
   /** The next batch that has rows; undefined: there is none. */
   async #next(): Promise<RecordBatch | undefined> {
     while (this.#limit !== 0n && this.#attempt !== undefined) {
@@ -209,7 +218,10 @@ export class RowStream implements AsyncIterable<RecordBatch> {
     return undefined;
   }
 
-  #opened(): Promise<{ schema: Schema; version: bigint }> {
+  async #opened(): Promise<{ schema: Schema; version: bigint }> {
+    if (this.#opening === undefined && this.#closed) {
+      throw spent();
+    }
     this.#opening ??= this.#open();
     return this.#opening;
   }
@@ -235,6 +247,11 @@ export class RowStream implements AsyncIterable<RecordBatch> {
       throw ending(failed, this.#scope);
     }
   }
+}
+
+function spent(): LemanError {
+  const message = "these rows were iterated over before, or closed: they come once, so call read again";
+  return new LemanError({ code: "FAILED_PRECONDITION", message });
 }
 
 type At = { case: "version"; value: bigint } | { case: "tag"; value: string } | { case: undefined };

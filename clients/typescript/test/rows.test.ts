@@ -59,6 +59,32 @@ describe("reading", () => {
     assert.equal(second.where, "n > 0");
   });
 
+  it("gives its rows once, and says so the next time", async () => {
+    const ReadRows = (call: Request): void => {
+      stream(0, 20).forEach((arrowIpc) => call.write({ arrowIpc, version: 1n }));
+      call.end();
+    };
+    const spent = { code: "FAILED_PRECONDITION", message: /they come once, so call read again/ };
+    await withServices({ streams: { ReadRows } }, async (client) => {
+      const table = client.database("lake").table("docs");
+      const rows = table.read();
+      assert.equal((await rows.toTable()).numRows, 20);
+      await assert.rejects(rows.toTable(), spent);
+      await assert.rejects(rows[Symbol.asyncIterator]().next(), spent);
+      assert.equal(await rows.version(), 1);
+      const left = table.read();
+      for await (const batch of left) {
+        assert.equal(batch.numRows, 10);
+        break;
+      }
+      await assert.rejects(left.toTable(), spent);
+      const closed = table.read();
+      await closed.close();
+      await assert.rejects(closed.toTable(), spent);
+      await assert.rejects(closed.schema(), spent);
+    });
+  });
+
   it("gives an empty table its columns", async () => {
     const ReadRows = (call: Request): void => {
       stream(0, 0).forEach((arrowIpc) => call.write({ arrowIpc, version: 1n }));
