@@ -2,11 +2,14 @@ import { Schema } from "apache-arrow";
 
 import { invalid } from "./errors.js";
 import { nearest } from "./nearest.js";
+import { hasHalfPair } from "./texts.js";
 
 /** What an argument may be. */
 export interface Kind {
   readonly told: string;
   readonly admits: (value: unknown) => boolean;
+  /** Whether a value that is not admitted may be shown: it is no secret. */
+  readonly shows?: boolean;
   /** Throws INVALID_ARGUMENT for what is wrong inside of a value that is admitted. */
   readonly inside?: (name: string, value: unknown) => void;
 }
@@ -17,12 +20,23 @@ export type Fields = Readonly<Record<string, Kind>>;
 /** A kind for each of some options. */
 export type Kinds<T> = { readonly [K in keyof Required<T>]: Kind };
 
-export const text: Kind = { told: "a string", admits: (value) => typeof value === "string" };
+export const text: Kind = {
+  told: "a string",
+  admits: (value) => typeof value === "string",
+  inside: (name, value) => {
+    checkPairs(name, value as string);
+  },
+};
 export const flag: Kind = { told: "true or false", admits: (value) => typeof value === "boolean" };
 export const integer: Kind = { told: "a whole number", admits: Number.isSafeInteger };
 export const whole: Kind = {
-  told: "a whole number",
-  admits: (value) => typeof value === "bigint" || Number.isSafeInteger(value),
+  told: "a whole number of 64 bits",
+  admits: (value) => (typeof value === "bigint" ? value === BigInt.asIntN(64, value) : Number.isSafeInteger(value)),
+};
+/** A version of a table by its number: they begin at 1. */
+export const version: Kind = {
+  told: "a version from 1 on",
+  admits: (value) => whole.admits(value) && (value as number | bigint) >= 1,
 };
 export const callback: Kind = { told: "a function", admits: (value) => typeof value === "function" };
 /** How long something may take. */
@@ -44,17 +58,28 @@ export const record: Kind = { told: "an object", admits: isObject };
 export const names: Kind = {
   told: "an array of strings",
   admits: (value) => Array.isArray(value) && value.every((name) => typeof name === "string"),
+  inside: (name, value) => {
+    (value as string[]).forEach((each, at) => {
+      checkPairs(`${name}[${String(at)}]`, each);
+    });
+  },
 };
 export const bytes: Kind = { told: "a Uint8Array", admits: (value) => value instanceof Uint8Array };
 export const strings: Kind = {
   told: "an object whose values are strings",
   admits: (value) => isObject(value) && Object.values(value).every((each) => typeof each === "string"),
+  inside: (name, value) => {
+    for (const [key, each] of Object.entries(value as Record<string, string>)) {
+      checkPairs(name, key);
+      checkPairs(`${name}.${key}`, each);
+    }
+  },
 };
 export const schema: Kind = { told: "an Arrow schema", admits: (value) => value instanceof Schema };
 
 /** Admit some strings alone. */
 export function choice(...known: readonly string[]): Kind {
-  return { told: `one of ${known.join(", ")}`, admits: (value) => known.includes(value as string) };
+  return { told: `one of ${known.join(", ")}`, shows: true, admits: (value) => known.includes(value as string) };
 }
 
 /** Admit arrays of a kind. */
@@ -98,7 +123,10 @@ export const PEM = either(text, bytes);
 /** Throw INVALID_ARGUMENT, which names the argument, for a value of another kind. */
 export function check(name: string, value: unknown, kind: Kind): void {
   if (!kind.admits(value)) {
-    throw invalid(name, `${name} is ${kind.told}, not ${shown(value)}`);
+    throw invalid(
+      name,
+      `${name} is ${kind.told}, not ${kind.shows === true && typeof value === "string" ? JSON.stringify(value) : shown(value)}`,
+    );
   }
   kind.inside?.(name, value);
 }
@@ -127,13 +155,23 @@ function checkFields(values: object, kinds: Fields, place: string): void {
   }
 }
 
+/** Throw INVALID_ARGUMENT for a text that no message can carry: another letter would be sent in place of half of one. */
+export function checkPairs(name: string, value: string): void {
+  if (hasHalfPair(value)) {
+    throw invalid(
+      name,
+      `${name} is no text that can be sent: it has half of a surrogate pair, as if cut amid a character`,
+    );
+  }
+}
+
 function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** What a value is, without the value where it may be a secret. */
 function shown(value: unknown): string {
-  if (value === null || value === undefined || typeof value === "number" || typeof value === "boolean") {
+  if (value === null || value === undefined || ["number", "boolean", "bigint"].includes(typeof value)) {
     return String(value);
   }
   if (typeof value === "object") {

@@ -20,6 +20,7 @@ import { SourceFailed, sourceOf, type AnyIterable } from "./iterables.js";
 import { defaultTimeout, methodName, policyOf, type RetryPolicy } from "./policy.js";
 import { Retrying } from "./retrying.js";
 import { Scope, type CallOptions } from "./scope.js";
+import { sendable } from "./sendable.js";
 import { withinScope, type Tokens } from "./tokens.js";
 import { ending, hasRequestId, settling, timeLeft, told, wire } from "./wire.js";
 
@@ -69,7 +70,7 @@ export class Calls {
     options?: CallOptions & { patience?: number },
   ): Promise<MessageShape<O>> {
     const scope = this.scope(options, defaultTimeout(method));
-    const message = create(method.input, request);
+    const message = sendable(method.input, request);
     const retrying = this.retrying(policyOf(method, hasRequestId(message)), options?.patience);
     return this.#repeated(method, retrying, scope, (carried) => this.#unaryOnce(method, message, carried, scope));
   }
@@ -80,7 +81,7 @@ export class Calls {
     request: MessageInitShape<I>,
     scope: Scope,
   ): AsyncGenerator<MessageShape<O>, void, undefined> {
-    const message = create(method.input, request);
+    const message = sendable(method.input, request);
     const retrying = this.retrying(policyOf(method, false));
     for (;;) {
       const carried = await this.#ready(method, retrying, scope);
@@ -113,7 +114,7 @@ export class Calls {
     const retrying = this.retrying(policyOf(method, false));
     for (;;) {
       const carried = await this.#ready(method, retrying, scope);
-      const message = create(method.input, request());
+      const message = sendable(method.input, request());
       let failed: unknown = new LemanError({ code: "UNAVAILABLE", message: "the stream ended early" });
       try {
         for await (const answer of this.#streamOnce(method, message, carried, scope, silence)) {
@@ -280,7 +281,7 @@ export class Calls {
         if (ended.signal.aborted) {
           break;
         }
-        if (!call.write(create(method.input, request))) {
+        if (!call.write(sendable(method.input, request))) {
           await once(call, "drain", { signal: ended.signal }).catch(() => undefined);
         }
       }

@@ -1,6 +1,18 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
-import { callback, choice, flag, integer, list, names, strings, text, type Kind, type Kinds } from "./arguments.js";
+import {
+  callback,
+  choice,
+  flag,
+  integer,
+  list,
+  names,
+  strings,
+  text,
+  whole,
+  type Kind,
+  type Kinds,
+} from "./arguments.js";
 import { MUTATION, type MutationOptions } from "./context.js";
 import { Job_State, type Job, type JobEvent, type JobFilterSchema, type Progress } from "./gen/leman/v1/jobs_pb.js";
 import { LIST, type ListOptions } from "./paging.js";
@@ -8,7 +20,7 @@ import { CALL, type CallOptions } from "./scope.js";
 import { toTimestamp } from "./values.js";
 
 /** The state of a job: PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED; CANCELLED; PAUSED. */
-export type JobState = Exclude<keyof typeof Job_State, "STATE_UNSPECIFIED">;
+export type JobState = Exclude<keyof typeof Job_State, "UNSPECIFIED">;
 
 /** A job at one moment, with what happened since the one before. */
 export interface JobUpdate {
@@ -75,10 +87,11 @@ const date: Kind = {
   told: "a Date that is valid",
   admits: (value) => value instanceof Date && !Number.isNaN(value.getTime()),
 };
-const sequence: Kind = { told: "a bigint", admits: (value) => typeof value === "bigint" };
-const state = choice(
-  ...Object.keys(Job_State).filter((name) => Number.isNaN(Number(name)) && !name.startsWith("STATE_")),
-);
+const sequence: Kind = {
+  told: "a bigint from 0 on",
+  admits: (value) => typeof value === "bigint" && whole.admits(value) && value >= 0n,
+};
+const state = choice(...Object.keys(Job_State).filter((name) => Number.isNaN(Number(name)) && name !== "UNSPECIFIED"));
 
 /** What the options of a watch are. */
 export const WATCH: Kinds<WatchOptions> = { ...CALL, after: sequence };

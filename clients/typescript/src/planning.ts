@@ -1,6 +1,6 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
-import { either, flag, integer, object, text, whole, type Kinds } from "./arguments.js";
+import { either, flag, integer, object, text, version, whole, type Kinds } from "./arguments.js";
 import { CHECKPOINT, checkpointOf } from "./functions.js";
 import { Reason, type BackfillSpecSchema, type ExplainPlanResponse } from "./gen/leman/v1/planner_pb.js";
 import { given, toInt64, udfRef } from "./values.js";
@@ -50,7 +50,7 @@ export interface Plan {
 export const PLAN: Kinds<PlanOptions> = {
   where: text,
   udf: text,
-  readVersion: either(whole, text),
+  readVersion: either(version, text),
   concurrency: integer,
   checkpoint: object(CHECKPOINT),
   taskSize: whole,

@@ -1,4 +1,4 @@
-import { duration, either, integer, strings, text, whole, type Kinds } from "./arguments.js";
+import { duration, either, integer, strings, text, version, type Kinds } from "./arguments.js";
 import { PreviewRow_State, type PreviewFunctionResponse } from "./gen/leman/v1/jobs_pb.js";
 import { milliseconds } from "./values.js";
 
@@ -22,7 +22,7 @@ export interface PreviewOptions {
 export const PREVIEW: Kinds<PreviewOptions> = {
   rows: integer,
   where: text,
-  readVersion: either(whole, text),
+  readVersion: either(version, text),
   concurrency: integer,
   timeLimit: duration,
   env: strings,

@@ -1,7 +1,7 @@
 import type { MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { RecordBatchReader, Table, type RecordBatch, type Schema } from "apache-arrow";
 
-import { either, flag, integer, names, text, whole, type Kinds } from "./arguments.js";
+import { either, flag, integer, names, text, version, type Kinds } from "./arguments.js";
 import { unreadable } from "./arrow.js";
 import type { Context } from "./context.js";
 import { LemanError } from "./errors.js";
@@ -39,7 +39,7 @@ export const READ: Kinds<ReadOptions> = {
   where: text,
   limit: integer,
   offset: integer,
-  version: either(whole, text),
+  version: either(version, text),
   batchSize: integer,
   withRowId: flag,
   withRowAddress: flag,

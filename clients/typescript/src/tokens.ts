@@ -40,7 +40,7 @@ function checked(token: string): string {
 function checkAnswer(given: unknown): void {
   const { value, expiresAt } = (typeof given === "object" ? (given ?? {}) : {}) as Readonly<Record<string, unknown>>;
   if (typeof value !== "string") {
-    const told = `${given === null ? "null" : `a value of type ${typeof given}`}`;
+    const told = given === null ? "null" : `a value of type ${typeof given}`;
     throw invalid("token", `the source of tokens gave ${told}: give a text, or an object whose value is the text`);
   }
   if (expiresAt !== undefined && !(expiresAt instanceof Date && Number.isFinite(expiresAt.getTime()))) {

@@ -23,10 +23,11 @@ export function toTimestamp(date: Date): Timestamp {
 
 /** Convert a whole number; what is none is the caller's error. */
 export function toInt64(field: string, value: number | bigint): bigint {
-  if (typeof value === "bigint" || Number.isSafeInteger(value)) {
-    return BigInt(value);
+  const found = Number.isSafeInteger(value) ? BigInt(value) : value;
+  if (typeof found === "bigint" && found === BigInt.asIntN(64, found)) {
+    return found;
   }
-  throw invalid(field, `${field} is a whole number, not ${String(value)}`);
+  throw invalid(field, `${field} is a whole number of 64 bits, not ${String(value)}`);
 }
 
 /** Read `name` or `name@version`. */
@@ -40,9 +41,4 @@ export function udfRef(text: string): UdfRef {
 export function given<T extends object>(values: T): { [K in keyof T]: Exclude<T[K], undefined> } {
   const entries = Object.entries(values).filter(([, value]) => value !== undefined);
   return Object.fromEntries(entries) as { [K in keyof T]: Exclude<T[K], undefined> };
-}
-
-/** Tell whether a text has half of a surrogate pair, as one has that was cut amid a character: no UTF-8 stands for it. */
-export function hasHalfPair(text: string): boolean {
-  return /\p{Surrogate}/u.test(text);
 }

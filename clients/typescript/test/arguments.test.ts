@@ -122,6 +122,82 @@ describe("arguments of methods", () => {
   });
 });
 
+describe("what no message can carry", () => {
+  const huge = 2n ** 70n;
+  const half = "a\ud83d";
+  const calls: [name: string, call: (table: Loose, database: Loose, client: Loose) => unknown][] = [
+    ...[huge, -huge, 0, 0n, -1].flatMap((version): typeof calls => [
+      ["version", (table) => table.read({ version })],
+      ["version", (table) => table.toArrow({ version })],
+      ["readVersion", (table) => table.plan("q", { readVersion: version })],
+      ["readVersion", (table) => table.backfill("q", { readVersion: version })],
+      ["readVersion", (table) => table.preview("q", { readVersion: version })],
+    ]),
+    ["version", (table) => table.read({ version: half })],
+    ["where", (table) => table.read({ where: half })],
+    ["columns[1]", (table) => table.read({ columns: ["a", half] })],
+    ["batchSize", (table) => table.read({ batchSize: 2 ** 40 }).toTable()],
+    ["taskSize", (table) => table.plan("q", { taskSize: huge })],
+    ["maxRowsPerFragment", (_, db) => db.view("v").refresh({ maxRowsPerFragment: huge })],
+    ["sourceVersion", (_, db) => db.view("v").plan({ sourceVersion: huge })],
+    ["seed", (table) => table.query().shuffle(huge)],
+    ["after", (_, db) => db.job("j").watch({ after: huge })],
+    ["after", (_, db) => db.job("j").wait({ after: -1n })],
+    ["priority", (table) => table.backfill("q", { priority: 2 ** 40 })],
+    ["labels.team", (table) => table.backfill("q", { labels: { team: half } })],
+    ["set.n", (table) => table.update("true", { n: half })],
+    ["where", (table) => table.delete(half)],
+    ["requestId", (table) => table.delete("true", { requestId: half })],
+    ["name", (_, db) => db.table(half)],
+    ["newName", (_, db) => db.renameTable("a", half)],
+    ["name", (_, __, client) => client.database(half)],
+    [
+      "name",
+      (_, db) => db.registerFunction({ name: half, version: "1", code: { sql: "1" }, inputs: [], output: "int64" }),
+    ],
+    [
+      "table.table",
+      (_, __, client) => client.stubs.catalog.describeTable({ table: { database: "lake", table: half } }),
+    ],
+    ["offset", (_, __, client) => client.stubs.tables.readRows({ offset: huge }).next()],
+    ["pageSize", (_, __, client) => client.stubs.catalog.listTables({ pageSize: 1.5 })],
+    [
+      "header.sha256",
+      (_, __, client) => client.stubs.catalog.uploadBundle([{ part: { case: "header", value: { sha256: half } } }]),
+    ],
+  ];
+
+  it("is refused by the name of the argument or the path of the field, before it is sent", async () => {
+    await withServices({}, async (client) => {
+      const database = client.database("lake") as Loose;
+      for (const [name, call] of calls) {
+        const message = { test: (told: string) => told.startsWith(`${name} is `) };
+        await refuses(() => call(database.table("docs"), database, client), name, message, `${name}: ${String(call)}`);
+      }
+    });
+  });
+
+  it("is not what can be sent", async () => {
+    const sent: unknown[] = [];
+    const ListJobs = (request: unknown): object => (sent.push(request), {});
+    await withServices({ unary: { ListJobs } }, async (client) => {
+      const database = client.database("lake");
+      await collect(database.jobs({ states: ["DONE"], labels: { "größe 😀": "漢字" } }));
+      await refuses(
+        () => collect(database.jobs({ states: ["DONEX" as "DONE"] })),
+        "states[0]",
+        /^states\[0\] is one of PENDING, .*, not "DONEX"$/,
+      );
+      await refuses(
+        () => collect(database.jobs({ states: ["UNSPECIFIED" as "DONE"] })),
+        "states[0]",
+        /not "UNSPECIFIED"$/,
+      );
+    });
+    assert.equal(sent.length, 1);
+  });
+});
+
 describe("an answer that is no message of the services", () => {
   it("is an error of its call, and ends no process", async () => {
     const metadata = new Metadata();

@@ -1,6 +1,6 @@
 import { DataType, makeBuilder, makeData, type Data } from "apache-arrow";
 
-import { hasHalfPair } from "../values.js";
+import { hasHalfPair } from "../texts.js";
 import { typeText } from "./functions.js";
 import { decimalWords, scalar, type Convert } from "./scalars.js";
 
