@@ -6,6 +6,8 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 
+import structlog
+
 from commit_coordinator.group_commit import Candidate
 from commit_coordinator.lance_io import committed_files
 from commit_coordinator.lance_io.installable_files import InstallableFile, StagedFiles
@@ -15,6 +17,8 @@ from core.domain.plan import FragmentReplacement, StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.locations import in_object_store
 from core.rpc.blocking import BlockingPool
+
+_log = structlog.get_logger(__name__)
 
 
 class FileChecks:
@@ -60,4 +64,6 @@ class FileChecks:
         try:
             return self._files.prepare(replacement.staged, request.output)
         except (NotFound, DataLoss, FailedPrecondition) as error:
+            if isinstance(error, DataLoss):  # somebody has to hear of it, although its rows are computed again
+                _log.warning("a staged file is damaged", uri=self._uri, job_id=request.job_id, error=error.message)
             return Rejection(error.reason, error.message)

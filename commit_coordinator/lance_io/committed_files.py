@@ -92,8 +92,8 @@ def problem_of(uri: str, name: str, expected: Committed) -> str:
     if (size, digest) == (expected.size_bytes, expected.digest):
         return ""
     if size != expected.size_bytes:
-        return f"has {size} bytes, {expected.size_bytes} were committed"
-    return f"has digest {digest}, {expected.digest} was committed"
+        return f"has {size} bytes, {expected.size_bytes} were announced for its commit"
+    return f"has digest {digest}, {expected.digest} was announced for its commit"
 
 
 def fold(uri: str, present: Callable[[], Collection[str]]) -> None:

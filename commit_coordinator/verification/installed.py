@@ -103,7 +103,8 @@ class InstalledFiles:
 
 def _remedy(*, computed: bool, is_view_file: bool, old: bool) -> str:
     if old:
-        return f"the latest version does not refer to it, an older one may. {_RESTORE.capitalize()}"
+        older = "the latest version does not refer to it, an older one may, unless its commit was refused"
+        return f"{older}. {_RESTORE.capitalize()} in the former case; garbage collection removes it in the latter"
     if computed:
         return (
             f"{_RESTORE}, or give the column's function another version (CatalogService.AlterColumns) and backfill it"

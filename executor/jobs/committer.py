@@ -17,6 +17,8 @@ from executor.jobs.left_reservations import LeftReservations
 from executor.jobs.ports import Commits
 
 #: Between two looks whether files that wait are due.
+#: Reasons for which a file is refused that somebody has changed or removed since it was written.
+_DAMAGE = frozenset({"FILE_DAMAGED", "FILE_MISSING"})
 _LOOK_SECONDS = 0.5
 
 
@@ -141,6 +143,9 @@ class Committer:
             else:
                 self._status.metrics.rejected(outcome.fragment_id)
                 self.rejected.append(outcome)
+                if outcome.reason in _DAMAGE:
+                    message = f"a file of fragment {outcome.fragment_id} is not installed: {outcome.message}"
+                    self._status.note("error", message)
         await self._left.give_back([outcome.fragment_id for outcome in outcomes])
         committed = sum(o.committed for o in outcomes)
         if committed:

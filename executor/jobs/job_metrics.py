@@ -153,7 +153,12 @@ class JobMetrics:
         """
         if outcome.unit_id not in self._done:
             self._failed.ended(outcome.unit_id, outcome.results)
-        self._running.pop(outcome.unit_id, None)
+        said = self._running.pop(outcome.unit_id, None)
+        if said is not None and outcome.failure is not None:  # a part of what it stored is in no result
+            unsaid = max(0, said.rows_safe - sum(result.rows_evaluated for result in outcome.results))
+            self._evaluated += unsaid
+            self._safe += unsaid
+            self._computed += max(0, unsaid - said.rows_failed)
         self._done.add(outcome.unit_id)
         for result in outcome.results:
             self._evaluated += result.rows_evaluated

@@ -46,7 +46,10 @@ def up(
     """
     uri = database_uri(path)
     if "://" in uri:
-        raise InvalidArgument("leman up serves a local folder")
+        raise InvalidArgument(
+            "leman up has a local folder, and serves databases in a store beside it: leman up ./system, then "
+            f"leman.connect({uri!r}, endpoint=…, token=…) with `executor` and `token` of ./system/_leman/service.json"
+        )
     program, environment = _interpreter(python)
     check_possible(uri)
     arguments = ["--database", uri, "--foreground", "--register", str(_systems.register())]

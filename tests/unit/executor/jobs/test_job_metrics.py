@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.domain.job import Progress
 from core.domain.plan import Plan
 from core.domain.ranges import RowRange, total
-from core.domain.work import FragmentResult, ProgressReport, Timings, UnitOutcome, WorkUnit
+from core.domain.work import FragmentResult, ProgressReport, Timings, UnitFailure, UnitOutcome, WorkUnit
 from executor.jobs.job_metrics import JobMetrics
 from executor.scheduling.reassigned import ReassignedUnits
 from executor.scheduling.work_queue import WorkQueue
@@ -167,10 +167,14 @@ def test_rows_that_a_dead_worker_had_stored_count():
     metrics.outcome(UnitOutcome("u2", (FragmentResult(0, rows_evaluated=75, rows_computed=75, rows_failed=0),)))
     now = metrics.progress()
     assert (now.rows_evaluated, now.rows_checkpointed, now.rows_computed) == (100, 100, 98)
+    failure = UnitFailure("STORE_UNAVAILABLE", "the store did not answer")
+    metrics.report(ProgressReport(unit_id="u0", rows_evaluated=9, rows_safe=5))
+    metrics.outcome(UnitOutcome("u0", (FragmentResult(0, rows_evaluated=2, rows_computed=2),), failure))
+    assert metrics.progress().rows_checkpointed == 105, "what a unit that gave up had stored is not computed again"
     metrics.report(ProgressReport(unit_id="u3", rows_evaluated=9, rows_safe=7))
     metrics.lost("u3", None)
     metrics.lost("u4", None)
-    assert metrics.progress().rows_checkpointed == 107
+    assert metrics.progress().rows_checkpointed == 112
 
 
 def test_with_a_filter_only_what_was_said_to_be_safe_counts_on():

@@ -155,11 +155,12 @@ class Commits:
 class Refusing:
     """Takes no file, and always says the same."""
 
+    def __init__(self, reason: str = "TYPE_MISMATCH") -> None:
+        self.reason = reason
+
     async def replace_column(self, _header: object, _output: object, batch: Any, **_: object) -> ColumnCommit:
         outcomes = [
-            FragmentOutcome(
-                fragment_id=r.fragment_id, committed=False, reason="TYPE_MISMATCH", message="not that column"
-            )
+            FragmentOutcome(fragment_id=r.fragment_id, committed=False, reason=self.reason, message="not that column")
             for r in batch
         ]
         return ColumnCommit(0, outcomes)
@@ -217,14 +218,23 @@ def services_of(spark: Any, commits: object) -> Any:
     )
 
 
-async def work(spark: Any, status: JobStatus | None = None) -> Any:
+async def work(spark: Any, status: JobStatus | None = None, commits: object = None) -> Any:
     status = status or JobStatus(JOB)
     async with asyncio.timeout(10):
         unsettled = await PlanExecution(
-            status, a_plan(), services_of(spark, Commits()), None, ReservationWaits(6.0, 30.0)
+            status, a_plan(), services_of(spark, commits or Commits()), None, ReservationWaits(6.0, 30.0)
         ).work()
         await asyncio.sleep(0)
     return unsettled, status.metrics.fragments_committed
+
+
+@pytest.mark.parametrize(("reason", "told"), [("FILE_DAMAGED", 2), ("FILE_MISSING", 2), ("FRAGMENT_CHANGED", 0)])
+def test_a_file_that_was_changed_before_its_commit_is_an_event_of_the_job(reason, told):
+    status = JobStatus(JOB)
+    asyncio.run(work(SilentSpark(), status, Refusing(reason)))
+    said = [event.message for event in status._events if event.kind == "error"]
+    assert len(said) == told
+    assert all(message.endswith("is not installed: not that column") for message in said)
 
 
 def test_a_spark_that_starts_no_worker_ends_the_job():
