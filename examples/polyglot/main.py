@@ -68,9 +68,9 @@ def run(path: Path, *, fresh: bool) -> None:
             did["Java"] = java.stop()
         with _Program("Python", [sys.executable, str(READER), *place], environment) as program:
             did["Python"] = program.finish()
+    say(f"Services  go on for a while, for whoever comes next; leman down {path} ends them")
     heading("What each language did")
     grid(("language", "did"), [(name, did[name]) for name in ("Go", "Java", "TypeScript", "Python")])
-    say(f"The services go on for a while, for whoever comes next: leman down {path} ends them")
 
 
 def services(path: Path) -> tuple[str, str]:
