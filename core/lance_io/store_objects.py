@@ -195,9 +195,15 @@ def _obstore() -> Any:
     return importlib.import_module("obstore")
 
 
+def _environment_allows_http() -> bool:
+    """Tell whether the environment says so as Lance reads it; obstore does not look for it there."""
+    return any(os.environ.get(name, "").lower() in ("true", "1") for name in ("AWS_ALLOW_HTTP", "ALLOW_HTTP"))
+
+
 @functools.lru_cache(_KEPT)
 def _store(folder: str, _options: StoreOptions | None, _process: int, retried_seconds: int) -> Any:
     named = dict(lance_options(folder) or {})
-    client = {"allow_http": True} if named.pop("allow_http", "") else {}
+    said = named.pop("allow_http", "") if named else _environment_allows_http()
+    client = {"allow_http": True} if said else {}
     retried = {"max_retries": 10, "retry_timeout": datetime.timedelta(seconds=retried_seconds)}
     return _obstore().store.from_url(folder, config=named, client_options=client, retry_config=retried)

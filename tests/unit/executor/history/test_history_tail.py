@@ -304,6 +304,21 @@ def test_who_may_not_begin_jobs_here_goes_on_with_those_that_began(store):
     agree(embedded, mine, job_tail=DONE, job_table=DONE)
 
 
+@pytest.mark.parametrize(("allows", "answered"), [("true", True), ("", False)])
+def test_a_store_in_the_clear_that_the_environment_names_is_answered_where_it_allows_that(
+    store, monkeypatch, allows, answered
+):
+    folder = f"{DATABASE}/_leman/jobs_tail"
+    said = {"AWS_ENDPOINT_URL": store.endpoint, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": allows}
+    for name, value in (said | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}).items():
+        monkeypatch.setenv(name, value)
+    known.use(known.GivenStores())
+    store_objects._store.cache_clear()
+    assert store_objects.are_possible(folder)
+    assert store_objects.are_answered(folder) is answered
+    store_objects._store.cache_clear()
+
+
 def test_where_the_store_does_not_answer_who_would_put_objects_the_table_is_written(store, monkeypatch):
     assert store_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
     store.refusal = (403, "AccessDenied", "Access Denied.")
