@@ -17,7 +17,7 @@ from core.checkpoints.lance_store import checkpoint_root
 from core.domain.garbage import StoredFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding
-from core.domain.view import FailedNote
+from core.domain.view import SCRATCH_PREFIX, FailedNote
 from core.errors import DataLoss, LemanError, NotFound
 from core.lance_io.row_ids import check_row_ids
 from core.lance_io.tables import LanceTables
@@ -39,13 +39,18 @@ def _name(thing: tuple[str, Looked]) -> str:
 
 
 class TableCheck:
-    """The parts of a table's verification; each yields the things that come after a name, by name."""
+    """The parts of a table's verification; each yields the things that come after a name, by name.
+
+    A hidden table in which a refresh computes may be incomplete: whoever refreshes the view next makes it anew then.
+    Only what is there and wrong is a finding.
+    """
 
     def __init__(self, database: str, table: str) -> None:
         self._registry = UdfRegistry(database)
         self._table = table
         self._uri = table_uri(database, table)
         self._folder = f"{table}{TABLE_ENDING}"
+        self._may_be_incomplete = table.startswith(SCRATCH_PREFIX)
 
     @cached_property
     def _snapshot(self) -> TableSnapshot | LemanError:
@@ -65,6 +70,9 @@ class TableCheck:
     def _metadata(self) -> Things:
         snapshot = self._snapshot
         if isinstance(snapshot, LemanError):
+            if self._may_be_incomplete:
+                yield "table", Looked(Subject.TABLE, verifiable=False)
+                return
             message = f"{snapshot.message}. Restore the newest file in _versions from a copy, or remove it"
             found = Finding(Subject.TABLE, Flaw.UNREADABLE, self._folder, message, self._table)
             yield "table", Looked(Subject.TABLE, 0, True, (found,))
@@ -118,7 +126,9 @@ class TableCheck:
     def files(self, _: str, after: str) -> Things:
         """Check the files of the latest version, and those of others that are noted."""
         if not isinstance(self._snapshot, LemanError):
-            yield from InstalledFiles(self._snapshot, self._table, self._notes.files).things(after)
+            for name, looked in InstalledFiles(self._snapshot, self._table, self._notes.files).things(after):
+                if not (self._may_be_incomplete and any(found.flaw is Flaw.MISSING for found in looked.findings)):
+                    yield name, looked
 
     def checkpoints(self, _: str, after: str) -> Things:
         """Check checkpoints and fragment records.

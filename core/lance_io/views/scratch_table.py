@@ -25,7 +25,7 @@ from core.checkpoints.lance_store import checkpoint_place
 from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.crash_points import crash_point
 from core.domain.view import SOURCE_ROW_ID
-from core.errors import Aborted, DataLoss, LemanError, NotFound
+from core.errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound
 from core.filesystems import delete_folder, filesystem_of
 from core.lance_io import column_files
 from core.lance_io.concatenation import one_batch
@@ -89,9 +89,14 @@ class ScratchTable:
         return found
 
     def is_there(self) -> bool:
-        """Tell whether it is the one that was opened, with all its files."""
+        """Tell whether it is the one that was opened, with all its files.
+
+        It is believed to be there where the storage refuses to say: that is an error of its own, and no new plan helps.
+        """
         try:
             return self.again().is_whole()
+        except FailedPrecondition:
+            return True
         except LemanError:
             return False
 

@@ -325,6 +325,28 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(world):
     assert found.counts[Subject.TABLE].looked == 2
 
 
+def test_a_hidden_table_of_a_refresh_may_be_incomplete_and_not_wrong(world):
+    """Its drop may have been cut short, anywhere: the next refresh makes it anew."""
+    scratch = make_table(f"{world.folder}/__leman_scratch_v_0123456789abcdef.lance")
+    submit(Planner(scratch).request(0, 1))
+    folder = Path(scratch.uri)
+    assert everything(world.database).findings == []
+    installed, other = (folder / "data" / scratch.files(fragment)[0] for fragment in (0, 1))
+    whole = installed.read_bytes()
+    flip(installed)
+    (found,) = everything(world.database).findings
+    assert (found.flaw, found.path) == (Flaw.DAMAGED, f"{folder.name}/data/{installed.name}")
+    installed.write_bytes(whole)
+    other.unlink()
+    assert everything(world.database).findings == []
+    for file in (folder / "data").iterdir():
+        file.unlink()
+    assert everything(world.database).findings == []
+    for manifest in (folder / "_versions").iterdir():
+        manifest.write_bytes(b"")
+    assert everything(world.database).findings == []
+
+
 def test_row_ids_that_cannot_be_read_are_told_by_verification_and_to_whoever_reads_them(tmp_path):
     uri = tmp_path / "t.lance"
     for x in range(2):

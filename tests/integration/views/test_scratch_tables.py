@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -63,6 +64,19 @@ def test_a_scratch_that_lost_its_files_is_not_found_and_can_be_made_again(uri):
     shutil.rmtree(f"{uri}/data")
     assert view_scratch.find(uri, "digest") is None
     assert ids(view_scratch.create(uri, "digest", PARTS, COLUMNS)) == [7, 8, 9, 1]
+
+
+def test_a_scratch_whose_store_refuses_to_say_is_not_believed_to_be_gone(uri, monkeypatch):
+    scratch = view_scratch.create(uri, "digest", PARTS, COLUMNS)
+
+    def refuse(_uri):
+        raise PermissionError(errno.EACCES, "not you", uri)
+
+    with monkeypatch.context() as refused:
+        refused.setattr(view_scratch, "open_latest", refuse)
+        assert scratch.is_there()
+    view_scratch.drop(uri)
+    assert not scratch.is_there()
 
 
 def test_a_scratch_can_be_dropped_twice(uri):
