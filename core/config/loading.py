@@ -8,9 +8,9 @@ import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import get_args, get_origin
+from typing import Self, get_args, get_origin
 
-from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from core.config.access_sections import Advertise, Jwt, Peers, Server, Udf
@@ -51,6 +51,26 @@ class Settings(BaseSettings):
     metrics: Metrics = Metrics()
     lineage: Lineage = Lineage()
 
+    @model_validator(mode="after")
+    def _ports_apart(self) -> Self:
+        """Refuse one port for two things that a process listens on."""
+        callback = self.spark.callback_port
+        asked = [
+            ("server.port", self.server.port),
+            ("server.mtls_port", self.server.mtls_port),
+            ("server.http_port", self.server.http_port),
+            ("metrics.port", self.metrics.port),
+            *(("spark.callback_port", callback + further) for further in (range(3) if callback else ())),
+        ]
+        taken: dict[int, str] = {}
+        for key, port in asked:
+            name = _env_name(tuple(key.split(".")))
+            if port > 0 and port in taken:
+                what = "the first of three ports" if key == "spark.callback_port" else "a port"
+                raise ValueError(f"{name}: {port} is {taken[port]} already; give it {what} that nothing else has")
+            taken[port] = name
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class SettingInfo:
@@ -76,7 +96,7 @@ def load() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        wrong = "; ".join(f"{_env_name(e['loc'])}: {e['msg']}" for e in error.errors(include_input=False))
+        wrong = "; ".join(_wrong(e["loc"], e["msg"]) for e in error.errors(include_input=False))
         raise InvalidArgument("BAD_SETTING", wrong) from None
     except SettingsError as error:  # its message does not name the variable, but has no value either
         wrong = ", ".join(_no_json(os.environ)) or str(error)
@@ -115,6 +135,11 @@ def _shown(value: object) -> object:
 
 def _env_name(location: tuple[int | str, ...]) -> str:
     return PREFIX + "__".join(str(part).upper() for part in location[:2])
+
+
+def _wrong(location: tuple[int | str, ...], said: str) -> str:
+    """Return what is wrong; what is about several settings names them itself."""
+    return f"{_env_name(location)}: {said}" if location else said.removeprefix("Value error, ")
 
 
 def _unknown(environ: Mapping[str, str]) -> list[str]:

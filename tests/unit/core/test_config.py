@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -68,6 +69,32 @@ def test_a_wrong_setting_is_refused_by_name(monkeypatch, name, value):
         config.load()
     assert caught.value.reason == "BAD_SETTING"
     assert name in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"METRICS__PORT": "7443", "SERVER__PORT": "7443"}, "LEMAN_METRICS__PORT: 7443 is LEMAN_SERVER__PORT already"),
+        ({"SERVER__HTTP_PORT": "7080", "METRICS__PORT": "7080"}, "LEMAN_METRICS__PORT: 7080 is LEMAN_SERVER__HTTP"),
+        ({"SERVER__PORT": "8", "SERVER__MTLS_PORT": "8"}, "LEMAN_SERVER__MTLS_PORT: 8 is LEMAN_SERVER__PORT already"),
+        (
+            {"SPARK__CALLBACK_PORT": "7441", "SERVER__PORT": "7443"},
+            "LEMAN_SPARK__CALLBACK_PORT: 7443 is LEMAN_SERVER__PORT already; give it the first of three ports that",
+        ),
+    ],
+)
+def test_one_port_for_two_things_is_refused_by_both_names(monkeypatch, given, said):
+    for name, value in given.items():
+        monkeypatch.setenv(f"LEMAN_{name}", value)
+    with pytest.raises(InvalidArgument, match=re.escape(said)) as caught:
+        config.load()
+    assert caught.value.reason == "BAD_SETTING"
+
+
+def test_any_free_ports_are_different_ones(monkeypatch):
+    for name in ("SERVER__PORT", "SERVER__MTLS_PORT", "SERVER__HTTP_PORT", "METRICS__PORT", "SPARK__CALLBACK_PORT"):
+        monkeypatch.setenv(f"LEMAN_{name}", "0")
+    config.load()
 
 
 def test_a_wrong_value_is_never_repeated(monkeypatch):

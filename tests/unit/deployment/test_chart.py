@@ -14,6 +14,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from core import config
 from core.release import version
@@ -38,11 +39,11 @@ ALL = {
     "image": {"repository": "registry.internal/leman", "tag": "0.1.0-3", "pullSecrets": ["pull"]},
     "storage": {
         "optionsSecret": "stores",
-        "envFromSecrets": ["aws", "gcs"],
         "existingClaim": "lake",
         "databaseRoots": ["s3://lake", "/data"],
         "registry": "s3://lake/_names",
     },
+    "envFromSecrets": ["aws", "lineage"],
     "advertise": {"planner": "p.example:443", "executor": "e.example:443", "commitCoordinator": "c.example:443"},
     "planner": {"replicas": 3, "env": {"LEMAN_SERVER__MAX_CALLS": "50"}, "nodeSelector": {"pool": "small"}},
     "executor": {"env": {"LEMAN_EXECUTOR__SLOTS": "8", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4317"}},
@@ -331,6 +332,47 @@ def test_what_cannot_work_is_refused_before_anything_is_made(changed, said):
     done = helm("template", "etl", values={**IN_THE_CLEAR, **changed})
     assert done.returncode != 0
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"metrics": {"port": 7443}}, "metrics.port: port 7443 is the services' own already"),
+        ({"executor": {"httpPort": 9464}}, "metrics.port: port 9464 is executor.httpPort already"),
+        ({"spark": {"master": "spark://m:1", "callbackPort": 7442}}, "spark.callbackPort: port 7443 is the services'"),
+        ({"spark": {"master": "spark://m:1", "callbackPort": 7479}}, "spark.callbackPort: port 7480 is executor.http"),
+    ],
+)
+def test_two_things_on_one_port_are_refused(changed, said):
+    done = helm("template", "etl", values={**IN_THE_CLEAR, **changed})
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_a_setting_that_is_a_secret_comes_from_one():
+    """Each that the settings keep from being shown has a value of its own here, or is refused among the plain ones."""
+    secrets = [
+        f"{config.PREFIX}{section}__{name}".upper()
+        for section, field in config.Settings.model_fields.items()
+        for name, own in field.annotation.model_fields.items()  # type: ignore[union-attr]
+        if own.annotation is SecretStr
+    ]
+    assert {"LEMAN_REDIS__URL", "LEMAN_LINEAGE__API_KEY"} <= set(secrets)
+    for name in (*secrets, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+        done = helm("template", "etl", values={**IN_THE_CLEAR, "planner": {"env": {name: "x"}}})
+        assert done.returncode != 0
+        assert f"planner.env: {name}" in done.stderr
+    for service in WORKLOADS:
+        assert container("all", service)["envFrom"] == [{"secretRef": {"name": name}} for name in ("aws", "lineage")]
+    for setting in ("spark.authenticate.secret", "spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword"):
+        done = helm("template", "etl", values={**IN_THE_CLEAR, "spark": {"conf": {setting: "x"}}})
+        assert f"spark.conf: {setting} would be readable" in done.stderr
+    plain = {
+        "spark.kubernetes.executor.secrets.lake": "/x",
+        "spark.hadoop.fs.s3a.aws.credentials.provider": "a",
+        "spark.kubernetes.authenticate.submission.oauthTokenFile": "/token",
+    }
+    assert helm("template", "etl", values={**IN_THE_CLEAR, "spark": {"conf": plain}}).returncode == 0
 
 
 def test_what_kubernetes_does_not_take_would_be_found():

@@ -22,6 +22,27 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if and (not .Values.tls.existingSecret) (not .Values.tls.allowInsecure) }}{{ fail "set tls.existingSecret, or tls.allowInsecure where the network is protected otherwise" }}{{ end }}
 {{- if and .Values.tls.existingSecret .Values.tls.allowInsecure }}{{ fail "set one of tls.existingSecret and tls.allowInsecure" }}{{ end }}
 {{- if and (gt (int .Values.commitCoordinator.replicas) 1) (ne (get .Values.commitCoordinator.env "LEMAN_COMMIT__ALONE" | default "false") "false") }}{{ fail "commitCoordinator.env: LEMAN_COMMIT__ALONE is false where there are two replicas, as none of them is alone: leave it out" }}{{ end }}
+{{- include "leman.portChecks" . }}
+{{- range $key, $_ := .Values.spark.conf }}
+{{- if regexMatch "(?i)(secret|password|token|credential|access.?key|secret.key)s?$" $key }}{{ fail (printf "spark.conf: %s would be readable in the pods' description: put LEMAN_SPARK__CONF, a JSON object with all of Spark's settings, in a secret of envFromSecrets, and leave spark.conf out" $key) }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* A pod listens on each port for one thing. */ -}}
+{{- define "leman.portChecks" -}}
+{{- $taken := dict "7443" "the services' own" }}
+{{- $asked := list (list "executor.httpPort" .Values.executor.httpPort) (list "metrics.port" .Values.metrics.port) }}
+{{- if .Values.spark.master }}{{ range $further := until 3 }}{{ $asked = append $asked (list "spark.callbackPort" (add $.Values.spark.callbackPort $further)) }}{{ end }}{{ end }}
+{{- range $asked }}
+{{- $port := index . 1 | int | toString }}
+{{- if and (ne $port "0") (hasKey $taken $port) }}{{ fail (printf "%s: port %s is %s already: give it another one" (index . 0) $port (get $taken $port)) }}{{ end }}
+{{- $_ := set $taken $port (index . 0) }}
+{{- end }}
+{{- end }}
+
+{{- /* Settings that are secrets and have no value of their own here. */ -}}
+{{- define "leman.secretSettings" -}}
+LEMAN_LINEAGE__API_KEY OTEL_EXPORTER_OTLP_HEADERS OTEL_EXPORTER_OTLP_TRACES_HEADERS OTEL_EXPORTER_OTLP_METRICS_HEADERS
 {{- end }}
 
 {{- define "leman.secretVariable" -}}
@@ -79,12 +100,13 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $given := include "leman.env" .root }}
 {{- range $name, $value := (index .root.Values .service).env }}
 {{- if or (has $name $.also) (regexMatch (printf "name: %s\\b" $name) $given) }}{{ fail (printf "%s.env: %s is set by the chart already, from other values: leave it out here" $.service $name) }}{{ end }}
+{{- if has $name (splitList " " (include "leman.secretSettings" $.root)) }}{{ fail (printf "%s.env: %s would be readable in the pods' description: put it in a secret, and the secret's name in envFromSecrets" $.service $name) }}{{ end }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}
 {{- end }}
 
 {{- define "leman.envFrom" -}}
-{{- with .Values.storage.envFromSecrets }}
+{{- with .Values.envFromSecrets }}
 envFrom:
 {{- range . }}
   - secretRef: {name: {{ . | quote }}}
