@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 import pyarrow.fs as pafs
 
 from core.locations import in_object_store
 from core.stores.known import options_of
+
+#: Looking in vain for the region of a bucket takes pyarrow six seconds, and a call opens many files: for so long after,
+#: it is not looked for again.
+_UNREACHED_SECONDS = 10.0
+#: Buckets that no options cover and that were not reached: when, and what was said. A name more or less, lost to
+#: another thread, does no harm.
+_unreached: dict[str, tuple[float, str]] = {}
 
 
 def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -24,8 +32,24 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
         from core.stores.pyarrow_options import filesystem_with  # noqa: PLC0415 - most processes need it never
 
         return filesystem_with(options, uri)
-    # a small file is one request then, and not three
-    filesystem, path = pafs.FileSystem.from_uri(f"{uri}?allow_delayed_open=true" if uri.startswith("s3://") else uri)
+    if uri.startswith("s3://"):
+        return _s3_of_the_environment(uri)
+    filesystem, path = pafs.FileSystem.from_uri(uri)
+    return filesystem, path
+
+
+def _s3_of_the_environment(uri: str) -> tuple[pafs.FileSystem, str]:
+    bucket = uri.removeprefix("s3://").partition("/")[0]
+    at, said = _unreached.get(bucket, (0.0, ""))
+    if said and time.monotonic() - at < _UNREACHED_SECONDS:
+        raise OSError(said)
+    try:
+        # a small file is one request then, and not three
+        filesystem, path = pafs.FileSystem.from_uri(f"{uri}?allow_delayed_open=true")
+    except OSError as error:
+        _unreached[bucket] = (time.monotonic(), str(error))
+        raise
+    _unreached.pop(bucket, None)
     return filesystem, path
 
 

@@ -117,7 +117,14 @@ def failed(error: BaseException, message: str, path: str) -> LemanError:
 
     It is what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the message.
     """
-    return refusal(error, path) or Unavailable(STORE_UNAVAILABLE, message, uri=path)
+    return refusal(error, path) or Unavailable(STORE_UNAVAILABLE, f"{message}{_by_environment(path)}", uri=path)
+
+
+def _by_environment(place: str) -> str:
+    """Say so where a place in a store is reached as nothing but the environment says: its root may be misspelt."""
+    if not in_object_store(place) or options_of(place) is not None:
+        return ""
+    return f" (no root in {_SETTING} holds for {place}: it was looked for as the services' environment says)"
 
 
 def unusable(error: BaseException, path: str) -> LemanError:

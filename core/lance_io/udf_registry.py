@@ -72,7 +72,8 @@ class UdfRegistry:
         self.policy = policy
         self._python = workers_python or PYTHON
         self._database = database.rstrip("/")
-        self._files, root = filesystem_of(self._database)
+        with in_use(f"Functions of {self._database}", self._database):
+            self._files, root = filesystem_of(self._database)
         self._root = f"{root}/{FOLDER}"
         #: The code of functions in Python.
         self.bundles = Bundles(self._files, self._root, f"Functions of {self._database}", policy.max_bundle_bytes)

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import pytest
 
+from core import filesystems
 from core.errors import FailedPrecondition, Unavailable
 from core.lance_io import conditional_puts, table_errors
 from core.lance_io.conditional_puts import check_store
@@ -66,6 +67,38 @@ def test_credentials_that_a_store_refuses_are_said_with_what_it_says(store, name
 @pytest.mark.parametrize("name", ["tables", "database", "functions"])
 def test_an_empty_bucket_is_no_error(store, name):
     assert not ASKED[name]("s3://lake/a")
+
+
+class Unreached:
+    """In the place of `pyarrow.fs`: no name can be resolved, which takes it six seconds."""
+
+    def __init__(self) -> None:
+        self.FileSystem = self
+        self.asked: list[str] = []
+        self.seconds = 100.0
+
+    def from_uri(self, uri: str) -> None:
+        self.asked.append(uri)
+        self.seconds += 6
+        raise OSError("When resolving region for bucket 'b': AWS Error NETWORK_CONNECTION: Could not resolve hostname")
+
+
+def test_a_bucket_that_no_root_holds_for_is_looked_for_once_and_said_to_be(monkeypatch):
+    """A call that opens many files does not wait as often."""
+    unreached = Unreached()
+    monkeypatch.setattr(filesystems, "pafs", unreached)
+    monkeypatch.setattr(filesystems.time, "monotonic", lambda: unreached.seconds)
+    monkeypatch.setattr(filesystems, "_unreached", {})
+    said = "no root in LEMAN_STORAGE__OPTIONS_FILE holds for s3://b/db: it was looked for as the services' environment"
+    for name in ("tables", "database", "before the first write", "functions"):
+        with pytest.raises(Unavailable, match="Could not resolve hostname") as caught:
+            ASKED[name]("s3://b/db")
+        assert (caught.value.reason, said in caught.value.message) == ("STORE_UNAVAILABLE", True)
+    assert len(unreached.asked) == 1
+    unreached.seconds += 11
+    with pytest.raises(Unavailable):
+        ASKED["tables"]("s3://b/db")
+    assert len(unreached.asked) == 2
 
 
 def test_a_store_of_which_pyarrow_cannot_find_the_region_is_no_bug(monkeypatch):
