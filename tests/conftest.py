@@ -98,7 +98,10 @@ def db(system: System, tmp_path: Path) -> Iterator[leman.Database]:
 @pytest.fixture(scope="session")
 def store_program(tmp_path_factory: pytest.TempPathFactory) -> Program:
     """The program of an object store."""
-    found = program(tmp_path_factory.mktemp("go-programs"), thorough=bool(os.environ.get("LEMAN_LONG")))
+    base = tmp_path_factory.getbasetemp()  # below that of all processes, where there are several
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "go-programs"
+    folder.mkdir(exist_ok=True)
+    found = program(folder, thorough=bool(os.environ.get("LEMAN_LONG")))
     if found is None:
         pytest.skip(f"no object store: put versitygw on PATH, name it in {VARIABLE}, or LEMAN_LONG=1 builds {MODULE}")
     return found
@@ -115,6 +118,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="takes long; LEMAN_LONG=1 runs it"))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(scheduling.group(item.nodeid)))
     items.sort(key=lambda item: scheduling.order(item.nodeid))
 
 

@@ -1,4 +1,4 @@
-"""Which process of the whole suite runs which file.
+"""Which process of the whole suite, and of that of clusters and object stores, runs which file.
 
 Two of them share the processors; a third one has the files that wait much, for services that restart, leases that
 expire and programs of clients: in their pauses the others have the processors, and it ends with the last of them.
@@ -23,6 +23,8 @@ WAITING = (
     "tests/faults/test_stalls.py",
     "tests/integration/remote_functions/test_remote_functions.py",
 )
+#: Histories of a table in a store, of which nothing else runs.
+HISTORIES = "tests/object_store/test_machine_on_a_store.py"
 #: The files that take longest come first: none is waited for in the end.
 FIRST = ("tests/integration/views/histories/test_sequences.py", *WAITING)
 
@@ -31,6 +33,14 @@ def order(nodeid: str) -> int:
     """Return the place of a test's file."""
     file = nodeid.partition("::")[0]
     return FIRST.index(file) if file in FIRST else len(FIRST)
+
+
+def group(nodeid: str) -> str:
+    """Return what a test is run with in one process where `test --cluster` has two.
+
+    There is one cluster for all that run on it; the histories need none, and mostly wait for a store that is far.
+    """
+    return "histories" if nodeid.startswith(HISTORIES) else "services"
 
 
 class WaitingApart(LoadFileScheduling):

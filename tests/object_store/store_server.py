@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -105,11 +106,15 @@ def program(folder: Path, *, thorough: bool) -> Program | None:
 
 def _built(folder: Path) -> str:
     environment = {**os.environ, "GOBIN": str(folder), "GOFLAGS": "-trimpath"}
-    ended = subprocess.run(
-        ["go", "install", MODULE], env=environment, capture_output=True, timeout=_BUILD_SECONDS, check=False
-    )
-    assert ended.returncode == 0, ended.stderr.decode()
-    return str(folder / "versitygw")
+    built = folder / "versitygw"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be at it
+        if not built.exists():
+            ended = subprocess.run(
+                ["go", "install", MODULE], env=environment, capture_output=True, timeout=_BUILD_SECONDS, check=False
+            )
+            assert ended.returncode == 0, ended.stderr.decode()
+    return str(built)
 
 
 @contextlib.contextmanager

@@ -64,4 +64,13 @@ def test_fewer_share_everything(processes):
 
 
 def test_the_files_are_there():
-    assert [file for file in scheduling.FIRST if not (ROOT / file).is_file()] == []
+    assert [file for file in (*scheduling.FIRST, scheduling.HISTORIES) if not (ROOT / file).is_file()] == []
+
+
+def test_one_cluster_serves_all_that_run_on_it(request):
+    groups = {
+        file: scheduling.group(f"{file}::test") for file in ("tests/cluster/test_backfills.py", scheduling.HISTORIES)
+    }
+    assert len(set(groups.values())) == 2
+    assert scheduling.group("tests/cluster/test_compose_runs.py::test[a]") == groups["tests/cluster/test_backfills.py"]
+    assert request.node.get_closest_marker("xdist_group").args == (scheduling.group(request.node.nodeid),)
