@@ -26,7 +26,7 @@ from core.errors import FailedPrecondition, LemanError, Unavailable
 from core.locations import in_object_store
 from core.stores import answers
 from core.stores.endpoints import endpoint_of
-from core.stores.known import options_of
+from core.stores.known import is_left_out, options_of
 
 #: Reason of Unavailable for what cannot be read or written now.
 STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
@@ -75,7 +75,7 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
     """
     reason = _reason(error)
     if reason is None:
-        return None
+        return _left_out(error, path)
     text = str(error)
     found = _PATH.search(text)
     place = next((part for part in found.groups() if part), "") if found else getattr(error, "filename", None)
@@ -89,6 +89,24 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
     else:
         message = f"The storage of {place or 'the database'} {_DO[reason]}; what is finished is kept ({said})"
     return FailedPrecondition(reason, message, path=place)
+
+
+def _left_out(error: BaseException, place: str) -> FailedPrecondition | None:
+    """Return the error of a bucket that no options cover, where there are some, and that cannot be found without any.
+
+    A name that cannot be resolved may be resolved later. Of a store whose options are given that is believed.
+    """
+    text = str(error)
+    if not isinstance(error, OSError | ValueError | RuntimeError) or not answers.is_not_found(text):
+        return None
+    if not is_left_out(place):
+        return None
+    return FailedPrecondition(
+        MISSING,
+        f"No root in {_SETTING} holds for {place}, and as the services' environment says it is not found "
+        f"({answers.on_one_line(text)[:_LONGEST]}): correct the place, or add a [[store]] for it, {_AGAIN}",
+        path=place,
+    )
 
 
 def missing(place: str) -> FailedPrecondition:

@@ -31,6 +31,8 @@ _NO_SENTENCE = "No response body."
 #: Of object_store, in place of a code.
 _PRIVILEGES = re.compile(r"lacked (?:the necessary privileges|valid authentication credentials)")
 _NO_BUCKET = re.compile(r"The specified (?:bucket|container|filesystem) does not exist")
+#: Of pyarrow's curl, and of Lance, which asks the bucket for its region first.
+_NOT_FOUND = re.compile(r"Could not resolve host|Failed to resolve region for bucket|Bucket '[^']*' not found")
 #: Codes as `_plain` spells them.
 _MISSING = frozenset({"nosuchbucket", "containernotfound", "filesystemnotfound"})
 _FULL = ("insufficientstorage", "storagefull", "quotaexceeded", "507insufficient")
@@ -67,6 +69,11 @@ def is_denied(text: str) -> bool:
 def is_missing(text: str) -> bool:
     """Tell whether there is no such bucket, or container."""
     return _plain(code_in(text)) in _MISSING or _NO_BUCKET.search(text) is not None
+
+
+def is_not_found(text: str) -> bool:
+    """Tell whether nobody knows where a bucket is, or by which name its server answers."""
+    return _NOT_FOUND.search(text) is not None
 
 
 def code_in(text: str) -> str:

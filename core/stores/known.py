@@ -45,6 +45,11 @@ def options_of(uri: str) -> StoreOptions | None:
     return max(found, key=lambda options: len(options.root), default=None)
 
 
+def is_left_out(uri: str) -> bool:
+    """Tell whether there are options of stores, and a place in one is covered by none of them."""
+    return in_object_store(uri) and bool(_source.stores()) and options_of(uri) is None
+
+
 def options_for(uris: Iterable[str]) -> tuple[StoreOptions, ...]:
     """Return the options that cover these uris, each once; for who reads and writes there, and nowhere else."""
     found = (options_of(uri) for uri in uris)

@@ -6,13 +6,14 @@ from collections import defaultdict
 
 import pytest
 
-from core import filesystems
+from core import filesystems, storage_errors
 from core.errors import FailedPrecondition, Unavailable
 from core.lance_io import conditional_puts, table_errors
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables, database_exists
 from core.lance_io.udf_registry import UdfRegistry
+from core.stores import known
 from tests.unit.core.lance_io.small_store import known_store
 
 ASKED = {
@@ -88,6 +89,7 @@ def test_a_bucket_that_no_root_holds_for_is_looked_for_once_and_said_to_be(monke
     unreached = Unreached()
     monkeypatch.setattr(filesystems, "pafs", unreached)
     monkeypatch.setattr(filesystems.time, "monotonic", lambda: unreached.seconds)
+    monkeypatch.setattr(known, "_source", known.GivenStores())
     monkeypatch.setattr(filesystems, "_unreached", {})
     said = "no root in LEMAN_STORAGE__OPTIONS_FILE holds for s3://b/db: it was looked for as the services' environment"
     for name in ("tables", "database", "before the first write", "functions"):
@@ -99,6 +101,24 @@ def test_a_bucket_that_no_root_holds_for_is_looked_for_once_and_said_to_be(monke
     with pytest.raises(Unavailable):
         ASKED["tables"]("s3://b/db")
     assert len(unreached.asked) == 2
+
+
+def test_a_bucket_that_no_root_holds_for_is_refused_where_others_have_roots(store, monkeypatch):
+    """There is nothing to wait for: callers would for a minute."""
+    monkeypatch.setattr(filesystems, "pafs", Unreached())
+    monkeypatch.setattr(filesystems, "_unreached", {})
+    for name in ("tables", "database", "before the first write", "functions"):
+        with pytest.raises(
+            FailedPrecondition, match="No root in LEMAN_STORAGE__OPTIONS_FILE holds for s3://b"
+        ) as caught:
+            ASKED[name]("s3://b/db")
+        assert caught.value.reason == "STORAGE_MISSING"
+        assert "Could not resolve host" in caught.value.message
+        assert "add a [[store]] for it" in caught.value.message
+    said = ValueError("LanceError(IO): Generic S3 error: Failed to resolve region for bucket 'b'")
+    assert table_errors.table_error("s3://b/t.lance", said).reason == "STORAGE_MISSING"
+    elsewhere = OSError("Could not resolve host: minio.internal")
+    assert storage_errors.failed(elsewhere, "no answer", "s3://lake/t.lance").reason == "STORE_UNAVAILABLE"
 
 
 def test_a_store_of_which_pyarrow_cannot_find_the_region_is_no_bug(monkeypatch):
