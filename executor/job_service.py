@@ -32,7 +32,7 @@ from executor.job_manager import JobManager
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_news import JobNews
 from executor.jobs.retry import Retry
-from executor.other_executors import OtherExecutors
+from executor.other_executors import OtherExecutors, was_passed_on
 from executor.previews.previews import Previews
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
@@ -130,6 +130,8 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                         jobs_pb2.WatchJobResponse, [part, convert_jobs.news_to_proto(news).SerializeToString()]
                     )
                     request.after_sequence = news.sequence
+                    if self._goes_on_elsewhere(news.job) and was_passed_on(context):
+                        return  # this process began anew, and whoever passed the call on may have the job by now
                     if self._goes_on_elsewhere(news.job) and time.monotonic() >= asked_from:
                         owner = await self._others.owner(request.job_id, context)
                     if owner:

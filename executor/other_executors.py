@@ -102,7 +102,7 @@ class OtherExecutors:
             try:
                 return await here()
             except Unavailable as refused:
-                if refused.reason != "JOB_ELSEWHERE" or _was_passed_on(context):
+                if refused.reason != "JOB_ELSEWHERE" or was_passed_on(context):
                     raise
                 address = await self._holders.holder(request.job_id)
                 if address == "":
@@ -124,12 +124,12 @@ class OtherExecutors:
 
     async def owner(self, job_id: str, context: Context) -> str:
         """Return where the executor is that has the job; empty: there is none that this call could be passed on to."""
-        return "" if _was_passed_on(context) else await self._holders.holder(job_id) or ""
+        return "" if was_passed_on(context) else await self._holders.holder(job_id) or ""
 
     async def watch(
         self, address: str, request: jobs_pb2.WatchJobRequest, context: Context
     ) -> AsyncGenerator[Told, None]:
-        """Yield what the executor at an address tells of a job, until the job has ended or that one is gone."""
+        """Yield what the executor at an address tells of a job, until the job has ended or that one has it no more."""
         path = path_of(_METHODS["WatchJob"])
         watch: Any = self._channel(address).unary_stream(path)
         call = watch(request.SerializeToString(), metadata=_metadata(context))
@@ -194,7 +194,8 @@ class _NoWordError(Exception):
     """The executor that has a job says nothing."""
 
 
-def _was_passed_on(context: Context) -> bool:
+def was_passed_on(context: Context) -> bool:
+    """Tell whether another executor passed a call on, which took this one for the one that has its job."""
     return dict(context.invocation_metadata() or ()).get(FORWARDED_BY) == _HERE
 
 

@@ -22,7 +22,7 @@ from executor.app import _reached_at
 from executor.job_service import JobServicer
 from executor.other_executors import OtherExecutors
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from tests.unit.executor.job_manager.test_takeover import Pair
+from tests.unit.executor.job_manager.test_takeover import Leases, Pair
 from tests.unit.executor.manager_helpers import FIT, NO_PREVIEWS, Executor
 
 State = jobs_pb2.Job.State
@@ -65,12 +65,16 @@ class Both(Pair):
         self.addresses: dict[str, str] = {}
         self.servers: list[RunningServer] = []
         for name, executor in (("first", self.first), ("second", self.second)):
-            draining = asyncio.Event()
-            service = Service(executor, Holders(self.keys, name, self.addresses), draining)
-            self.servers.append(await start_server(SETTINGS, "executor", service, draining))
-            self.addresses[name] = f"127.0.0.1:{self.servers[-1].port}"
+            await self.serve(name, executor)
         self.channel = grpc.aio.insecure_channel(self.addresses["second"])
         self._stub: Any = jobs_pb2_grpc.JobServiceStub(self.channel)
+
+    async def serve(self, name: str, executor: Executor) -> None:
+        """Have an executor answer at the address of that name."""
+        draining = asyncio.Event()
+        service = Service(executor, Holders(self.keys, name, self.addresses), draining)
+        self.servers.append(await start_server(SETTINGS, "executor", service, draining))
+        self.addresses[name] = f"127.0.0.1:{self.servers[-1].port}"
 
     def call(self, name: str, *more: tuple[str, str], **fields: Any) -> Any:
         request = getattr(jobs_pb2, f"{name}Request")(database=self.database, **fields)
@@ -188,6 +192,38 @@ def test_a_watch_tells_what_happens_elsewhere_and_goes_on_when_that_one_is_gone(
             assert sequences == sorted(sequences)
             events = [event.sequence for message in told for event in message.events]
             assert events == sorted(set(events))
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_does_not_stay_with_an_executor_that_began_anew_and_has_the_job_no_more(tmp_path):
+    """At its address answers one that knows the job from history alone, where no progress stands."""
+
+    async def scenario() -> None:
+        async with both(tmp_path) as pair:
+            job_id = await pair.begin()
+            pair.leases[0].frozen = True
+            restarted = Executor(tmp_path, leases=Leases(pair.keys, "anew", pair.open_jobs))
+            await pair.serve("first", restarted)
+            watch, told = pair.call("WatchJob", job_id=job_id), asyncio.Event()
+
+            async def until_progress() -> int:
+                async for message in watch:
+                    told.set()
+                    if message.job.progress.commit_duration.seconds:
+                        return int(message.job.attempt)
+                raise AssertionError("the watch ended")
+
+            watched = asyncio.ensure_future(until_progress())
+            await told.wait()
+            pair.keys[job_id] = "second"
+            await pair.second.jobs.open_database(pair.database)
+            await pair.second.works()
+            status = pair.second.running.runs[job_id].status
+            status.metrics.rows_total, status.metrics.commit_seconds = 1, 5.0
+            await status.publish()
+            assert await watched == 2
+            await restarted.stop()
 
     asyncio.run(scenario())
 
