@@ -71,7 +71,8 @@ def test_no_call_fails_no_job_and_no_value_is_lost(cluster: Cluster, store: Dela
     def connect() -> leman.Database:
         return cluster.connect("all", root=f"s3://{BUCKET}")
 
-    turns = [sql_backfills, refreshes, Writer().writes, Functions(Path("/data"), connect).led_jobs, functions]
+    led = Functions(Path("/data"), connect)
+    turns = [sql_backfills, refreshes, Writer().writes, led.led_jobs, functions]
     struck: list[tuple[Fault, float]] = []
     store.harm, store.delay_seconds = FAR, FAR_SECONDS
     try:
@@ -88,8 +89,10 @@ def test_no_call_fails_no_job_and_no_value_is_lost(cluster: Cluster, store: Dela
         lasted = time.monotonic() - began
     finally:
         store.harm, store.delay_seconds = Harm(), 0.0
+    led.check_led()
     with connect() as db:
         told = figures(lasted, struck, programs, store) | checked(db, cluster, programs)
+    told |= {"jobs_led": led.led, "jobs_that_ended_before_their_caller_got_through": led.ended_before}
     sys.stdout.write(json.dumps(told, indent=2) + "\n")
 
 

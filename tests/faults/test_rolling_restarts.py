@@ -55,6 +55,7 @@ def test_no_call_fails_and_no_value_is_lost_while_each_is_restarted(tmp_path: Pa
             fleet.members.append(fleet.members.pop(0))  # the next time the other signal
         for program in programs:
             program.end(NEXT_ROUND_SECONDS)
+    functions.check_led()
     told = (f"{program.name} {program.rounds} rounds, the longest {program.longest:.1f} s" for program in programs)
     sys.stdout.write(f"{restarts} restarts: {'; '.join(told)}\n")
     all_ended(lake)
