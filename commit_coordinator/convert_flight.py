@@ -173,9 +173,7 @@ def put_result(version: int, rows: int) -> Any:
 def _command(descriptor: Any, kind: type[_Command]) -> _Command:
     if descriptor.type == Flight_pb2.FlightDescriptor.CMD:
         command = _said(descriptor.cmd, kind, "cmd")
-        request_id = request_ids.finder(kind.DESCRIPTOR)
-        if request_id is not None:
-            request_ids.check(request_id(command))
+        request_ids.check_of(kind.DESCRIPTOR)(command)
         return command
     if descriptor.type == Flight_pb2.FlightDescriptor.PATH and len(descriptor.path) == _PATH_PARTS:
         database, table = descriptor.path

@@ -57,15 +57,15 @@ def reader(read: Callable[[bytes], Any], largest: int | None = None) -> Callable
     """
     kind = getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
     name = kind.full_name if kind is not None else "message of this call"
-    request_id = None if kind is None else request_ids.finder(kind)
+    check = None if kind is None else request_ids.check_of(kind)
 
     def readable(message: bytes) -> Any:
         if largest is not None and len(message) > largest:
             return Unreadable(too_large(len(message), largest))
         try:
             found = read(message)
-            if request_id is not None:
-                request_ids.check(request_id(found))
+            if check is not None:
+                check(found)
             return found
         except DecodeError:
             return Unreadable(InvalidArgument("BAD_MESSAGE", f"this is no {name}: generate the client anew"))
