@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from executor.spark.address import callback_address
 from tests.conftest import ROOT
 
 CHART = ROOT / "deploy" / "helm" / "leman"
+OBSERVABILITY = ROOT / "deploy" / "observability"
 HELM = shutil.which("helm", path=f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}")
 #: The oldest release that the chart says it is for and of which schemas are here, and the newest.
 KUBERNETES = ("1.27", "1.37")
@@ -66,7 +68,7 @@ FEW = {
     "planner": {"replicas": 1},
     "executor": {"replicas": 1, "httpPort": 0},
     "spark": {"master": "spark://spark-master:7077", "callbackPort": 7200},
-    "metrics": {"port": 0, "serviceMonitor": {"enabled": True}},
+    "metrics": {"port": 0},
     "networkPolicy": {"enabled": False},
     "podDisruptionBudget": {"enabled": False},
 }
@@ -76,8 +78,8 @@ WORKLOADS = {"planner": "planner", "executor": "executor", "commit-coordinator":
 pytestmark = pytest.mark.skipif(HELM is None, reason="there is no helm for this machine on PyPI: put one on PATH")
 
 
-def helm(*arguments: str, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
-    command = [str(HELM), arguments[0], *arguments[1:], str(CHART), "--values", "-"]
+def helm(*arguments: str, values: Mapping[str, Any], chart: Path = CHART) -> subprocess.CompletedProcess[str]:
+    command = [str(HELM), arguments[0], *arguments[1:], str(chart), "--values", "-"]
     return subprocess.run(command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, check=False)
 
 
@@ -308,6 +310,75 @@ def test_disruptions_network_and_monitoring_are_about_these_pods(name):
     assert len(of_kind(name, "ServiceMonitor")) == (name == "all")
 
 
+def job_of(monitor: dict[str, Any], service: dict[str, Any]) -> str:
+    """The label `job` of what the monitor finds behind a service, as Prometheus's operator has Prometheus make it."""
+    metadata = service["metadata"]
+    told = {
+        f"__meta_kubernetes_service_label_{re.sub(r'[^a-zA-Z0-9_]', '_', k)}": v for k, v in metadata["labels"].items()
+    }
+    told["job"] = metadata["labels"].get(monitor["spec"].get("jobLabel"), metadata["name"])
+    (endpoint,) = monitor["spec"]["endpoints"]
+    for rule in endpoint.get("relabelings", ()):
+        assert rule.keys() == {"action", "sourceLabels", "targetLabel", "replacement"}, "rules that this knows"
+        assert rule["action"] == "replace"
+        told[rule["targetLabel"]] = rule["replacement"].replace("$1", ";".join(told[k] for k in rule["sourceLabels"]))
+    assert "$" not in told["job"]
+    return told["job"]
+
+
+@pytest.mark.parametrize(
+    ("release", "begin"),
+    [("rel", "leman-rel"), ("leman", "leman"), ("leman-etl", "leman-etl"), ("my-leman", "leman-my-leman")],
+)
+def test_alerts_and_dashboard_find_the_services_whatever_the_release_is_called(release, begin):
+    values = {**IN_THE_CLEAR, "metrics": {"serviceMonitor": {"enabled": True}}}
+    done = helm("template", release, "--namespace", "data", values=values)
+    assert done.returncode == 0, done.stderr
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    (monitor,) = [one for one in found if one["kind"] == "ServiceMonitor"]
+    jobs = [
+        job_of(monitor, one)
+        for one in found
+        if one["kind"] == "Service" and any(port["name"] == "metrics" for port in one["spec"]["ports"])
+    ]
+    assert sorted(jobs) == sorted(f"{begin}-{service}" for service in WORKLOADS)
+    asked = re.compile(r'\bjob(=~|=)\\?"([^"\\]*)\\?"')
+    alerts = asked.findall((OBSERVABILITY / "alerts.yaml").read_text())
+    assert alerts
+    for job in jobs:
+        assert all(operator == "=~" and re.fullmatch(text, job) for operator, text in alerts)
+    dashboard = (OBSERVABILITY / "dashboard.json").read_text()
+    assert {text for _, text in asked.findall(dashboard)} == {"$job"}
+    (variable,) = [one for one in json.loads(dashboard)["templating"]["list"] if one["name"] == "job"]
+    assert "{" not in variable["query"]["query"], "any job of that series can be chosen"
+    assert "regex" not in variable
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, "2 planners, 2 executors, 1 commit coordinator."),
+        (
+            {"planner": {"replicas": 1}, "executor": {"replicas": 1}, "commitCoordinator": {"replicas": 2}},
+            "1 planner, 1 executor, 2 commit coordinators.",
+        ),
+    ],
+)
+def test_notes_say_how_many_there_are(tmp_path, changed, said):
+    """They are rendered as a template, as helm shows them only where there is a cluster."""
+    chart = tmp_path / "leman"
+    shutil.copytree(CHART, chart)
+    (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.txt")
+    (chart / "templates" / "notes.yaml").write_text(
+        '{kind: Notes, text: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}}'
+    )
+    done = helm(
+        "template", "etl", "--show-only", "templates/notes.yaml", values={**IN_THE_CLEAR, **changed}, chart=chart
+    )
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["text"].splitlines()[0] == f"Leman {version()}: {said}"
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -326,12 +397,49 @@ def test_disruptions_network_and_monitoring_are_about_these_pods(name):
             {"commitCoordinator": {"replicas": 2, "env": {"LEMAN_COMMIT__ALONE": "true"}}},
             "commitCoordinator.env: LEMAN_COMMIT__ALONE is false where there are two",
         ),
+        (
+            {"metrics": {"port": 0, "serviceMonitor": {"enabled": True}}},
+            "metrics.serviceMonitor.enabled: with metrics.por",
+        ),
+        ({"envFromSecrets": ["AWS keys"]}, "envFromSecrets"),
+        ({"envFromSecrets": [""]}, "envFromSecrets"),
+        ({"image": {"pullSecrets": ["Pull"]}}, "pullSecrets"),
+        (
+            {"executor": {"env": {"LEMAN_SPARK__CONF": "spark.a=b"}}},
+            "executor.env: LEMAN_SPARK__CONF is no JSON object",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_made(changed, said):
     done = helm("template", "etl", values={**IN_THE_CLEAR, **changed})
     assert done.returncode != 0
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("release", ["9lives", "a.b"])
+def test_a_release_whose_services_kubernetes_would_refuse_is_refused(release):
+    done = helm("template", release, values=IN_THE_CLEAR)
+    assert done.returncode != 0
+    assert f"the release's name: services would be called {release}-leman" in done.stderr
+
+
+@pytest.mark.parametrize("service", ["planner", "executor", "commitCoordinator"])
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("LEMAN_SERVER__MTLS_PORT", "names a port that the chart does not open"),
+        ("LEMAN_SERVER__HTTP_PORT", "comes with executor.httpPort"),
+        ("LEMAN_METRICS__PORT", "comes with metrics.port"),
+        ("LEMAN_METRICS__HOST", "comes with metrics.port"),
+        ("LEMAN_SPARK__CALLBACK_PORT", "comes with spark.callbackPort"),
+    ],
+)
+def test_a_port_that_the_chart_would_not_open_is_refused(service, variable, said):
+    """Also where the chart does not set it by itself."""
+    values = {**IN_THE_CLEAR, "executor": {"httpPort": 0}, "metrics": {"port": 0}}
+    done = helm("template", "etl", values={**values, service: {**values.get(service, {}), "env": {variable: "9000"}}})
+    assert done.returncode != 0
+    assert f"{service}.env: {variable} {said}" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -358,7 +466,8 @@ def test_a_setting_that_is_a_secret_comes_from_one():
         if own.annotation is SecretStr
     ]
     assert {"LEMAN_REDIS__URL", "LEMAN_LINEAGE__API_KEY"} <= set(secrets)
-    for name in (*secrets, "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"):
+    headers = [f"OTEL_EXPORTER_OTLP_{which}HEADERS" for which in ("", "TRACES_", "METRICS_", "LOGS_")]
+    for name in (*secrets, *headers):
         done = helm("template", "etl", values={**IN_THE_CLEAR, "planner": {"env": {name: "x"}}})
         assert done.returncode != 0
         assert f"planner.env: {name}" in done.stderr
@@ -373,6 +482,33 @@ def test_a_setting_that_is_a_secret_comes_from_one():
         "spark.kubernetes.authenticate.submission.oauthTokenFile": "/token",
     }
     assert helm("template", "etl", values={**IN_THE_CLEAR, "spark": {"conf": plain}}).returncode == 0
+    env = {
+        "LEMAN_SPARK__CONF": json.dumps(plain),
+        "LEMAN_LINEAGE__URL": "https://marquez:5000/a:b@c?d=:@",
+        "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://collector:4317",
+    }
+    done = helm("template", "etl", values={**IN_THE_CLEAR, "executor": {"env": env}})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("service", ["planner", "executor", "commitCoordinator"])
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("LEMAN_LINEAGE__URL", "https://leman:pa55word@marquez/api", "has a password"),
+        ("LEMAN_LINEAGE__URL", "http://:pa55word@marquez:5000", "has a password"),
+        (
+            "LEMAN_SPARK__CONF",
+            json.dumps({"spark.executor.cores": "4", "spark.hadoop.fs.s3a.secret.key": "pa55word"}),
+            "has spark.hadoop.fs.s3a.secret.key",
+        ),
+    ],
+)
+def test_a_value_with_a_secret_in_it_comes_from_one(service, variable, value, said):
+    done = helm("template", "etl", values={**IN_THE_CLEAR, service: {"env": {variable: value}}})
+    assert done.returncode != 0
+    assert f"{service}.env: {variable} {said}, which would be readable" in done.stderr
+    assert "pa55word" not in done.stderr
 
 
 def test_what_kubernetes_does_not_take_would_be_found():

@@ -23,8 +23,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if and .Values.tls.existingSecret .Values.tls.allowInsecure }}{{ fail "set one of tls.existingSecret and tls.allowInsecure" }}{{ end }}
 {{- if and (gt (int .Values.commitCoordinator.replicas) 1) (ne (get .Values.commitCoordinator.env "LEMAN_COMMIT__ALONE" | default "false") "false") }}{{ fail "commitCoordinator.env: LEMAN_COMMIT__ALONE is false where there are two replicas, as none of them is alone: leave it out" }}{{ end }}
 {{- include "leman.portChecks" . }}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.port) }}{{ fail "metrics.serviceMonitor.enabled: with metrics.port 0 there is no page to watch: set a port, or leave the monitor out" }}{{ end }}
+{{- $name := include "leman.name" . }}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}{{ fail (printf "the release's name: services would be called %s, which Kubernetes refuses: let it begin with a letter, and have letters, digits and - alone" $name) }}{{ end }}
 {{- range $key, $_ := .Values.spark.conf }}
-{{- if regexMatch "(?i)(secret|password|token|credential|access.?key|secret.key)s?$" $key }}{{ fail (printf "spark.conf: %s would be readable in the pods' description: put LEMAN_SPARK__CONF, a JSON object with all of Spark's settings, in a secret of envFromSecrets, and leave spark.conf out" $key) }}{{ end }}
+{{- if include "leman.isSecretOfSpark" $key }}{{ fail (printf "spark.conf: %s would be readable in the pods' description: put LEMAN_SPARK__CONF, a JSON object with all of Spark's settings, in a secret of envFromSecrets, and leave spark.conf out" $key) }}{{ end }}
 {{- end }}
 {{- end }}
 
@@ -40,9 +43,36 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end }}
 
-{{- /* Settings that are secrets and have no value of their own here. */ -}}
-{{- define "leman.secretSettings" -}}
-LEMAN_LINEAGE__API_KEY OTEL_EXPORTER_OTLP_HEADERS OTEL_EXPORTER_OTLP_TRACES_HEADERS OTEL_EXPORTER_OTLP_METRICS_HEADERS
+{{- /* Something, where a setting of Spark of this name is a secret. */ -}}
+{{- define "leman.isSecretOfSpark" -}}
+{{- if regexMatch "(?i)(secret|password|token|credential|access.?key|secret.key)s?$" . }}yes{{ end }}
+{{- end }}
+
+{{- /* What keeps a setting out of a service's env, whatever else the chart sets; nothing, where it may stand there:
+{{ include "leman.refusal" (dict "name" $name "value" $value) }} */ -}}
+{{- define "leman.refusal" -}}
+{{- $byValue := dict "LEMAN_SERVER__HTTP_PORT" "executor.httpPort" "LEMAN_METRICS__PORT" "metrics.port" "LEMAN_METRICS__HOST" "metrics.port" "LEMAN_SPARK__CALLBACK_PORT" "spark.callbackPort" }}
+{{- $readable := "would be readable in the pods' description: put it in a secret, and the secret's name in envFromSecrets" }}
+{{- if hasKey $byValue .name -}}
+comes with {{ get $byValue .name }}, by which the chart opens the port, too: set that, and leave it out here
+{{- else if eq .name "LEMAN_SERVER__MTLS_PORT" -}}
+names a port that the chart does not open: leave it out
+{{- else if or (eq .name "LEMAN_LINEAGE__API_KEY") (regexMatch "^OTEL_([A-Z0-9_]+_)?HEADERS$" .name) -}}
+{{ $readable }}
+{{- else if and (eq .name "LEMAN_LINEAGE__URL") (regexMatch "//[^/?#@]*:[^/?#@]*@" .value) -}}
+has a password, which {{ $readable }}
+{{- else if eq .name "LEMAN_SPARK__CONF" }}
+{{- $conf := fromJson .value }}
+{{- if hasKey $conf "Error" -}}
+is no JSON object
+{{- end }}
+{{- range $key, $_ := $conf }}
+{{- if include "leman.isSecretOfSpark" $key -}}
+has {{ $key }}, which {{ $readable }}
+{{- break }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "leman.secretVariable" -}}
@@ -99,8 +129,8 @@ LEMAN_LINEAGE__API_KEY OTEL_EXPORTER_OTLP_HEADERS OTEL_EXPORTER_OTLP_TRACES_HEAD
 {{- define "leman.ownEnv" -}}
 {{- $given := include "leman.env" .root }}
 {{- range $name, $value := (index .root.Values .service).env }}
+{{- with include "leman.refusal" (dict "name" $name "value" $value) }}{{ fail (printf "%s.env: %s %s" $.service $name .) }}{{ end }}
 {{- if or (has $name $.also) (regexMatch (printf "name: %s\\b" $name) $given) }}{{ fail (printf "%s.env: %s is set by the chart already, from other values: leave it out here" $.service $name) }}{{ end }}
-{{- if has $name (splitList " " (include "leman.secretSettings" $.root)) }}{{ fail (printf "%s.env: %s would be readable in the pods' description: put it in a secret, and the secret's name in envFromSecrets" $.service $name) }}{{ end }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}
 {{- end }}
