@@ -57,6 +57,18 @@ def test_services_of_a_shell_with_other_settings_are_told_of(run, monkeypatch, p
     assert (code, words in said) == (1, True), said
 
 
+def test_logs_without_services_here_say_where_those_of_an_installation_are(run):
+    for asked, words in (
+        (("logs", "job-1"), "or of Spark's workers: look for [job-1] there"),
+        (("logs",), "[job-…] there"),
+    ):
+        code, shown, said = run(*asked)
+        assert (code, shown) == (1, "")
+        assert "`leman ps` lists the services that run" in said
+        assert words in " ".join(said.split())
+        assert "NO_LOGS" in said
+
+
 def test_logs_of_what_there_is_not_are_not_those_of_something_else(run, tmp_path):
     logs = _systems.shared_home() / "logs"
     logs.mkdir(parents=True)

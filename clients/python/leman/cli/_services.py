@@ -120,7 +120,11 @@ def logs(
     names = [process] if process else ["executor"] if job_id else ["*"]
     files = [file for home in homes for name in names for file in sorted((home / "logs").glob(f"{name}.log"))]
     if not files:
-        raise NotFound("there are no such logs: `leman ps` lists the services that run", reason="NO_LOGS")
+        raise NotFound(
+            "there are no such logs: `leman ps` lists the services that run. What functions print in an installation of"
+            f" its own is in the log of its executor, or of Spark's workers: look for [{job_id or 'job-…'}] there",
+            reason="NO_LOGS",
+        )
     printed = False
     for file in files:
         told = list(_told(_whole(file), job_id))[-lines:]
