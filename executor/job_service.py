@@ -138,7 +138,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                         break
                 else:
                     return
-            told = self._others.watch(owner, request, context)
+            told = self._others.watch(owner, request, context, lambda: self._manager.has(request.job_id))
             async with contextlib.aclosing(self._until_draining(told)) as elsewhere:
                 async for message in elsewhere:
                     yield encoded(jobs_pb2.WatchJobResponse, [message.message])

@@ -42,6 +42,8 @@ _WRONG_PEER = "WRONG_PEER"
 _AGAIN_SECONDS = 0.5
 #: What is only asked for later news than history has waits no longer.
 _ASKED_SECONDS = 2.0
+#: What is watched elsewhere and says nothing for so long is looked for again. What goes on there is told more often.
+_SILENT_SECONDS = 2.0
 #: Lifetimes of a lease, after which the job of a dead executor was taken over.
 _LIFETIMES = 2.0
 _CHANNELS = 32
@@ -127,20 +129,38 @@ class OtherExecutors:
         return "" if was_passed_on(context) else await self._holders.holder(job_id) or ""
 
     async def watch(
-        self, address: str, request: jobs_pb2.WatchJobRequest, context: Context
+        self, address: str, request: jobs_pb2.WatchJobRequest, context: Context, is_here: Callable[[], bool]
     ) -> AsyncGenerator[Told, None]:
-        """Yield what the executor at an address tells of a job, until the job has ended or that one has it no more."""
+        """Yield what the executor at an address tells of a job, until the job has ended or that one has it no more.
+
+        One that is silent may be frozen, and its connection open: then the job's lease says who has it.
+
+        Args:
+            is_here: tells whether this executor has the job by now.
+        """
         path = path_of(_METHODS["WatchJob"])
         watch: Any = self._channel(address).unary_stream(path)
         call = watch(request.SerializeToString(), metadata=_metadata(context))
+        upcoming: asyncio.Future[Any] | None = None
         try:
-            async for message in call:
+            while True:
+                upcoming = asyncio.ensure_future(call.read())
+                while not (await asyncio.wait((upcoming,), timeout=_SILENT_SECONDS))[0]:
+                    if is_here() or await self._holders.holder(request.job_id) != address:
+                        _log.info("the executor of a watched job is silent", address=address, job_id=request.job_id)
+                        return
+                message = upcoming.result()
+                if message is grpc.aio.EOF:
+                    return
                 told = jobs_pb2.WatchJobResponse.FromString(message)
                 yield Told(message, told.sequence, told.job.state in _ENDED)
         except grpc.aio.AioRpcError as error:
             _log.info("a watch of a job elsewhere ends", address=address, job_id=request.job_id, error=error.details())
         finally:
             call.cancel()
+            if upcoming is not None:
+                upcoming.cancel()
+                await asyncio.gather(upcoming, return_exceptions=True)
 
     async def cancel(self, database: str, job_ids: list[str], context: Context) -> list[jobs_pb2.Job]:
         """Ask jobs of other executors to stop; return those that were asked."""

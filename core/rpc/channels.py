@@ -206,6 +206,7 @@ def _options(settings: Settings) -> list[tuple[str, Any]]:
         # A peer that hangs, and does not just close, is noticed while a call is open.
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.ping_timeout_ms", 10_000),  # without it gRPC waits a minute for a ping's answer
         # A peer that restarts is back within seconds: do not wait long between attempts to reach it.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 500),

@@ -322,6 +322,7 @@ def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc
         ("grpc.max_receive_message_length", _MAX_MESSAGE),
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.ping_timeout_ms", 10_000),  # without it gRPC waits a minute for a ping's answer
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 500),
         ("grpc.max_reconnect_backoff_ms", 1_000),

@@ -58,6 +58,14 @@ class Service:
         await self.others.close()
 
 
+class Frozen(jobs_pb2_grpc.JobServiceServicer):
+    """Takes a call, and never says a word."""
+
+    async def WatchJob(self, _request: object, _context: object) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
+        await asyncio.Event().wait()
+        yield jobs_pb2.WatchJobResponse()
+
+
 class Both(Pair):
     """Both executors as servers, and a caller who reaches the second one alone; the first one has the job."""
 
@@ -224,6 +232,37 @@ def test_a_watch_does_not_stay_with_an_executor_that_began_anew_and_has_the_job_
             await status.publish()
             assert await watched == 2
             await restarted.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_does_not_stay_with_an_executor_that_is_frozen(tmp_path):
+    """Its connection is open, and nothing comes by it."""
+
+    async def scenario() -> None:
+        async with both(tmp_path) as pair:
+            job_id = await pair.begin()
+            pair.leases[0].frozen = True
+            frozen = grpc.aio.server()
+            jobs_pb2_grpc.add_JobServiceServicer_to_server(Frozen(), frozen)
+            pair.addresses["first"] = f"127.0.0.1:{frozen.add_insecure_port('127.0.0.1:0')}"
+            await frozen.start()
+            watch, told = pair.call("WatchJob", job_id=job_id), asyncio.Event()
+
+            async def until_taken_over() -> int:
+                async for message in watch:
+                    told.set()
+                    if message.job.attempt > 1:
+                        return int(message.job.attempt)
+                raise AssertionError("the watch ended")
+
+            watched = asyncio.ensure_future(until_taken_over())
+            await told.wait()
+            pair.keys[job_id] = "second"
+            await pair.second.jobs.open_database(pair.database)
+            await pair.second.works()
+            assert await watched == 2
+            await frozen.stop(0)
 
     asyncio.run(scenario())
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +25,7 @@ from core.rpc.addresses import proxy_options
 from core.rpc.channels import open_peer
 from leman import _channel
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from tests.conftest import ROOT
 from tests.unit.core.rpc_helpers import DEADLINE, peers, running
 
 GET = jobs_pb2.GetJobRequest(job_id="j1")
@@ -39,6 +44,47 @@ def _channel_options() -> list[tuple[str, object]]:
     with mock.patch.object(grpc, "insecure_channel") as opened:
         _channel.open_channel("127.0.0.1:1", _channel.Endpoints("", "", ""))
     return opened.call_args.args[1]
+
+
+_STREAMS = """
+import sys, threading
+from concurrent import futures
+import grpc
+from core.config import Settings
+from core.rpc.server import _options
+
+class Streams(grpc.GenericRpcHandler):
+    def service(self, _details):
+        return grpc.unary_stream_rpc_method_handler(self._stream)
+
+    def _stream(self, _request, _context):
+        yield b"x"
+        threading.Event().wait()
+
+server = grpc.server(futures.ThreadPoolExecutor(1), options=_options(Settings()))
+server.add_generic_rpc_handlers((Streams(),))
+print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+server.start()
+server.wait_for_termination()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [channels._options(Settings()), _channel_options()], ids=["services", "sdk"])
+def test_a_peer_that_freezes_beside_a_quiet_stream_is_noticed_within_a_minute(options):
+    """Twenty seconds until it is asked, ten for its answer; gRPC by itself waits a minute for that."""
+    with subprocess.Popen([sys.executable, "-c", _STREAMS], cwd=ROOT, stdout=subprocess.PIPE, text=True) as peer:
+        try:
+            assert peer.stdout is not None
+            with grpc.insecure_channel(f"127.0.0.1:{int(peer.stdout.readline())}", options) as channel:
+                stream = channel.unary_stream("/a/b")(b"", timeout=50)
+                assert next(stream) == b"x"
+                os.kill(peer.pid, signal.SIGSTOP)
+                with pytest.raises(grpc.RpcError) as ended:
+                    next(stream)
+                assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        finally:
+            peer.kill()
 
 
 def test_calls_are_repeated_that_change_nothing_or_are_known_again():
