@@ -38,6 +38,11 @@ class LeftReservations:
         if scopes:
             await self._keeping.release(self._context.holder, scopes)
 
+    async def give_back_lost(self, scopes: Sequence[str]) -> None:
+        """Give back what workers reserved who died, in scopes that no worker has any more."""
+        if scopes:
+            await self._keeping.release(self._context.holder, scopes)
+
     async def give_all_back(self, others: Sequence[str]) -> None:
         """Give back all reservations as the job ends early, with `others` that its workers may have made."""
         await self._keeping.release(self._context.holder, [*others, *self._scopes.values()])

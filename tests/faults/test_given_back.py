@@ -39,6 +39,23 @@ def test_of_a_cancelled_job(lake, db, call_log: CallLog):
     assert not reserved(lake, future.job_id)
 
 
+def test_of_a_job_that_ends_well_although_a_worker_died(lake, db, tmp_path):
+    """What it had reserved nobody else gives back."""
+
+    def deadly(x: int) -> int:
+        import os
+
+        if x == 150:
+            os._exit(1)
+        return 2 * x
+
+    skipping = leman.ErrorHandlingConfig(on_error=[leman.Skip(["WorkerLost"])])
+    udf = leman.udf(data_type=pa.int64(), name="deadly", version="1", error_handling=skipping)(deadly)
+    future = begin(db, "ends_well", udf)
+    assert db.job(future.result(timeout=120)).state is leman.JobState.DONE_WITH_ERRORS
+    assert not reserved(lake, future.job_id)
+
+
 def test_of_a_failed_job(lake, db, call_log: CallLog):
     """One worker fails; the others are ended with what they hold."""
     slow = call_log.double(seconds=30).func
