@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,8 +18,9 @@ from core.domain.job import Job
 from core.domain.plan import StagedFile
 from core.domain.refresh import RefreshPlan, RefreshSpec, ResolvedFunction
 from core.domain.view import FailedNote
-from core.errors import Aborted, Unavailable
+from core.errors import Aborted, LemanError, NotFound, Unavailable
 from core.lance_io.open_jobs import open_jobs
+from core.lance_io.tables import LanceTables
 from core.lance_io.views import files as view_files
 from core.lance_io.views import scratch_table as view_scratch
 from core.lance_io.views import source_records
@@ -222,6 +224,14 @@ class RefreshWork:
         except Unavailable as error:  # what the view has stands
             self.status.note("leftovers", f"scratch tables stay for now: {error.message}")
 
+    async def drop_of_dropped_view(self) -> None:
+        """Remove what refreshes left of a view that was dropped while they ran: its workers wrote after the drop."""
+        uri = table_uri(self.spec.database, self.spec.view)
+        with contextlib.suppress(LemanError):  # the database's next view of that name does it then
+            if await asyncio.to_thread(_is_dropped, uri):
+                job_id = self.status.job.job_id
+                await asyncio.to_thread(_drop_leftovers, self.spec.database, self.spec.view, uri, job_id)
+
     async def fill(
         self,
         scratch: ScratchTable,
@@ -266,6 +276,14 @@ class RefreshWork:
             return file
 
         return await so_many_at_once(self.services.slots, [partial(one, work) for work in works])
+
+
+def _is_dropped(uri: str) -> bool:
+    try:
+        LanceTables().snapshot(uri)
+    except NotFound:
+        return True
+    return False
 
 
 def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:
