@@ -85,7 +85,7 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
     said = (answers.said_in(text) or answers.on_one_line(text))[:_LONGEST]
     if reason == DENIED and answers.is_denied(text):
         message = f"The store of {place} refuses the credentials of {_credentials(place)}, or does not allow them this "
-        message += f"({said}). Correct or renew them, or grant them the rights, {_AGAIN}"
+        message += f"({said}). Correct or renew them, or the region, or grant them the rights, {_AGAIN}"
     else:
         message = f"The storage of {place or 'the database'} {_DO[reason]}; what is finished is kept ({said})"
     return FailedPrecondition(reason, message, path=place)

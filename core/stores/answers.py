@@ -50,6 +50,8 @@ _DENIED = frozenset(
         *("authenticationfailed", "authorizationfailure", "authorizationpermissionmismatch"),
         *("insufficientaccountpermissions", "noauthenticationinformation", "invalidauthenticationinfo"),
         *("unauthenticated", "permissiondenied", "401unauthorized", "403forbidden"),
+        # requests are signed for another region than the bucket's
+        *("authorizationheadermalformed", "permanentredirect", "illegallocationconstraintexception"),
     }
 )
 _IN_SOURCE = re.compile(r",?\s*/\S+\.rs:\d+:\d+")

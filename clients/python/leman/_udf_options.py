@@ -13,6 +13,8 @@ from leman.v1 import udf_pb2
 
 _MEMORY = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _UNITS = ("", "k", "m", "g", "t")
+#: The most that the wire carries: of cores, and of bytes and rows.
+_MOST_CORES, _MOST = 2**31 - 1, 2**63 - 1
 #: Spark lets tasks share a GPU in equal parts.
 _SHARED_GPU = 0.5
 
@@ -54,20 +56,25 @@ def bytes_of(memory: Any) -> int:
     """A number of bytes, or a text like `512m` or `1.5 GiB` (units are powers of 1024). Raises UdfDefinitionError."""
     found = _MEMORY.fullmatch(memory.strip()) if isinstance(memory, str) else None
     if found:
-        amount = int(float(found["number"]) * 1024 ** _UNITS.index(found["unit"].lower()))
+        asked = float(found["number"]) * 1024 ** _UNITS.index(found["unit"].lower())
+        amount = int(asked) if asked <= _MOST else 0
     elif isinstance(memory, int) and not isinstance(memory, bool):
         amount = memory
     else:
         amount = 0
-    if amount < 1:
+    if not _is_count(amount, _MOST):
         raise UdfDefinitionError(f"memory is a number of bytes, or a text like '2g' or '512 MiB', not {memory!r}")
     return amount
 
 
+def _is_count(value: Any, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
 def _check_resources(num_cpus: Any, num_gpus: Any) -> None:
     """Raises UdfDefinitionError for what no worker can be asked for."""
-    if num_cpus is not None and (isinstance(num_cpus, bool) or not isinstance(num_cpus, int) or num_cpus < 1):
-        raise UdfDefinitionError(f"num_cpus is a whole number of cores, 1 or more, not {num_cpus!r}")
+    if num_cpus is not None and not _is_count(num_cpus, _MOST_CORES):
+        raise UdfDefinitionError(f"num_cpus is a whole number of cores, 1 to {_MOST_CORES}, not {num_cpus!r}")
     if num_gpus is None:
         return
     number = isinstance(num_gpus, int | float) and not isinstance(num_gpus, bool)
@@ -95,7 +102,7 @@ def _check_sizes(batch_size: Any, checkpoint_size: Any, smallest: Any, largest: 
         "max_checkpoint_size": largest,
     }
     for key, value in named.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        if value is not None and not _is_count(value, _MOST):
             raise UdfDefinitionError(f"{key} is a number of rows, 1 or more, not {value!r}")
     if smallest is not None and largest is not None and smallest > largest:
         raise UdfDefinitionError(f"min_checkpoint_size ({smallest}) is above max_checkpoint_size ({largest})")

@@ -256,9 +256,9 @@ def test_resources_on_the_wire():
 @pytest.mark.parametrize(
     "options",
     [
-        *({"num_cpus": n} for n in (0, -1, 1.5, True, "2")),
+        *({"num_cpus": n} for n in (0, -1, 1.5, True, "2", 2**31)),
         *({"num_gpus": n} for n in (0, -1, 0.7, 1.5, float("nan"), float("inf"), True, "1")),
-        *({"memory": n} for n in (0, -5, 1.5, "", "2 apples", True)),
+        *({"memory": n} for n in (0, -5, 1.5, "", "2 apples", True, 2**63, "9" * 400)),
     ],
     ids=str,
 )

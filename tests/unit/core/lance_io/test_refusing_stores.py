@@ -65,6 +65,15 @@ def test_credentials_that_a_store_refuses_are_said_with_what_it_says(store, name
         assert SENTENCE in refused.value.message
 
 
+@pytest.mark.parametrize("name", ["tables", "functions", "before the first write"])
+@pytest.mark.parametrize(("status", "code"), [(400, "AuthorizationHeaderMalformed"), (301, "PermanentRedirect")])
+def test_a_region_that_is_another_one_is_said_and_not_waited_for(store, status, code, name):
+    store.refusal = (status, code, "The region 'a' is wrong; expecting 'b'")
+    with pytest.raises(FailedPrecondition, match=f"{code}.*expecting 'b'.*or the region") as refused:
+        ASKED[name]("s3://lake/a")
+    assert refused.value.reason == "STORAGE_DENIED"
+
+
 @pytest.mark.parametrize("name", ["tables", "database", "functions"])
 def test_an_empty_bucket_is_no_error(store, name):
     assert not ASKED[name]("s3://lake/a")
