@@ -146,7 +146,8 @@ class OtherExecutors:
             while True:
                 upcoming = asyncio.ensure_future(call.read())
                 while not (await asyncio.wait((upcoming,), timeout=_SILENT_SECONDS))[0]:
-                    if is_here() or await self._holders.holder(request.job_id) != address:
+                    # empty: nobody can tell
+                    if is_here() or await self._holders.holder(request.job_id) not in ("", address):
                         _log.info("the executor of a watched job is silent", address=address, job_id=request.job_id)
                         return
                 message = upcoming.result()

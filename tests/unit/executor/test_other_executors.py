@@ -18,6 +18,7 @@ from core.rpc.auth.caller import current_caller
 from core.rpc.auth.forwarded_identity import FORWARDED_BY
 from core.rpc.server import RunningServer, start_server
 from core.rpc.status import error_from_rpc
+from executor import other_executors
 from executor.app import _reached_at
 from executor.job_service import JobServicer
 from executor.other_executors import OtherExecutors
@@ -38,8 +39,14 @@ class Holders:
 
     def __init__(self, keys: dict[str, str], name: str, addresses: dict[str, str]) -> None:
         self._keys, self._name, self._addresses = keys, name, addresses
+        #: How often it could not be told.
+        self.not_told = 0
+        self.unknown = False
 
     async def holder(self, job_id: str) -> str | None:
+        if self.unknown:
+            self.not_told += 1
+            return ""
         owner = self._keys.get(job_id)
         return None if owner in (None, self._name) else self._addresses.get(owner, "")
 
@@ -71,6 +78,7 @@ class Both(Pair):
 
     async def start(self) -> None:
         self.addresses: dict[str, str] = {}
+        self.holders: dict[str, Holders] = {}
         self.servers: list[RunningServer] = []
         for name, executor in (("first", self.first), ("second", self.second)):
             await self.serve(name, executor)
@@ -80,7 +88,8 @@ class Both(Pair):
     async def serve(self, name: str, executor: Executor) -> None:
         """Have an executor answer at the address of that name."""
         draining = asyncio.Event()
-        service = Service(executor, Holders(self.keys, name, self.addresses), draining)
+        self.holders[name] = Holders(self.keys, name, self.addresses)
+        service = Service(executor, self.holders[name], draining)
         self.servers.append(await start_server(SETTINGS, "executor", service, draining))
         self.addresses[name] = f"127.0.0.1:{self.servers[-1].port}"
 
@@ -232,6 +241,36 @@ def test_a_watch_does_not_stay_with_an_executor_that_began_anew_and_has_the_job_
             await status.publish()
             assert await watched == 2
             await restarted.stop()
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_stays_with_a_silent_executor_while_nobody_can_tell_who_has_the_job(tmp_path, monkeypatch):
+    """Redis is away, and rows take long."""
+    monkeypatch.setattr(other_executors, "_SILENT_SECONDS", 0.02)
+
+    async def scenario() -> None:
+        async with both(tmp_path) as pair:
+            job_id = await pair.begin()
+            watch, told = pair.call("WatchJob", job_id=job_id), asyncio.Event()
+
+            async def until_progress() -> None:
+                async for message in watch:
+                    if message.events:
+                        told.set()
+                    if message.job.progress.commit_duration.seconds:
+                        return
+                raise AssertionError("the watch ended")
+
+            watched = asyncio.ensure_future(until_progress())
+            await told.wait()
+            holders, status = pair.holders["second"], pair.first.running.runs[job_id].status
+            holders.unknown = True
+            while holders.not_told < 3:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+            status.metrics.commit_seconds = 5.0
+            await status.publish()
+            await watched
 
     asyncio.run(scenario())
 
