@@ -21,7 +21,7 @@ PREFIX = "LEMAN_"
 #: No settings, although they begin like some: `docker-compose.yml` is told so which cluster to use.
 _READ_ELSEWHERE = frozenset({"LEMAN_SPARK_MASTER"})
 _MASK = "**********"
-_SECRET_NAME = re.compile("secret|password|token|credential|access.?key", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"secret|password|token|credential|(?:access|account|api)[._-]?key", re.IGNORECASE)
 
 
 class Settings(BaseSettings):

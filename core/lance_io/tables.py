@@ -252,7 +252,11 @@ def database_exists(database: str) -> bool:
     """
     with in_use(f"The database {database}", database):
         filesystem, root = filesystem_of(database)
-        is_there = bool(filesystem.get_file_info(root).type == pafs.FileType.Directory)
+        try:
+            is_there = bool(filesystem.get_file_info(root).type == pafs.FileType.Directory)
+        except OSError:
+            filesystem.get_file_info(pafs.FileSelector(root))  # which may say why: an answer to HEAD has no words
+            raise
     if not is_there:
         check_bucket(database)
     return is_there

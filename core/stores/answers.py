@@ -12,6 +12,7 @@ pyarrow prints the code in one of its own spellings. Of an answer to HEAD, which
 
 from __future__ import annotations
 
+import html
 import re
 
 _CODES = (
@@ -87,7 +88,7 @@ def said_in(text: str) -> str:
     """Return the code of a store's answer and its sentence; empty where the text has no code."""
     code = code_in(text)
     sentence = next((found[1] for part in _SENTENCES if (found := part.search(text))), "")
-    sentence = "" if sentence == _NO_SENTENCE else " ".join(sentence.split())
+    sentence = "" if sentence == _NO_SENTENCE else " ".join(html.unescape(sentence).split())
     return f"{code}: {sentence}" if code and sentence else code
 
 

@@ -27,6 +27,7 @@ from core.lance_io.views import source_records
 from core.lance_io.views.scratch_table import ScratchTable
 from core.lance_io.views.source import SourceRows
 from core.locations import table_uri
+from core.views.metadata import is_view
 from executor.jobs.async_helpers import so_many_at_once
 from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
@@ -279,11 +280,11 @@ class RefreshWork:
 
 
 def _is_dropped(uri: str) -> bool:
+    """Tell whether a view is gone; a table may have its name by now."""
     try:
-        LanceTables().snapshot(uri)
+        return not is_view(LanceTables().snapshot(uri).metadata)
     except NotFound:
         return True
-    return False
 
 
 def _drop_leftovers(database: str, view: str, uri: str, job_id: str) -> None:

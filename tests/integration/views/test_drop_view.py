@@ -107,6 +107,22 @@ def test_a_refresh_whose_view_is_dropped_fails_and_leaves_nothing(db, call_log):
     assert db.create_materialized_view("v", table.search(None)).refresh(progress=False).rows_added == 200
 
 
+def test_a_table_that_takes_the_name_of_a_dropped_view_keeps_nothing_of_its_refresh(db, call_log):
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.05)))
+    future = view.refresh_async()
+    for _, _events in future.watch(timeout=60):
+        if call_log.seen():
+            break
+    db.drop_view("v")
+    db.create_table("v", numbers(3))
+    leave_scratch(db, "v")
+    with pytest.raises(leman.errors.LemanError):
+        future.result(60)
+    assert folders(db) == {"t.lance", "v.lance"}
+    assert db.open_table("v").count_rows() == 3
+
+
 def test_a_damaged_view_can_be_dropped(db):
     table = db.create_table("t", numbers(10))
     view = db.create_materialized_view("v", table.search(None))

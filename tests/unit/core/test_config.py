@@ -164,7 +164,9 @@ def test_other_variables_of_ours_are_left_alone(monkeypatch, name):
 def test_the_listing_tells_origin_and_masks_secrets(monkeypatch):
     monkeypatch.setenv("LEMAN_SERVER__TOKEN", "s3cret")
     monkeypatch.setenv("LEMAN_REDIS__URL", "redis://:s3cret@redis:6379/0")
-    monkeypatch.setenv("LEMAN_SPARK__CONF", '{"spark.hadoop.fs.s3a.secret.key": "s3cret", "spark.x": "1"}')
+    named = ("fs.s3a.secret.key", "fs.azure.account.key.acc.dfs.core.windows.net", "X_API_KEY", "fs.s3a.access.key")
+    given = {"spark.x": "1", **{f"spark.hadoop.{name}": "s3cret" for name in named}}
+    monkeypatch.setenv("LEMAN_SPARK__CONF", json.dumps(given))
     listing = shown()
     assert (listing["server.token"].origin, listing["server.host"].origin) == ("env", "default")
     assert listing["server.host"].env == "LEMAN_SERVER__HOST"

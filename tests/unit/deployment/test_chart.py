@@ -473,7 +473,11 @@ def test_a_setting_that_is_a_secret_comes_from_one():
         assert f"planner.env: {name}" in done.stderr
     for service in WORKLOADS:
         assert container("all", service)["envFrom"] == [{"secretRef": {"name": name}} for name in ("aws", "lineage")]
-    for setting in ("spark.authenticate.secret", "spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword"):
+    for setting in (
+        *("spark.authenticate.secret", "spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyPassword"),
+        *("spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net", "spark.executorEnv.X_API_KEY"),
+        "spark.hadoop.fs.azure.account.oauth2.client.secret.acc.dfs.core.windows.net",
+    ):
         done = helm("template", "etl", values={**IN_THE_CLEAR, "spark": {"conf": {setting: "x"}}})
         assert f"spark.conf: {setting} would be readable" in done.stderr
     plain = {
@@ -495,8 +499,9 @@ def test_a_setting_that_is_a_secret_comes_from_one():
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("LEMAN_LINEAGE__URL", "https://leman:pa55word@marquez/api", "has a password"),
-        ("LEMAN_LINEAGE__URL", "http://:pa55word@marquez:5000", "has a password"),
+        ("LEMAN_LINEAGE__URL", "https://leman:pa55word@marquez/api", "has credentials"),
+        ("LEMAN_LINEAGE__URL", "http://:pa55word@marquez:5000", "has credentials"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://pa55word@collector:4317", "has credentials"),
         (
             "LEMAN_SPARK__CONF",
             json.dumps({"spark.executor.cores": "4", "spark.hadoop.fs.s3a.secret.key": "pa55word"}),

@@ -45,7 +45,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{- /* Something, where a setting of Spark of this name is a secret. */ -}}
 {{- define "leman.isSecretOfSpark" -}}
-{{- if regexMatch "(?i)(secret|password|token|credential|access.?key|secret.key)s?$" . }}yes{{ end }}
+{{- if regexMatch "(?i)((secret|password|token|credential|(access|api|secret).?key)s?$|account.?key|client.?secret)" . }}yes{{ end }}
 {{- end }}
 
 {{- /* What keeps a setting out of a service's env, whatever else the chart sets; nothing, where it may stand there:
@@ -59,8 +59,8 @@ comes with {{ get $byValue .name }}, by which the chart opens the port, too: set
 names a port that the chart does not open: leave it out
 {{- else if or (eq .name "LEMAN_LINEAGE__API_KEY") (regexMatch "^OTEL_([A-Z0-9_]+_)?HEADERS$" .name) -}}
 {{ $readable }}
-{{- else if and (eq .name "LEMAN_LINEAGE__URL") (regexMatch "//[^/?#@]*:[^/?#@]*@" .value) -}}
-has a password, which {{ $readable }}
+{{- else if and (regexMatch "^(LEMAN_LINEAGE__URL|OTEL_[A-Z_]*ENDPOINT)$" .name) (regexMatch "//[^/?#@]+@" .value) -}}
+has credentials, which {{ $readable }}
 {{- else if eq .name "LEMAN_SPARK__CONF" }}
 {{- $conf := fromJson .value }}
 {{- if hasKey $conf "Error" -}}
