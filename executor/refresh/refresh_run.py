@@ -43,6 +43,8 @@ class RefreshRun:
         self._refused = False
         #: Of the first plan here, by column.
         self._functions: dict[str, FunctionVersion] = {}
+        #: Which view it is, of all that had its name; empty: not known.
+        self._incarnation = ""
 
     @property
     def cancelling(self) -> bool:
@@ -58,9 +60,15 @@ class RefreshRun:
         """Do nothing: a refresh has several functions, and each backfill of its scratch table measures its own."""
 
     async def plan(self) -> RefreshPlan:
-        """Ask the planner, again and again while it cannot be reached."""
+        """Ask the planner, again and again while it cannot be reached.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND – the view was dropped, also where another one has its name by now.
+            LemanError: what the planner answers.
+        """
         begin = time.monotonic()
         plan = await self._ask_planner()
+        self._check_same_view(plan)
         functions = {f.column.name: FunctionVersion(f.udf.name, f.udf.version) for f in plan.functions}
         check_unchanged(self.status.env, self._functions or functions, functions)
         self._functions = self._functions or functions
@@ -83,6 +91,15 @@ class RefreshRun:
             self._work.journal.say(mode=plan.mode, reason=plan.reason)
         await self._work.journal.look_back()
         return plan
+
+    def _check_same_view(self, plan: RefreshPlan) -> None:
+        self._incarnation = self._incarnation or plan.incarnation
+        if plan.incarnation not in ("", self._incarnation):
+            view = self._work.spec.view
+            message = (
+                f"View '{view}' was dropped while it was refreshed; another one has its name now. Refresh that one"
+            )
+            raise NotFound("TABLE_NOT_FOUND", message, table=view)
 
     async def _ask_planner(self) -> RefreshPlan:
         try:

@@ -107,6 +107,21 @@ def test_a_refresh_whose_view_is_dropped_fails_and_leaves_nothing(db, call_log):
     assert db.create_materialized_view("v", table.search(None)).refresh(progress=False).rows_added == 200
 
 
+def test_a_refresh_whose_view_is_dropped_leaves_a_new_one_of_that_name_alone(db, call_log):
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.05)))
+    future = view.refresh_async()
+    for _, _events in future.watch(timeout=60):
+        if call_log.seen():
+            break
+    db.drop_view("v")
+    other = db.create_materialized_view("v", table.search(None).where("x < 30").select({"z": "3 * x"}))
+    with pytest.raises(leman.JobFailed):
+        future.result(60)
+    assert other.refresh(progress=False).rows_added == 30, "none was there before"
+    assert sorted(other.to_arrow()["z"].to_pylist()) == [3 * x for x in range(30)]
+
+
 def test_a_table_that_takes_the_name_of_a_dropped_view_keeps_nothing_of_its_refresh(db, call_log):
     table = db.create_table("t", numbers(200), max_rows_per_file=50)
     view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.05)))
