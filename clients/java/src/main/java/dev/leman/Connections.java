@@ -127,6 +127,11 @@ final class Connections extends Channel {
     return endpoints.current().newCall(method, options);
   }
 
+  /** Whether it was closed. */
+  boolean isClosed() {
+    return closed;
+  }
+
   /** Whether it is known which endpoint answers. */
   boolean isSettled() {
     return closed || endpoints.isSettled();

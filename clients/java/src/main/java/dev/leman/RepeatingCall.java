@@ -144,14 +144,22 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         return;
       }
       attempts++;
-      ClientCall<Q, A> made = connections.bare(method, timed);
-      attempt = made;
-      made.start(new Attempt(), carried);
-      if (asked > 0) {
-        made.request(asked);
+      try {
+        ClientCall<Q, A> made = connections.bare(method, timed);
+        attempt = made;
+        made.start(new Attempt(), carried);
+        if (asked > 0) {
+          made.request(asked);
+        }
+        made.sendMessage(request);
+        made.halfClose();
+      } catch (RuntimeException failed) {
+        if (!connections.isClosed()) {
+          throw failed;
+        }
+        attempt = null; // of a channel that was being taken down: gRPC has a null in its place
+        end(Status.CANCELLED.withCause(failed), new Metadata());
       }
-      made.sendMessage(request);
-      made.halfClose();
     }
   }
 
