@@ -130,9 +130,10 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                         jobs_pb2.WatchJobResponse, [part, convert_jobs.news_to_proto(news).SerializeToString()]
                     )
                     request.after_sequence = news.sequence
-                    if self._goes_on_elsewhere(news.job) and was_passed_on(context):
+                    goes_on_elsewhere = self._goes_on_elsewhere(news.job)
+                    if goes_on_elsewhere and was_passed_on(context):
                         return  # this process began anew, and whoever passed the call on may have the job by now
-                    if self._goes_on_elsewhere(news.job) and time.monotonic() >= asked_from:
+                    if goes_on_elsewhere and time.monotonic() >= asked_from:
                         owner = await self._others.owner(request.job_id, context)
                     if owner:
                         break

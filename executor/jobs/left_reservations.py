@@ -34,12 +34,10 @@ class LeftReservations:
 
     async def give_back(self, fragment_ids: Collection[int]) -> None:
         """Give back the reservations of fragments whose commit was answered; jobs that wait for them plan again."""
-        scopes = [self._scopes.pop(i) for i in fragment_ids if i in self._scopes]
-        if scopes:
-            await self._keeping.release(self._context.holder, scopes)
+        await self.give_back_scopes([self._scopes.pop(i) for i in fragment_ids if i in self._scopes])
 
-    async def give_back_lost(self, scopes: Sequence[str]) -> None:
-        """Give back what workers reserved who died, in scopes that no worker has any more."""
+    async def give_back_scopes(self, scopes: Sequence[str]) -> None:
+        """Give back what is reserved in scopes that no worker has any more, such as those of workers that died."""
         if scopes:
             await self._keeping.release(self._context.holder, scopes)
 

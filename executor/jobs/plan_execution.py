@@ -143,7 +143,7 @@ class PlanExecution:
             self._status.update(stalls=())
             if self._committer.version:
                 self._status.update(table_version=self._committer.version)
-        await self._left.give_back_lost(self._work_queue.scopes_out)
+        await self._left.give_back_scopes(self._work_queue.scopes_out)
         return self._unsettled(unusable=await self._forget_unusable())
 
     def stop(self) -> None:

@@ -58,10 +58,8 @@ def bytes_of(memory: Any) -> int:
     if found:
         asked = float(found["number"]) * 1024 ** _UNITS.index(found["unit"].lower())
         amount = int(asked) if asked <= _MOST else 0
-    elif isinstance(memory, int) and not isinstance(memory, bool):
-        amount = memory
     else:
-        amount = 0
+        amount = memory
     if not _is_count(amount, _MOST):
         raise UdfDefinitionError(f"memory is a number of bytes, or a text like '2g' or '512 MiB', not {memory!r}")
     return amount

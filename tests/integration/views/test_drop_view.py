@@ -28,6 +28,18 @@ def leave_scratch(db, view: str) -> None:
     view_scratch.create(uri, "digest", [np.arange(3, dtype=np.int64)], REST)
 
 
+def dropped_while_refreshed(db, call_log) -> tuple[leman.Table, leman.JobFuture]:
+    """A table, and the refresh of a view of it that was dropped when its function had been called."""
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.05)))
+    future = view.refresh_async()
+    for _, _events in future.watch(timeout=60):
+        if call_log.seen():
+            break
+    db.drop_view("v")
+    return table, future
+
+
 def test_a_view_goes_with_its_scratch_tables_and_nothing_else_does(db, call_log):
     table = db.create_table("t", numbers(10))
     query = table.search(None).add_column("y", call_log.double())
@@ -91,14 +103,7 @@ def test_a_view_that_others_rest_on_is_dropped_by_force_only(db):
 
 
 def test_a_refresh_whose_view_is_dropped_fails_and_leaves_nothing(db, call_log):
-    table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.05)))
-    future = view.refresh_async()
-    for _, _events in future.watch(timeout=60):
-        if call_log.seen():
-            break
-
-    db.drop_view("v")
+    table, future = dropped_while_refreshed(db, call_log)
     leave_scratch(db, "v")  # as workers do that have rows at hand
 
     with pytest.raises(leman.errors.LemanError):
@@ -108,13 +113,7 @@ def test_a_refresh_whose_view_is_dropped_fails_and_leaves_nothing(db, call_log):
 
 
 def test_a_refresh_whose_view_is_dropped_leaves_a_new_one_of_that_name_alone(db, call_log):
-    table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.05)))
-    future = view.refresh_async()
-    for _, _events in future.watch(timeout=60):
-        if call_log.seen():
-            break
-    db.drop_view("v")
+    table, future = dropped_while_refreshed(db, call_log)
     other = db.create_materialized_view("v", table.search(None).where("x < 30").select({"z": "3 * x"}))
     with pytest.raises(leman.JobFailed):
         future.result(60)
@@ -123,13 +122,7 @@ def test_a_refresh_whose_view_is_dropped_leaves_a_new_one_of_that_name_alone(db,
 
 
 def test_a_table_that_takes_the_name_of_a_dropped_view_keeps_nothing_of_its_refresh(db, call_log):
-    table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.05)))
-    future = view.refresh_async()
-    for _, _events in future.watch(timeout=60):
-        if call_log.seen():
-            break
-    db.drop_view("v")
+    _, future = dropped_while_refreshed(db, call_log)
     db.create_table("v", numbers(3))
     leave_scratch(db, "v")
     with pytest.raises(leman.errors.LemanError):

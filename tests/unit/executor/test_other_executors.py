@@ -93,6 +93,12 @@ class Both(Pair):
         self.servers.append(await start_server(SETTINGS, "executor", service, draining))
         self.addresses[name] = f"127.0.0.1:{self.servers[-1].port}"
 
+    async def taken_over_by_second(self, job_id: str) -> None:
+        """Have the second one get a job whose lease it is given."""
+        self.keys[job_id] = "second"
+        await self.second.jobs.open_database(self.database)
+        await self.second.works()
+
     def call(self, name: str, *more: tuple[str, str], **fields: Any) -> Any:
         request = getattr(jobs_pb2, f"{name}Request")(database=self.database, **fields)
         metadata = (("authorization", f"Bearer {TOKEN}"), *more)
@@ -233,9 +239,7 @@ def test_a_watch_does_not_stay_with_an_executor_that_began_anew_and_has_the_job_
 
             watched = asyncio.ensure_future(until_progress())
             await told.wait()
-            pair.keys[job_id] = "second"
-            await pair.second.jobs.open_database(pair.database)
-            await pair.second.works()
+            await pair.taken_over_by_second(job_id)
             status = pair.second.running.runs[job_id].status
             status.metrics.rows_total, status.metrics.commit_seconds = 1, 5.0
             await status.publish()
@@ -297,9 +301,7 @@ def test_a_watch_does_not_stay_with_an_executor_that_is_frozen(tmp_path):
 
             watched = asyncio.ensure_future(until_taken_over())
             await told.wait()
-            pair.keys[job_id] = "second"
-            await pair.second.jobs.open_database(pair.database)
-            await pair.second.works()
+            await pair.taken_over_by_second(job_id)
             assert await watched == 2
             await frozen.stop(0)
 
