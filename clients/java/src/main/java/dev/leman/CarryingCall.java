@@ -6,13 +6,17 @@ import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
 import io.grpc.ForwardingClientCallListener.SimpleForwardingClientCallListener;
 import io.grpc.Metadata;
 import io.grpc.Status;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /** A call that is sent a stream: it carries the token, and is made once. */
 final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
   private final Connections connections;
   private final CallOptions options;
+  private final AtomicBoolean ended = new AtomicBoolean();
+  private final Runnable atClose = () -> end(Status.CANCELLED);
+  private Listener<A> listener;
   private volatile String token = "";
-  private boolean failed;
+  private boolean failed; // then it was never begun, and takes nothing
 
   CarryingCall(Connections connections, CallOptions options, ClientCall<Q, A> call) {
     super(call);
@@ -26,25 +30,34 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
   }
 
   @Override
-  public void start(Listener<A> listener, Metadata headers) {
+  public void start(Listener<A> answered, Metadata headers) {
+    listener = answered;
     try {
       token = connections.carry(headers, options.getDeadline());
     } catch (LemanException none) {
       failed = true;
-      super.start(new Listener<A>() {}, new Metadata());
-      super.cancel("it cannot be sent", none);
-      Status status = LemanException.status(none);
-      options.getExecutor().execute(() -> listener.onClose(status, new Metadata()));
+      end(LemanException.status(none));
       return;
     }
-    super.start(
-        new SimpleForwardingClientCallListener<A>(listener) {
-          @Override
-          public void onClose(Status status, Metadata trailers) {
-            super.onClose(connections.told(status), trailers);
-          }
-        },
-        headers);
+    connections.endsAtClose(atClose);
+    try {
+      super.start(new Handed(), headers);
+    } catch (RuntimeException thrown) {
+      failed = true; // a channel that is being taken down may have a null in a call's place
+      end(Status.fromThrowable(thrown));
+    }
+  }
+
+  @Override
+  public boolean isReady() {
+    return !failed && super.isReady();
+  }
+
+  @Override
+  public void request(int messages) {
+    if (!failed) {
+      super.request(messages);
+    }
   }
 
   @Override
@@ -58,6 +71,40 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
   public void halfClose() {
     if (!failed) {
       super.halfClose();
+    }
+  }
+
+  private void end(Status status) {
+    if (ends()) {
+      Status told = connections.told(status);
+      options.getExecutor().execute(() -> listener.onClose(told, new Metadata()));
+    }
+  }
+
+  /** True once: whoever is told so tells the listener. */
+  private boolean ends() {
+    connections.hasEnded(atClose);
+    return ended.compareAndSet(false, true);
+  }
+
+  /** Hands on what comes, up to the end. */
+  private final class Handed extends SimpleForwardingClientCallListener<A> {
+    Handed() {
+      super(listener);
+    }
+
+    @Override
+    public void onMessage(A answer) {
+      if (!ended.get()) {
+        super.onMessage(answer);
+      }
+    }
+
+    @Override
+    public void onClose(Status status, Metadata trailers) {
+      if (ends()) {
+        super.onClose(connections.told(status), trailers);
+      }
     }
   }
 }

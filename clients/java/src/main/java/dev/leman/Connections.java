@@ -67,7 +67,7 @@ final class Connections extends Channel {
   private final Threads threads;
   private final CountDownLatch closing = new CountDownLatch(1);
   private final Set<Runnable> atClose = ConcurrentHashMap.newKeySet();
-  private final Set<CompletableFuture<?>> work = ConcurrentHashMap.newKeySet();
+  private final Set<Runnable> ends = ConcurrentHashMap.newKeySet();
 
   private final Endpoints endpoints;
   private final Tokens tokens;
@@ -75,6 +75,7 @@ final class Connections extends Channel {
   private final RetryPolicy policy = RetryPolicy.published();
   private volatile String exposed;
   private volatile boolean closed;
+  private volatile boolean ended;
 
   Connections(
       Endpoints endpoints,
@@ -125,11 +126,6 @@ final class Connections extends Channel {
   /** A call of the endpoint that answered last, as it is. */
   <Q, A> ClientCall<Q, A> bare(MethodDescriptor<Q, A> method, CallOptions options) {
     return endpoints.current().newCall(method, options);
-  }
-
-  /** Whether it was closed. */
-  boolean isClosed() {
-    return closed;
   }
 
   /** Whether it is known which endpoint answers. */
@@ -380,8 +376,25 @@ final class Connections extends Channel {
 
   /** Have a future of work in the pool fail at the close, where its thread does not end then. */
   void endsAtClose(CompletableFuture<?> future) {
-    work.add(future);
-    future.whenComplete((result, failure) -> work.remove(future));
+    Runnable end = () -> future.completeExceptionally(closedError(null));
+    endsAtClose(end);
+    future.whenComplete((result, failure) -> hasEnded(end));
+  }
+
+  /**
+   * Have something end when the close has done all else, where nothing else has ended it by then;
+   * at once after the close.
+   */
+  void endsAtClose(Runnable end) {
+    ends.add(end);
+    if (ended && hasEnded(end)) {
+      end.run();
+    }
+  }
+
+  /** It needs no end at the close any more; false: it had been ended, or ends now. */
+  boolean hasEnded(Runnable end) {
+    return ends.remove(end);
   }
 
   /** Refuse whatever is asked of a closed client. */
@@ -442,6 +455,11 @@ final class Connections extends Channel {
       pool.shutdownNow();
       Thread.currentThread().interrupt();
     }
-    work.forEach(left -> left.completeExceptionally(closedError(null)));
+    ended = true;
+    for (Runnable end : ends) {
+      if (hasEnded(end)) {
+        end.run();
+      }
+    }
   }
 }

@@ -10,6 +10,7 @@ import java.time.Duration;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * A call with one request. Until its first answer is handed on, it is made again where it may be:
@@ -29,8 +30,12 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   private int attempts;
   private ClientCall<Q, A> attempt;
   private Connections.Pause pause;
-  private boolean ended;
   private volatile String token = "";
+
+  /** Set without the lock: who holds that may be within gRPC while a close ends the call. */
+  private final AtomicBoolean ended = new AtomicBoolean();
+
+  private final Runnable atClose = () -> end(Status.CANCELLED, new Metadata());
 
   RepeatingCall(Connections connections, MethodDescriptor<Q, A> method, CallOptions options) {
     this.connections = connections;
@@ -57,6 +62,11 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
 
   @Override
   public void halfClose() {
+    connections.endsAtClose(atClose);
+    if (ended.get()) {
+      connections.hasEnded(atClose);
+      return;
+    }
     begin();
   }
 
@@ -73,14 +83,13 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   @Override
   public void cancel(String message, Throwable cause) {
     synchronized (lock) {
-      if (ended) {
-        return;
-      }
       if (attempt != null) {
         attempt.cancel(message, cause);
         return;
       }
-      ended = true;
+      if (!ends()) {
+        return;
+      }
       if (pause != null) {
         pause.cancel();
       }
@@ -140,7 +149,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
       return;
     }
     synchronized (lock) {
-      if (ended) {
+      if (ended.get()) {
         return;
       }
       attempts++;
@@ -154,24 +163,23 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         made.sendMessage(request);
         made.halfClose();
       } catch (RuntimeException failed) {
-        if (!connections.isClosed()) {
-          throw failed;
-        }
-        attempt = null; // of a channel that was being taken down: gRPC has a null in its place
-        end(Status.CANCELLED.withCause(failed), new Metadata());
+        attempt = null; // a channel that is being taken down may have a null in a call's place
+        end(Status.fromThrowable(failed), new Metadata());
       }
     }
   }
 
   private void end(Status status, Metadata trailers) {
-    synchronized (lock) {
-      if (ended) {
-        return;
-      }
-      ended = true;
+    if (ends()) {
+      Executor executor = options.getExecutor();
+      executor.execute(() -> listener.onClose(connections.told(status), trailers));
     }
-    Executor executor = options.getExecutor();
-    executor.execute(() -> listener.onClose(connections.told(status), trailers));
+  }
+
+  /** True once: whoever is told so tells the listener. */
+  private boolean ends() {
+    connections.hasEnded(atClose);
+    return ended.compareAndSet(false, true);
   }
 
   /** After a failure: true where another attempt follows. */
@@ -230,6 +238,9 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         only = answer;
         return;
       }
+      if (ended.get()) {
+        return;
+      }
       handOn();
       listener.onMessage(answer);
     }
@@ -239,11 +250,8 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
       if (!status.isOk() && !handedOn && again(status, trailers)) {
         return;
       }
-      synchronized (lock) {
-        if (ended) {
-          return;
-        }
-        ended = true;
+      if (!ends()) {
+        return;
       }
       if (status.isOk()) {
         handOn();

@@ -23,6 +23,7 @@ import io.grpc.CallOptions;
 import io.grpc.Channel;
 import io.grpc.ClientCall;
 import io.grpc.ClientInterceptor;
+import io.grpc.Metadata;
 import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
@@ -134,6 +135,52 @@ class ClosingTest {
     for (CompletableFuture<Void> call : calls) {
       assertClosed(call);
     }
+  }
+
+  @Test
+  void aCallThatGrpcLosesEnds() throws Exception {
+    Lost between = new Lost(() -> {});
+    Served served = Served.behind(between, new Catalog(), new Tables());
+    List<CompletableFuture<Void>> calls = callsOf(served, between);
+    served.close();
+    for (CompletableFuture<Void> call : calls) {
+      assertClosed(call);
+    }
+    assertClosed(inThread(() -> append(served.database().table("docs"))));
+  }
+
+  @Test
+  void aCallThatGrpcCannotBeginFails() throws Exception {
+    Lost between =
+        new Lost(
+            () -> {
+              throw new NullPointerException("no stream");
+            });
+    Served served = Served.behind(between, new Catalog(), new Tables());
+    for (CompletableFuture<Void> call : callsOf(served, between)) {
+      LemanException told = LemanException.from(cause(call));
+      assertEquals(Status.Code.UNKNOWN, told.code());
+    }
+    served.close();
+    assertClosed(inThread(() -> append(served.database().table("docs"))));
+  }
+
+  /** One call of each kind, which all have come to where they are lost. */
+  private List<CompletableFuture<Void>> callsOf(Served served, Lost between) throws Exception {
+    Table table = served.database().table("docs");
+    table.describe();
+    between.loses = true;
+    Told<VectorSchemaRoot> told = new Told<>(1);
+    table.publish(ReadOptions.all(), memory).subscribe(told);
+    List<CompletableFuture<Void>> calls =
+        List.of(
+            inThread(() -> readAgainAndAgain(table)),
+            inThread(() -> stub(served).describeTable(DescribeTableRequest.getDefaultInstance())),
+            inThread(() -> append(table)),
+            table.describeAsync().thenAccept(any -> {}),
+            told.end);
+    assertTrue(between.came.tryAcquire(calls.size(), 20, TimeUnit.SECONDS), "a call was not made");
+    return calls;
   }
 
   @Test
@@ -328,6 +375,44 @@ class ClosingTest {
       came.countDown();
       awaitUninterruptibly(free);
       return next.newCall(method, options);
+    }
+  }
+
+  /** From a moment on, a broken channel: its calls never end, and may fail where they begin. */
+  private static final class Lost implements ClientInterceptor {
+    final Semaphore came = new Semaphore(0);
+    volatile boolean loses;
+    private final Runnable begins;
+
+    Lost(Runnable begins) {
+      this.begins = begins;
+    }
+
+    @Override
+    public <Q, A> ClientCall<Q, A> interceptCall(
+        MethodDescriptor<Q, A> method, CallOptions options, Channel next) {
+      if (!loses) {
+        return next.newCall(method, options);
+      }
+      return new ClientCall<>() {
+        @Override
+        public void start(Listener<A> listener, Metadata headers) {
+          came.release();
+          begins.run();
+        }
+
+        @Override
+        public void request(int messages) {}
+
+        @Override
+        public void cancel(String message, Throwable cause) {}
+
+        @Override
+        public void halfClose() {}
+
+        @Override
+        public void sendMessage(Q message) {}
+      };
     }
   }
 
