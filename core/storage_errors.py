@@ -8,7 +8,8 @@ catches OSError, ValueError or RuntimeError and means Lance: such an error is a 
 
     FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: somebody has to do something
                        (`refusal`)
-    Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`failed`, `unusable`)
+    Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`failed`, `unusable`);
+                       so it is where the store refuses credentials that were renewed meanwhile
     NotFound, DataLoss what is asked for is not there, or damaged
 
 Each is raised from the error that it stands for, so that `said` can give the words of that one.
@@ -26,7 +27,7 @@ from core.errors import FailedPrecondition, LemanError, Unavailable
 from core.locations import in_object_store
 from core.stores import answers
 from core.stores.endpoints import endpoint_of
-from core.stores.known import is_left_out, options_of
+from core.stores.known import is_left_out, options_of, were_renewed
 
 #: Reason of Unavailable for what cannot be read or written now.
 STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
@@ -63,15 +64,17 @@ _SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
 _PROVIDERS = {"s3": "AWS", "gs": "Google Cloud Storage", "abfss": "Azure"}
 
 
-def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
+def refusal(error: BaseException, path: str) -> FailedPrecondition | Unavailable | None:
     """Return the error where the storage refuses until somebody does something about it.
+
+    Where somebody has, as new credentials are there for the next request, it is Unavailable (STORE_UNAVAILABLE).
 
     Args:
         path: what was to be read or written, unless the error itself names a place.
 
     Returns:
-        FailedPrecondition with STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED or STORAGE_MISSING; None where the error
-            says something else.
+        FailedPrecondition with STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED or STORAGE_MISSING, or Unavailable; None
+            where the error says something else.
     """
     reason = _reason(error)
     if reason is None:
@@ -84,6 +87,9 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | None:
         return missing(place)
     said = (answers.said_in(text) or answers.on_one_line(text))[:_LONGEST]
     if reason == DENIED and answers.is_denied(text):
+        if were_renewed(place):
+            renewed = f"The store of {place} refuses credentials that were renewed a moment ago ({said})"
+            return Unavailable(STORE_UNAVAILABLE, renewed, uri=place)
         message = f"The store of {place} refuses the credentials of {_credentials(place)}, or does not allow them this "
         message += f"({said}). Correct or renew them, or the region, or grant them the rights, {_AGAIN}"
     else:

@@ -31,6 +31,7 @@ from core.lance_io.table_creation import create_empty
 from core.locations import OWN_FOLDER, in_object_store
 from core.storage_errors import STORE_UNAVAILABLE, failed, in_use, refusal
 from core.stores.endpoints import endpoint_of
+from core.stores.known import were_renewed
 
 #: So many try at once, and so often: Lance looks before it puts, and those who look late do not try.
 WRITERS, _TRIES = 32, 3
@@ -77,8 +78,9 @@ def check_store(place: str) -> None:
     with known.lock:  # who comes meanwhile has the answer of the first one
         if known.passed:
             return
-        if known.failure is not None and time.monotonic() < known.failed_at + _FAILED_SECONDS:
-            raise known.failure.with_traceback(None)
+        failure = known.failure if time.monotonic() < known.failed_at + _FAILED_SECONDS else None
+        if failure is not None and not were_renewed(place):
+            raise failure.with_traceback(None)
         try:
             _look_or_try(place, {"store": bucket, "endpoint": endpoint, "writers": WRITERS})
         except LemanError as error:

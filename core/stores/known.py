@@ -16,6 +16,10 @@ class StoreSource(Protocol):
         """Return the options as they are now: credentials may be other ones than before."""
         ...
 
+    def was_renewed(self, options: StoreOptions) -> bool:
+        """Look whether options are not those that the store may just have been asked with."""
+        ...
+
 
 class GivenStores:
     """Options that were given once, as a worker has them from its executor."""
@@ -26,6 +30,10 @@ class GivenStores:
     def stores(self) -> tuple[StoreOptions, ...]:
         """Return them; see `StoreSource`."""
         return self._stores
+
+    def was_renewed(self, options: StoreOptions) -> bool:  # noqa: ARG002
+        """Return False; see `StoreSource`."""
+        return False
 
 
 _source: StoreSource = GivenStores()
@@ -43,6 +51,12 @@ def options_of(uri: str) -> StoreOptions | None:
         return None
     found = [options for options in _source.stores() if options.covers(uri)]
     return max(found, key=lambda options: len(options.root), default=None)
+
+
+def were_renewed(uri: str) -> bool:
+    """Look whether the options of what lies at a uri are new: what was refused lately may have come with others."""
+    options = options_of(uri)
+    return options is not None and _source.was_renewed(options)
 
 
 def is_left_out(uri: str) -> bool:

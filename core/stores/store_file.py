@@ -37,6 +37,8 @@ from core.stores import known, taken_variables
 from core.stores.store_document import Content, Reference, Store, overlap
 
 _LOOK_SECONDS = 1.0
+#: Within so long after a change, a store may refuse a request that began with what was told before.
+_NEW_SECONDS = 30.0
 #: So often files are read that change meanwhile.
 _TRIES = 5
 _Signature = tuple[tuple[int, ...] | None, ...]
@@ -71,6 +73,7 @@ class StoreFile:
         self._clock = clock
         self._lock = threading.Lock()
         self._looked_at = clock()
+        self._renewed_at: dict[str, float] = {}
         self._stores, self._files, self._seen = _read_at_rest(path)
 
     def stores(self) -> tuple[StoreOptions, ...]:
@@ -82,17 +85,25 @@ class StoreFile:
                 self._lock.release()
         return self._stores
 
+    def was_renewed(self, options: StoreOptions) -> bool:
+        """Look whether the options of this root are others, or have been so for no more than half a minute."""
+        with self._lock:
+            self._look()
+        return self._clock() - self._renewed_at.get(options.root, -_NEW_SECONDS) < _NEW_SECONDS
+
     def _look(self) -> None:
         self._looked_at = self._clock()
         seen = _signature(self._files)
         if seen == self._seen:
             return
         self._seen = seen
+        before = self._stores
         try:
             self._stores, self._files, self._seen = _read_at_rest(self._path)
         except InvalidArgument as error:
             _log.warning("options of object stores stay as they were", why=error.message)
         else:
+            self._renewed_at |= dict.fromkeys((s.root for s in self._stores if s not in before), self._looked_at)
             _log.info("options of object stores read anew", roots=[store.root for store in self._stores])
 
 

@@ -19,7 +19,7 @@ from core.domain.work import (
 )
 from core.errors import LemanError
 from core.observability import measures
-from core.storage_errors import STORE_UNAVAILABLE
+from core.storage_errors import DENIED, STORE_UNAVAILABLE
 from core.task_columns import PlannedTasks
 from executor.jobs import job_errors
 from executor.jobs.async_helpers import may_be_unheard
@@ -73,6 +73,8 @@ class PlanUnits:
         self._crashes = crashes
         #: What holds in place of the work context's `stores` by now; empty: these still hold.
         self.renewed_stores: Callable[[], tuple[StoreOptions, ...]] = tuple
+        #: Whether others hold than those that a unit was given out with.
+        self.renewed_since: Callable[[WorkUnit], bool] = lambda _unit: False
         self._first: list[WorkUnit] = work_queue.first_units()
         self._spans = UnitSpans(status.span)
         self._reassigned = ReassignedUnits()
@@ -266,6 +268,7 @@ class PlanUnits:
         """Take in the outcome of a unit that is done, in whole or in part."""
         self._spans.end(outcome)
         outcome = self._without_server(outcome)
+        unit = self._watch.unit_of(outcome.unit_id)
         self._crashes.ended(outcome.unit_id)
         self.server_breaks.ended(outcome.unit_id)
         self._watch.ended(outcome.unit_id)
@@ -278,7 +281,7 @@ class PlanUnits:
         self._status.metrics.outcome(outcome)
         for result in outcome.results:
             self._note_staged(result)
-        error = self._too_many_errors() or self._failed(outcome)
+        error = self._too_many_errors() or self._failed(outcome, unit)
         self._wake()
         if error is not None:
             self.fail(error)
@@ -301,11 +304,12 @@ class PlanUnits:
         for result in outcome.results:
             self._note_staged(result)
 
-    def _failed(self, outcome: UnitOutcome) -> LemanError | None:
+    def _failed(self, outcome: UnitOutcome, unit: WorkUnit | None) -> LemanError | None:
         failure = outcome.failure
         if failure is None:
             return None
-        if failure.reason in _REPLANNED:
+        outdated = failure.reason == DENIED and unit is not None and self.renewed_since(unit)
+        if failure.reason in _REPLANNED or outdated:
             self.trouble.append(failure.message)
             return None
         if failure.row is not None:

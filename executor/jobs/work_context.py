@@ -12,9 +12,9 @@ from core.domain.job import Job
 from core.domain.plan import PlanHeader
 from core.domain.store import StoreOptions
 from core.domain.udf import UdfDefinition
-from core.domain.work import RemoteRef, UdfRef, WorkContext
+from core.domain.work import RemoteRef, UdfRef, WorkContext, WorkUnit
 from core.remote.credentials import access_to
-from core.stores.known import options_for
+from core.stores.known import options_for, were_renewed
 from core.udf import blobs
 from executor.jobs.function_env import KINDS_WITH_ENV, NO_ENV
 from executor.worker.error_store import errors_uri
@@ -96,6 +96,12 @@ class RenewedStores:
         now = options_for(self._places)
         self._renewed = self._renewed or now != self._given
         return now if self._renewed else ()
+
+    def since(self, unit: WorkUnit) -> bool:
+        """Look whether they are others by now than those that a unit was given out with."""
+        for place in self._places:
+            were_renewed(place)
+        return (self() or self._given) != (unit.stores or self._given)
 
 
 def _places(header: PlanHeader, database: str) -> tuple[str, ...]:

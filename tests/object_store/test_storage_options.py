@@ -83,3 +83,26 @@ def test_what_a_store_is_told_is_given_once_and_renewed(tmp_path, lake):
     assert rows["y"] == [x + 1 for x in rows["x"]]
     assert len(rows["x"]) == 401
     assert {job.state for job in db.jobs()} == {leman.JobState.DONE}
+
+
+def test_a_job_goes_on_where_its_credentials_end_and_others_are_there(tmp_path, lake):
+    """Requests that workers and services had begun with the old ones are refused, and made again with the new ones."""
+    db, restart_store = lake
+    table = db.create_table("t", pa.table({"x": pa.array(range(400), pa.int64())}), max_rows_per_file=100)
+
+    @leman.udf(data_type=pa.int64(), checkpoint_size=10)
+    def slow(x: int) -> int:
+        import time
+
+        time.sleep(0.03)
+        return x + 1
+
+    table.add_columns({"y": slow})
+    future = table.backfill_async("y")
+    wait_for(lambda: future.progress().rows_evaluated >= 40)
+    (tmp_path / "lake.secret").write_text(RENEWED)
+    restart_store(RENEWED)
+    future.result(timeout=120)
+    assert future.job().state is leman.JobState.DONE
+    rows = table.to_arrow(columns=["x", "y"]).to_pydict()
+    assert rows["y"] == [x + 1 for x in rows["x"]]

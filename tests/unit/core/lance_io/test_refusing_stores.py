@@ -14,6 +14,7 @@ from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables, database_exists
 from core.lance_io.udf_registry import UdfRegistry
 from core.stores import known
+from core.stores.store_file import StoreFile
 from tests.unit.core.lance_io.small_store import known_store
 
 ASKED = {
@@ -62,6 +63,31 @@ def test_credentials_that_a_store_refuses_are_said_with_what_it_says(store, name
         ASKED[name]("s3://lake/a")
     assert refused.value.reason == "STORAGE_DENIED"
     assert SENTENCE in refused.value.message
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_credentials_that_were_renewed_meanwhile_are_worth_another_try(store, name, tmp_path, monkeypatch):
+    """A request that began before, or a file that was opened before, is refused: the next one has the new ones."""
+    secret, file = tmp_path / "secret", tmp_path / "storage.toml"
+    secret.write_text("old")
+    file.write_text(
+        f"""[[store]]
+root = "s3://lake"
+endpoint = "{store.endpoint}"
+allow_http = true
+access_key_id = {{ file = "{file.with_name("id")}" }}
+secret_access_key = {{ file = "{secret}" }}
+"""
+    )
+    file.with_name("id").write_text("k")
+    monkeypatch.setattr(known, "_source", StoreFile(str(file)))
+    store.refusal = (403, "ExpiredToken", SENTENCE)
+    with pytest.raises(FailedPrecondition):
+        ASKED[name]("s3://lake/a")
+    secret.write_text("a new one")
+    with pytest.raises(Unavailable, match=r"credentials that were renewed a moment ago.*ExpiredToken") as refused:
+        ASKED[name]("s3://lake/a")
+    assert refused.value.reason == "STORE_UNAVAILABLE"
 
 
 @pytest.mark.parametrize("name", ["tables", "database", "functions", "before the first write"])

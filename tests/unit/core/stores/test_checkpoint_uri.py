@@ -12,7 +12,7 @@ from core.config import Settings
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.store import StoreOptions
-from core.domain.work import WorkContext
+from core.domain.work import WorkContext, WorkUnit
 from core.errors import InvalidArgument
 from core.stores import known
 from core.stores.store_file import begin
@@ -90,8 +90,15 @@ def test_workers_know_the_place_and_how_it_is_reached_also_with_renewed_credenti
     given = msgspec.json.decode(sent, type=WorkContext).stores
     renewed = RenewedStores(header, "gs://lake", given)
     assert renewed() == ()
+    unit = WorkUnit("u", ())
+    assert not renewed.since(unit)
     use("second")
+    assert renewed.since(unit)
     after = renewed()
+    assert not renewed.since(dataclasses.replace(unit, stores=after))
+    use("third")
+    assert renewed.since(dataclasses.replace(unit, stores=after))
+    use("second")
 
     known.use(known.GivenStores(given))  # as in the worker
     root = checkpoint_root("gs://lake/t.lance")

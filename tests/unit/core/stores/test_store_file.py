@@ -211,3 +211,22 @@ def test_rewritten_credentials_are_taken_and_broken_ones_are_not(tmp_path):
     assert told() == ["third"]
     (tmp_path / "storage.toml").write_text("")
     assert told() == []
+
+
+def test_what_was_refused_lately_may_have_come_with_other_credentials(tmp_path):
+    now, token = [0.0], tmp_path / "token"
+    token.write_text("first")
+    text = entry("gs://lake", f'token = {{ file = "{token}" }}') + entry("gs://models")
+    known.use(StoreFile(written(tmp_path, text), clock=lambda: now[0]))
+    lake, models, elsewhere = "gs://lake/t.lance", "gs://models/t.lance", "gs://other/t.lance"
+
+    assert not known.were_renewed(lake)
+    token.write_text("second token")
+    assert known.were_renewed(lake)  # it looks at once
+    assert known.options_of(lake).token == "second token"
+    now[0] = 29.0
+    assert [known.were_renewed(place) for place in (lake, models, elsewhere)] == [True, False, False]
+    now[0] = 31.0
+    assert not known.were_renewed(lake)
+    known.use(known.GivenStores([StoreOptions(root="gs://lake")]))
+    assert not known.were_renewed(lake)
