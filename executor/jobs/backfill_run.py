@@ -24,6 +24,7 @@ from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
+from executor.jobs.same_table import SameTable
 from executor.jobs.takeover import begin_attempt
 from executor.lineage.events import Lineage
 from executor.scheduling.cancelled import Cancelled
@@ -68,6 +69,7 @@ class BackfillRun:
         self._planned = False
         self._workers = 0
         writer = services.settings.writer
+        self._same_table = SameTable("Table", job.request.table)
         self._waits = ReservationWaits(
             services.settings.executor.reservation_ttl_seconds, writer.stall_idle_checks * writer.stall_check_seconds
         )
@@ -89,9 +91,15 @@ class BackfillRun:
         self._cost = seconds_per_row
 
     async def plan(self) -> Plan:
-        """Ask the planner, again while it cannot be reached."""
+        """Ask the planner, again while it cannot be reached.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND – the table was dropped, also where another one has its name by now.
+            LemanError: what the planner answers.
+        """
         begin = time.monotonic()
         plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
+        self._same_table.check(plan.header.incarnation)
         status, spec = self.status, self.status.job.backfill
         self._check_function(plan)
         if plan.traced:

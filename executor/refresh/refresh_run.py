@@ -20,6 +20,7 @@ from executor.jobs.async_helpers import all_ended, patiently
 from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
+from executor.jobs.same_table import SameTable
 from executor.jobs.takeover import begin_attempt
 from executor.lineage.events import Lineage
 from executor.refresh.first_fill import FirstFill
@@ -43,8 +44,7 @@ class RefreshRun:
         self._refused = False
         #: Of the first plan here, by column.
         self._functions: dict[str, FunctionVersion] = {}
-        #: Which view it is, of all that had its name; empty: not known.
-        self._incarnation = ""
+        self._same_view = SameTable("View", job.request.table)
 
     @property
     def cancelling(self) -> bool:
@@ -68,7 +68,7 @@ class RefreshRun:
         """
         begin = time.monotonic()
         plan = await self._ask_planner()
-        self._check_same_view(plan)
+        self._same_view.check(plan.incarnation)
         functions = {f.column.name: FunctionVersion(f.udf.name, f.udf.version) for f in plan.functions}
         check_unchanged(self.status.env, self._functions or functions, functions)
         self._functions = self._functions or functions
@@ -91,15 +91,6 @@ class RefreshRun:
             self._work.journal.say(mode=plan.mode, reason=plan.reason)
         await self._work.journal.look_back()
         return plan
-
-    def _check_same_view(self, plan: RefreshPlan) -> None:
-        self._incarnation = self._incarnation or plan.incarnation
-        if plan.incarnation not in ("", self._incarnation):
-            view = self._work.spec.view
-            message = (
-                f"View '{view}' was dropped while it was refreshed; another one has its name now. Refresh that one"
-            )
-            raise NotFound("TABLE_NOT_FOUND", message, table=view)
 
     async def _ask_planner(self) -> RefreshPlan:
         try:

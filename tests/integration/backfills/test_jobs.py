@@ -152,3 +152,20 @@ def test_a_job_of_which_executors_died_again_and_again_is_marked(db, tmp_path):
     assert caught.value.reason == "EXECUTOR_LOST"
     assert db.jobs()[0].state is leman.JobState.FAILED
     assert set(values(table, "y").values()) == {None}
+
+
+def test_a_job_whose_table_is_dropped_leaves_another_one_of_that_name_alone(db, call_log):
+    slow = call_log.double(seconds=0.05)
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    table.add_columns({"y": slow})
+    future = table.backfill_async("y", concurrency=2)
+    wait_for(call_log.seen)
+    db.drop_table("t", force=True)
+    other = db.create_table("t", numbers(20))
+    other.add_columns({"y": slow})
+    with pytest.raises(leman.JobFailed, match="dropped during the job") as failed:
+        future.result(60)
+    assert failed.value.reason == "TABLE_NOT_FOUND"
+    assert values(other, "y") == dict.fromkeys(range(20)), "nobody asked for these"
+    other.backfill("y", progress=False)
+    assert values(other, "y") == {x: 2 * x for x in range(20)}
