@@ -138,6 +138,8 @@ class Job:
     executor: str = ""
     """Who has the attempt."""
     retry_of: str = ""
+    incarnation: str = ""
+    """Which of all tables, or views, that had its name it is about; empty: that is not known."""
     request_body: str = ""
     """Digest of the whole message that asked for it: see `core.rpc.request_digest`."""
     refresh_result: RefreshResult | None = None

@@ -24,7 +24,7 @@ from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
-from executor.jobs.same_table import SameTable
+from executor.jobs.same_table import incarnation_of
 from executor.jobs.takeover import begin_attempt
 from executor.lineage.events import Lineage
 from executor.scheduling.cancelled import Cancelled
@@ -69,7 +69,6 @@ class BackfillRun:
         self._planned = False
         self._workers = 0
         writer = services.settings.writer
-        self._same_table = SameTable("Table", job.request.table)
         self._waits = ReservationWaits(
             services.settings.executor.reservation_ttl_seconds, writer.stall_idle_checks * writer.stall_check_seconds
         )
@@ -94,12 +93,12 @@ class BackfillRun:
         """Ask the planner, again while it cannot be reached.
 
         Raises:
-            NotFound: TABLE_NOT_FOUND – the table was dropped, also where another one has its name by now.
+            Aborted: TABLE_REPLACED – the table was dropped, and another one has its name by now.
             LemanError: what the planner answers.
         """
         begin = time.monotonic()
         plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
-        self._same_table.check(plan.header.incarnation)
+        incarnation = incarnation_of(self.status.job, plan.header.incarnation)
         status, spec = self.status, self.status.job.backfill
         self._check_function(plan)
         if plan.traced:
@@ -114,6 +113,7 @@ class BackfillRun:
                 udf_version=header.udf.version,
                 reasons=header.reasons,
                 plan_summary=summarise(plan),
+                incarnation=incarnation,
                 # the filter with its relative times pinned holds for the whole job, restarts included; so does the
                 # version that a tag stood for
                 request=replace(spec, where=header.where, read_version=header.inputs_version, read_tag=""),

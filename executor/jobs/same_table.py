@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from core.errors import NotFound
+from core.domain.job import Job
+from core.errors import Aborted
 
 
-class SameTable:
-    """What plan after plan of one job is to be about; `kind` and `name` are for a person."""
+def incarnation_of(job: Job, planned: str) -> str:
+    """Return the incarnation that a job is about: that of its first plan, also where an executor took the job over.
 
-    def __init__(self, kind: str, name: str) -> None:
-        self._kind = kind
-        self._name = name
-        #: Of the first plan here; empty: not known.
-        self._incarnation = ""
+    Args:
+        planned: that of a new plan; empty: of a table that Leman has not written to.
 
-    def check(self, incarnation: str) -> None:
-        """Check the incarnation of a new plan; an empty one is of a table that Leman has not written to.
-
-        Raises:
-            NotFound: TABLE_NOT_FOUND – the table was dropped, and another one has its name.
-        """
-        self._incarnation = self._incarnation or incarnation
-        if incarnation not in ("", self._incarnation):
-            message = (
-                f"{self._kind} '{self._name}' was dropped during the job, and another one has its name now. "
-                "Send the request again if it is meant for that one"
-            )
-            raise NotFound("TABLE_NOT_FOUND", message, table=self._name)
+    Raises:
+        Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
+    """
+    if "" not in (job.incarnation, planned) and planned != job.incarnation:
+        kind, name = "View" if job.column is None else "Table", job.request.table
+        raise Aborted(
+            "TABLE_REPLACED",
+            f"{kind} '{name}' was dropped during the job, and another one has its name now. "
+            "Send the request again if it is meant for that one",
+            table=name,
+        )
+    return job.incarnation or planned

@@ -20,7 +20,7 @@ from executor.jobs.async_helpers import all_ended, patiently
 from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
-from executor.jobs.same_table import SameTable
+from executor.jobs.same_table import incarnation_of
 from executor.jobs.takeover import begin_attempt
 from executor.lineage.events import Lineage
 from executor.refresh.first_fill import FirstFill
@@ -44,7 +44,6 @@ class RefreshRun:
         self._refused = False
         #: Of the first plan here, by column.
         self._functions: dict[str, FunctionVersion] = {}
-        self._same_view = SameTable("View", job.request.table)
 
     @property
     def cancelling(self) -> bool:
@@ -63,12 +62,12 @@ class RefreshRun:
         """Ask the planner, again and again while it cannot be reached.
 
         Raises:
-            NotFound: TABLE_NOT_FOUND – the view was dropped, also where another one has its name by now.
+            Aborted: TABLE_REPLACED – the view was dropped, and another one has its name by now.
             LemanError: what the planner answers.
         """
         begin = time.monotonic()
         plan = await self._ask_planner()
-        self._same_view.check(plan.incarnation)
+        incarnation = incarnation_of(self.status.job, plan.incarnation)
         functions = {f.column.name: FunctionVersion(f.udf.name, f.udf.version) for f in plan.functions}
         check_unchanged(self.status.env, self._functions or functions, functions)
         self._functions = self._functions or functions
@@ -77,7 +76,8 @@ class RefreshRun:
         # "latest" is decided once: whoever takes the job over goes on with the same scratch table
         spec = self._work.spec
         latest = spec.latest or not spec.src_version
-        self.status.update(request=replace(spec, src_version=plan.target_version, latest=latest))
+        request = replace(spec, src_version=plan.target_version, latest=latest)
+        self.status.update(request=request, incarnation=incarnation)
         if not self._planned:
             self._planned = True
             self.status.lineage = _lineage_of(plan)

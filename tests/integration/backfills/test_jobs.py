@@ -119,7 +119,7 @@ def test_a_fragment_with_nine_tenths_of_the_rows_is_spread_over_all_workers(db, 
     assert values(table, "y") == {x: x for x in range(large + 10 * small)}
 
 
-def abandoned(db: leman.Database, table: leman.Table, attempt: int) -> str:
+def abandoned(db: leman.Database, table: leman.Table, attempt: int, incarnation: str = "") -> str:
     """A job in history that an executor began and did not live to end; nobody holds its lease. Returns its id."""
     database = str(Path(table.uri).parent)
     spec = BackfillSpec(database, table.name, "y")
@@ -127,7 +127,7 @@ def abandoned(db: leman.Database, table: leman.Table, attempt: int) -> str:
     now = time.time()
     history = JobHistory(database)
     history.prepare()
-    history.save(Job(job_id, "", State.RUNNING, spec, now, now, attempt=attempt))
+    history.save(Job(job_id, "", State.RUNNING, spec, now, now, attempt=attempt, incarnation=incarnation))
     return job_id
 
 
@@ -165,7 +165,16 @@ def test_a_job_whose_table_is_dropped_leaves_another_one_of_that_name_alone(db, 
     other.add_columns({"y": slow})
     with pytest.raises(leman.JobFailed, match="dropped during the job") as failed:
         future.result(60)
-    assert failed.value.reason == "TABLE_NOT_FOUND"
+    assert failed.value.reason == "TABLE_REPLACED"
     assert values(other, "y") == dict.fromkeys(range(20)), "nobody asked for these"
     other.backfill("y", progress=False)
     assert values(other, "y") == {x: 2 * x for x in range(20)}
+
+
+def test_who_takes_a_job_over_knows_which_table_it_is_about(db, call_log):
+    table = db.create_table("t", numbers(20))
+    table.add_columns({"y": call_log.double()})
+    future = db.job_future(abandoned(db, table, attempt=1, incarnation="of one that was dropped"))
+    with pytest.raises(leman.JobFailed, match="another one has its name now"):
+        future.result(60)
+    assert not call_log.seen()
