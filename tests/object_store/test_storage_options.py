@@ -86,22 +86,28 @@ def test_what_a_store_is_told_is_given_once_and_renewed(tmp_path, lake):
 
 
 def test_a_job_goes_on_where_its_credentials_end_and_others_are_there(tmp_path, lake):
-    """Requests that workers and services had begun with the old ones are refused, and made again with the new ones."""
+    """A worker that was given the old ones with its rows has something to store when they have ended."""
     db, restart_store = lake
-    table = db.create_table("t", pa.table({"x": pa.array(range(400), pa.int64())}), max_rows_per_file=100)
+    table = db.create_table("t", pa.table({"x": pa.array(range(40), pa.int64())}), max_rows_per_file=10)
+    folder = str(tmp_path)
 
-    @leman.udf(data_type=pa.int64(), checkpoint_size=10)
-    def slow(x: int) -> int:
+    @leman.udf(data_type=pa.int64())
+    def waiting(x: int) -> int:
+        import pathlib
         import time
 
-        time.sleep(0.03)
+        pathlib.Path(folder, "begun").touch()
+        end = time.monotonic() + 120
+        while not pathlib.Path(folder, "renewed").exists() and time.monotonic() < end:
+            time.sleep(0.01)
         return x + 1
 
-    table.add_columns({"y": slow})
-    future = table.backfill_async("y")
-    wait_for(lambda: future.progress().rows_evaluated >= 40)
+    table.add_columns({"y": waiting})
+    future = table.backfill_async("y", concurrency=2)
+    wait_for((tmp_path / "begun").exists)
     (tmp_path / "lake.secret").write_text(RENEWED)
     restart_store(RENEWED)
+    (tmp_path / "renewed").touch()
     future.result(timeout=120)
     assert future.job().state is leman.JobState.DONE
     rows = table.to_arrow(columns=["x", "y"]).to_pydict()
