@@ -173,9 +173,10 @@ class CommitClient:
             answer.version, _outcomes(answer), answer.manifest_seconds, without_indexes=answer.without_indexes
         )
 
-    async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
+    async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
         request = submission_pb2.SubmitCommitRequest(
             uri=uri,
+            incarnation=incarnation,
             job_id=attempt.job_id,
             attempt=attempt.number,
             request_id=request_id,

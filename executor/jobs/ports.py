@@ -70,8 +70,12 @@ class Commits(Protocol):
         """Install a column's files."""
         ...
 
-    async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
-        """Have all earlier attempts at a job refused in one table from now on; return its version after that."""
+    async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
+        """Have all earlier attempts at a job refused in one table from now on; return its version after that.
+
+        Args:
+            incarnation: of the table that is meant; empty: whichever is there.
+        """
         ...
 
     async def create_placeholders(

@@ -5,6 +5,9 @@ from __future__ import annotations
 from core.domain.job import Job
 from core.errors import Aborted
 
+#: Reason of Aborted.
+TABLE_REPLACED = "TABLE_REPLACED"
+
 
 def incarnation_of(job: Job, planned: str) -> str:
     """Return the incarnation that a job is about: that of its first plan, also where an executor took the job over.
@@ -18,7 +21,7 @@ def incarnation_of(job: Job, planned: str) -> str:
     if "" not in (job.incarnation, planned) and planned != job.incarnation:
         kind, name = "View" if job.column is None else "Table", job.request.table
         raise Aborted(
-            "TABLE_REPLACED",
+            TABLE_REPLACED,
             f"{kind} '{name}' was dropped during the job, and another one has its name now. "
             "Send the request again if it is meant for that one",
             table=name,

@@ -174,7 +174,9 @@ def test_a_job_whose_table_is_dropped_leaves_another_one_of_that_name_alone(db, 
 def test_who_takes_a_job_over_knows_which_table_it_is_about(db, call_log):
     table = db.create_table("t", numbers(20))
     table.add_columns({"y": call_log.double()})
+    before = table.version
     future = db.job_future(abandoned(db, table, attempt=1, incarnation="of one that was dropped"))
     with pytest.raises(leman.JobFailed, match="another one has its name now"):
         future.result(60)
     assert not call_log.seen()
+    assert table.version == before

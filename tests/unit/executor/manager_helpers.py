@@ -130,7 +130,7 @@ class Commits:
     def __init__(self) -> None:
         self.begun: list[tuple[str, Attempt]] = []
 
-    async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
+    async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
         assert request_id
         self.begun.append((uri, attempt))
         return len(self.begun)

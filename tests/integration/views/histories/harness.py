@@ -122,9 +122,13 @@ class Commits:
         )
         return ColumnCommit(*_answer(await self._queues.submit(request)))
 
-    async def begin_attempt(self, uri: str, *, attempt: Attempt, request_id: str) -> int:
+    async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
         request = BeginAttemptRequest(
-            uri=uri, incarnation="", request_id=request_id, job_id=attempt.job_id, attempt=attempt.number
+            uri=uri,
+            incarnation=incarnation,
+            request_id=request_id,
+            job_id=attempt.job_id,
+            attempt=attempt.number,
         )
         return (await self._queues.submit(request)).version
 
