@@ -9,11 +9,11 @@ from weakref import WeakValueDictionary
 
 from commit_coordinator.commit_queue import CommitQueue, Limits
 from commit_coordinator.file_checks import FileChecks
-from commit_coordinator.lance_io.table_removal import incarnation_at
 from commit_coordinator.measured_commits import measured
 from commit_coordinator.removal_gate import Gate
 from commit_coordinator.requests import CommitRequest, CommitResult
 from commit_coordinator.views.preparation import ViewChecks
+from core.lance_io.tables import incarnation_at
 from core.observability import measures
 from core.rpc.blocking import BlockingPool
 

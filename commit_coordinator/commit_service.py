@@ -108,7 +108,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         check_draining(self._draining)
         uri = convert_tables.uri_of(request.view, "view")
         request_id = convert_commits.required(request.request_id, "request_id")
-        work = partial(self._names.drop_view, uri, force=request.force)
+        work = partial(self._names.drop_view, uri, request_id, force=request.force)
         await self._memory.once((uri, request_id), body_digest(request), work)
         return commit_pb2.DropViewResponse()
 

@@ -150,7 +150,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
     async def DropTable(self, request: tables_pb2.DropTableRequest, _context: Context) -> tables_pb2.DropTableResponse:
         check_draining(self._draining)
         uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
-        work = partial(self._names.drop, uri, force=request.force)
+        work = partial(self._names.drop, uri, request_id, force=request.force)
         await self._memory.once((uri, request_id), body_digest(request), work)
         return tables_pb2.DropTableResponse()
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
 from commit_coordinator.lance_io.first_version import first_version
+from commit_coordinator.lance_io.folder_removal import remove_folder
 from commit_coordinator.lance_io.row_commits import exists
 from commit_coordinator.lance_io.view_drop import views_on
 from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.crash_points import crash_point
 from core.errors import FailedPrecondition, NotFound
-from core.filesystems import delete_folder, filesystem_of
 from core.lance_io.open_jobs import open_jobs
-from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
+from core.lance_io.tables import LanceTables, open_table
 from core.locations import TABLE_ENDING, in_object_store
 from core.rpc.request_digest import check_body
 from core.storage_errors import failed
@@ -54,30 +54,15 @@ def check(uri: str, *, force: bool) -> None:
         )
 
 
-def incarnation_at(uri: str) -> str | None:
-    """Return the incarnation of the table or view at a place; empty: it has none; None: there is no table.
-
-    Raises:
-        LemanError: what else `open_table` raises.
-    """
-    try:
-        return str(open_table(uri).config().get(INCARNATION_KEY, ""))
-    except NotFound:
-        return None
-
-
 def remove(uri: str) -> None:
     """Remove a table; stopped anywhere, it is there with all its rows, or no table any more.
 
     Raises:
         LemanError: what `storage_errors.failed` gives.
     """
-    system, path = filesystem_of(uri)
     try:
         remove_checkpoints_elsewhere(uri)  # where that fails, there is still a table to be removed
-        delete_folder(system, f"{path}/_versions")  # first: without it nobody takes the rest for a table
-        crash_point("coordinator.table_removed")
-        delete_folder(system, path)
+        remove_folder(uri)
     except FileNotFoundError:
         return
     except OSError as error:

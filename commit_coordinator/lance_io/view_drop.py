@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from commit_coordinator.lance_io.folder_removal import remove_folder
 from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound
-from core.filesystems import delete_folder, filesystem_of
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import scratch_table
 from core.locations import table_uri
@@ -66,11 +66,9 @@ def drop(database: str, name: str) -> None:
     for scratch in scratch_table.scratch_tables(database, pattern):
         scratch_table.drop(scratch)
     uri = table_uri(database, name)
-    system, path = filesystem_of(uri)
     try:
         remove_checkpoints_elsewhere(uri)  # where that fails, there is still a view to be removed
-        delete_folder(system, f"{path}/_versions")  # first: without it nobody takes the rest for a table
-        delete_folder(system, path)
+        remove_folder(uri)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.lance_io import table_removal, view_drop
+from commit_coordinator.lance_io import drop_notes, table_removal, view_drop
 from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.requests import CommitResult
 from core.errors import Aborted, Unavailable
+from core.lance_io.tables import incarnation_at
 from core.locations import database_and_table
 from core.rpc.blocking import BlockingPool
 
@@ -28,19 +29,19 @@ class Names:
         """Refuse further work."""
         self._pool.close()
 
-    async def drop(self, uri: str, *, force: bool) -> CommitResult:
+    async def drop(self, uri: str, request_id: str, *, force: bool) -> CommitResult:
         """Remove a table.
 
         Raises:
             LemanError: what `TableService.DropTable` (protos/leman/v1/tables.proto) names.
         """
         async with self._queues.alone(uri):
-            await self._pool.run(partial(table_removal.check, uri, force=force))
-            await self._pool.run(table_removal.remove, uri)
+            check, remove = partial(table_removal.check, uri, force=force), partial(table_removal.remove, uri)
+            await self._pool.run(drop_notes.once, uri, request_id, check, remove)
             self._forget(uri)
         return CommitResult(0, operation="DropTable")
 
-    async def drop_view(self, uri: str, *, force: bool) -> CommitResult:
+    async def drop_view(self, uri: str, request_id: str, *, force: bool) -> CommitResult:
         """Remove a view.
 
         Raises:
@@ -48,8 +49,11 @@ class Names:
         """
         database, name = database_and_table(uri)
         async with self._queues.alone(uri):
-            await self._pool.run(partial(view_drop.check, database, name, force=force))
-            await self._pool.run(view_drop.drop, database, name)
+            check, remove = (
+                partial(view_drop.check, database, name, force=force),
+                partial(view_drop.drop, database, name),
+            )
+            await self._pool.run(drop_notes.once, uri, request_id, check, remove)
             self._forget(uri)
         return CommitResult(0, operation="DropView")
 
@@ -71,7 +75,7 @@ class Names:
                 version = await self._pool.run(_renamed, uri, new_uri, request_id, body)
                 self._forget(uri)
                 self._forget(new_uri)
-            incarnation = await self._pool.run(table_removal.incarnation_at, new_uri)
+            incarnation = await self._pool.run(incarnation_at, new_uri)
         return CommitResult(version, operation="RenameTable", place=new_uri, incarnation=incarnation or "")
 
     def _forget(self, uri: str) -> None:

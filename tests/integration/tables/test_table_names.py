@@ -9,6 +9,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from commit_coordinator.lance_io import folder_removal
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from executor.history.job_history import JobHistory
@@ -68,6 +69,73 @@ def test_a_view_that_is_dropped_again_is_dropped_once(tmp_path):
     assert {"t.lance", "v.lance"} & there == {"t.lance"}
     assert wrong == ["REQUEST_ID_REUSED", "MISSING_FIELD", "TABLE_NOT_FOUND"]
     assert table == "NOT_A_VIEW"
+
+
+@pytest.mark.parametrize("kind", ["table", "view"])
+def test_who_asks_again_after_a_restart_does_not_drop_what_others_made_meanwhile(tmp_path, kind):
+    """The answer was lost, and the coordinator that is asked again remembers nothing."""
+    View(str(tmp_path)).made()
+    name = {"table": "other", "view": "v"}[kind]
+    lance.write_dataset(pa.table({"x": [1]}), str(tmp_path / "other.lance"))
+
+    async def asked(up):
+        if kind == "table":
+            await up.drop(name, request_id="mine")
+        else:
+            await up.DropView(commit_pb2.DropViewRequest(view=up.ref(name), request_id="mine"))
+
+    async def first():
+        async with coordinator(tmp_path) as up:
+            await up.append(pa.table({"x": [2]}), "other")
+            await asked(up)
+
+    async def later():
+        async with coordinator(tmp_path) as up:
+            await asked(up)
+            await up.create(pa.schema([("y", pa.int64())]), name)
+            await up.append(pa.table({"y": [1]}), name)
+            await asked(up)
+
+    run(first)
+    assert f"{name}.lance" not in folders(tmp_path)
+    run(later)
+    assert lance.dataset(str(tmp_path / f"{name}.lance")).to_table().to_pydict() == {"y": [1]}
+
+
+def test_a_table_that_is_made_while_another_one_of_its_name_goes_stays(tmp_path, monkeypatch):
+    """A name is free at once; workers of the old table may still write there."""
+    world = make_table(str(tmp_path / "t.lance"))
+
+    def others_act(_point: str) -> None:
+        late = Path(world.uri, "_checkpoints", "late")
+        late.parent.mkdir(parents=True)
+        late.write_bytes(b"of a worker")
+        lance.write_dataset(pa.table({"y": [1, 2]}), world.uri)
+
+    monkeypatch.setattr(folder_removal, "crash_point", others_act)
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.drop()
+
+    run(scenario)
+    assert lance.dataset(world.uri).to_table().to_pydict() == {"y": [1, 2]}
+    assert not list(Path(tmp_path, "_leman").glob("dropped-*"))
+
+
+def test_what_somebody_left_who_was_stopped_while_a_table_went_goes_with_the_next_one(tmp_path):
+    left = Path(tmp_path, "_leman", "dropped-before", "data")
+    left.mkdir(parents=True)
+    (left / "a.lance").write_bytes(b"rows")
+    make_table(str(tmp_path / "t.lance"))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.drop()
+
+    run(scenario)
+    assert folders(tmp_path) == {"_leman"}
+    assert folders(tmp_path / "_leman") == {"drops"}
 
 
 def test_a_renamed_table_keeps_versions_row_ids_and_values(tmp_path):

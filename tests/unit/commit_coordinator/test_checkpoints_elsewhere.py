@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.lance_io import table_removal, view_drop
+from commit_coordinator.lance_io import folder_removal, table_removal, view_drop
 from commit_coordinator.verification.tables import TableCheck
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
 from core.checkpoints.leftovers import remove_leftovers
 from core.domain.garbage import Use
 from core.errors import Unavailable
+from core.lance_io.tables import incarnation_at
 from core.lance_io.views import scratch_table
 from core.stores import known
 from core.stores.lance_options import lance_options
@@ -99,9 +100,26 @@ def test_a_table_whose_checkpoints_cannot_be_removed_can_be_removed_later(store,
         patch.setattr(table_removal, "remove_checkpoints_elsewhere", away)
         with pytest.raises(Unavailable, match="no answer"):
             table_removal.remove(uri)
-    assert table_removal.incarnation_at(uri) == "", "it is still there"
+    assert incarnation_at(uri) == "", "it is still there"
     table_removal.remove(uri)
     assert objects(store, "apart/ck/db/") == ["apart/ck/db/"], "the mark that the database's is a folder"
+
+
+def test_a_table_in_a_store_is_gone_without_its_versions_whatever_becomes_of_the_rest(store, monkeypatch):
+    """It could not be dropped again: there is none."""
+    uri, delete_folder, tries = made("t"), folder_removal.delete_folder, []
+
+    def away(system, path: str) -> None:
+        if not path.endswith("_versions"):
+            tries.append(path)
+            raise OSError("no answer")
+        delete_folder(system, path)
+
+    monkeypatch.setattr(folder_removal, "delete_folder", away)
+    monkeypatch.setattr(folder_removal, "_PAUSES", (0.0, 0.0))
+    table_removal.remove(uri)
+    assert incarnation_at(uri) is None
+    assert len(tries) == 3
 
 
 def test_those_of_a_view_s_scratch_tables_go_too(store):

@@ -1,0 +1,89 @@
+"""Which table a request to drop one is about, for when the same request comes again.
+
+A caller whose answer was lost sends the request again, perhaps to another coordinator, or to one that was started anew.
+By then another table may have the name, which nobody asked to drop. So a request notes in its database which table it
+is about before it removes that: `<database>/_leman/drops/<digest of place and request id>.json`. Notes are kept for a
+day.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Callable
+
+import pyarrow.fs as pafs
+import structlog
+
+from core import whole_files
+from core.domain.garbage import DAY
+from core.filesystems import filesystem_of
+from core.lance_io.tables import incarnation_at
+from core.locations import OWN_FOLDER
+from core.storage_errors import in_use
+
+_FOLDER = "drops"
+
+_log = structlog.get_logger(__name__)
+
+
+def once(uri: str, request_id: str, check: Callable[[], None], remove: Callable[[], None]) -> None:
+    """Have a table removed, unless this very request has done so: what has the name since then stays.
+
+    Args:
+        check: raises where it may not be removed.
+
+    Raises:
+        LemanError: what `check` and `remove` raise, or `open_table` and `storage_errors.failed` give.
+    """
+    incarnation = incarnation_at(uri)
+    if not _is_done(uri, request_id, incarnation):
+        check()
+        _write(uri, request_id, incarnation)
+        remove()
+
+
+def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
+    """Tell whether a request has removed its table: it noted one, and there is none now, or another one.
+
+    Args:
+        incarnation: of the table that is there now; empty: it has none; None: there is no table.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+    system, path = _note_of(uri, request_id)
+    try:
+        with in_use("What was dropped", uri), system.open_input_stream(path) as stream:
+            noted = json.loads(stream.readall())["incarnation"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):  # a part of a note is of who did not come to remove
+        return False
+    return incarnation is None or (bool(noted) and incarnation != noted)
+
+
+def _write(uri: str, request_id: str, incarnation: str | None) -> None:
+    """Note which table a request is about to remove.
+
+    Where a note cannot be written, as a disk is full, the table goes all the same: then the coordinator's memory alone
+    knows of the request.
+    """
+    system, path = _note_of(uri, request_id)
+    folder = path.rpartition("/")[0]
+    try:
+        if isinstance(system, pafs.LocalFileSystem):
+            system.create_dir(folder)
+        whole_files.put(system, path, json.dumps({"incarnation": incarnation or ""}).encode())
+        for note in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
+            if note.is_file and note.mtime is not None and note.mtime.timestamp() < time.time() - DAY:
+                with contextlib.suppress(FileNotFoundError):
+                    system.delete_file(note.path)
+    except OSError as error:
+        _log.warning("it is not noted which table is dropped", uri=uri, why=str(error))
+
+
+def _note_of(uri: str, request_id: str) -> tuple[pafs.FileSystem, str]:
+    database = uri.rpartition("/")[0]
+    digest = hashlib.sha256(f"{uri}\n{request_id}".encode()).hexdigest()[:32]
+    return filesystem_of(f"{database}/{OWN_FOLDER}/{_FOLDER}/{digest}.json")

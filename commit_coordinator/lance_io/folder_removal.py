@@ -1,0 +1,80 @@
+"""The folder of a table or view that goes: it is there with all its rows, or no table any more."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import time
+import uuid
+from pathlib import Path
+
+import structlog
+
+from core.crash_points import crash_point
+from core.filesystems import delete_folder, filesystem_of
+from core.locations import OWN_FOLDER, in_object_store
+
+#: Begins the name of a folder in `OWN_FOLDER` that was a table.
+_DROPPED = "dropped-"
+#: Pauses before what is left of a table is tried again: workers of its jobs may still write there.
+_PAUSES = (0.2, 1.0, 3.0)
+
+_log = structlog.get_logger(__name__)
+
+
+def remove_folder(uri: str) -> None:
+    """Remove a table's folder; where this raises, the table is still there.
+
+    On a local disk it gets another name first, in one step: from then on the table's name is free, and what others make
+    under it is not touched. In a store its versions go first: without them nobody takes the rest for a table. What is
+    left after that and cannot be removed is told in the log, as the table is gone.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        OSError: it cannot be removed.
+    """
+    system, path = filesystem_of(uri)
+    dropped = None if in_object_store(uri) else _moved(Path(path))
+    if dropped is not None:
+        crash_point("coordinator.table_removed")
+        _sweep(dropped.parent)
+        return
+    delete_folder(system, f"{path}/_versions")
+    crash_point("coordinator.table_removed")
+    for pause in (*_PAUSES, None):
+        try:
+            delete_folder(system, path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if pause is None:
+                _log.warning("files of a dropped table are left", uri=uri, why=str(error))
+                return
+            time.sleep(pause)
+        else:
+            return
+
+
+def _moved(folder: Path) -> Path | None:
+    """Give a table's folder a name of Leman's own, and return that; None where it cannot be moved there in one step."""
+    dropped = folder.parent / OWN_FOLDER / f"{_DROPPED}{uuid.uuid4().hex}"
+    if folder.is_symlink():
+        return None
+    try:
+        dropped.parent.mkdir(exist_ok=True)
+        folder.rename(dropped)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EBUSY, errno.ENOSPC, errno.EDQUOT):
+            return None
+        raise
+    return dropped
+
+
+def _sweep(own: Path) -> None:
+    """Remove what was dropped, also what somebody left who was stopped amid it."""
+    for dropped in own.glob(f"{_DROPPED}*"):
+        shutil.rmtree(dropped, ignore_errors=True)
+        if dropped.exists():
+            _log.warning("files of a dropped table are left", path=str(dropped))
