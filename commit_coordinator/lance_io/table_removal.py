@@ -15,7 +15,7 @@ from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.crash_points import crash_point
 from core.errors import FailedPrecondition, NotFound
 from core.lance_io.open_jobs import open_jobs
-from core.lance_io.tables import LanceTables, open_table
+from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
 from core.locations import TABLE_ENDING, in_object_store
 from core.rpc.request_digest import check_body
 from core.storage_errors import failed
@@ -36,12 +36,15 @@ def check(uri: str, *, force: bool) -> None:
     """
     database, _, name = uri.rpartition("/")
     name = name.removesuffix(TABLE_ENDING)
-    if is_view(open_table(uri).schema.metadata or {}):
+    table = open_table(uri)
+    if is_view(table.schema.metadata or {}):
         raise FailedPrecondition("IS_A_VIEW", f"'{name}' is a view, and no table", table=name)
     if force:
         return
     views = views_on(LanceTables(), database, name)
-    jobs = [job.job_id for job in open_jobs(uri)]
+    incarnation = table.config().get(INCARNATION_KEY, "")
+    # a paused job of another table that had the name fails when it is resumed
+    jobs = [job.job_id for job in open_jobs(uri) if job.incarnation in ("", incarnation)]
     if views or jobs:
         users = [f"views {', '.join(views)}"] * bool(views) + [f"jobs {', '.join(jobs)}"] * bool(jobs)
         raise FailedPrecondition(

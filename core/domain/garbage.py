@@ -103,6 +103,8 @@ class OpenJob:
     column: str | None
     """The column that it fills; None: it refreshes the view that the table is."""
     created_at: float
+    incarnation: str = ""
+    """Which of all tables that had its name it is about; empty: that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,8 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
         job = job_records.decode(record)
         if job.deleted or table in (None, job.request.table):
             jobs[job.job_id] = counted(jobs.get(job.job_id), job)
-    found = [OpenJob(job.job_id, job.column, job.created_at) for job in jobs.values() if not job.state.terminal]
+    going_on = (job for job in jobs.values() if not job.state.terminal)
+    found = [OpenJob(job.job_id, job.column, job.created_at, job.incarnation) for job in going_on]
     found += [job for job_id, job in damaged.items() if job_id not in jobs]
     return sorted(found, key=lambda job: job.created_at)
 

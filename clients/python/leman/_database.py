@@ -224,7 +224,8 @@ class Database(DatabaseJobs, Shown):
         """Remove a table: its rows in all versions, and what is stored beside them. The history of its jobs stays.
 
         `force`: although views of this database rest on it, which then keep their rows and cannot be refreshed any
-        more, or jobs of it have not ended, which then fail. `request_id`: as for `Table.add`.
+        more, or jobs of it have not ended, which then fail (TABLE_NOT_FOUND, or TABLE_REPLACED where another table has
+        the name by then); a paused one does once it is resumed. `request_id`: as for `Table.add`.
 
         Raises TableNotFound, and FailedPrecondition whose `reason` is IS_A_VIEW or TABLE_IN_USE.
         """

@@ -213,3 +213,23 @@ def test_a_table_that_views_or_jobs_need_goes_by_force_only(tmp_path):
 
     assert run(scenario) == [(grpc.StatusCode.FAILED_PRECONDITION, "TABLE_IN_USE", "")] * 4
     assert folders(tmp_path) == {"_leman", "v.lance"}
+
+
+def test_a_job_of_a_dropped_table_holds_no_other_one_of_its_name(tmp_path):
+    """It may be paused, and does not know yet."""
+    there = lance.dataset(make_table(str(tmp_path / "u.lance"), fragments=1).uri).config()["leman.incarnation"]
+    history = JobHistory(str(tmp_path))
+    history.prepare()
+    for job_id, incarnation in (("old", "of a dropped one"), ("own", there)):
+        spec = BackfillSpec(str(tmp_path), "u", "c")
+        history.save(Job(job_id, "", JobState.PAUSED, spec, 1.0, 2.0, incarnation=incarnation))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            with pytest.raises(grpc.aio.AioRpcError, match="used by jobs own:"):
+                await up.drop("u")
+            history.save(Job("own", "", JobState.CANCELLED, spec, 1.0, 3.0, incarnation=there))
+            await up.drop("u")
+
+    run(scenario)
+    assert "u.lance" not in folders(tmp_path)
