@@ -245,6 +245,8 @@ class TableHandle:
     def begin_attempt(self, base: TableSnapshot, job_id: str, attempt: int) -> int:
         """Write into the table's config that an attempt at a job has begun, and return the version after it.
 
+        A table that has no incarnation gets one.
+
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
@@ -252,6 +254,8 @@ class TableHandle:
         """
         record = attempts.with_attempt(base.attempts, job_id, attempt)
         said: dict[str, str | None] = {attempts.ATTEMPTS_KEY: record}
+        if not base.incarnation:
+            said[INCARNATION_KEY] = uuid.uuid4().hex
         operation = LanceOperation.UpdateConfig(config_updates=LanceOperation.UpdateMap(said))
         transaction = lance.Transaction(base.version, operation, str(uuid.uuid4()))
         with commit_outcomes(self._uri):

@@ -25,7 +25,7 @@ from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
 from executor.jobs.same_table import incarnation_of
-from executor.jobs.takeover import begin_attempt
+from executor.jobs.takeover import begin_attempt, give_incarnation
 from executor.lineage.events import Lineage
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.reservation_waits import ReservationWaits
@@ -98,6 +98,9 @@ class BackfillRun:
         """
         begin = time.monotonic()
         plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
+        if plan.tasks and not plan.header.incarnation:
+            await give_incarnation(self._services.commits, self.status.job)
+            plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
         incarnation = incarnation_of(self.status.job, plan.header.incarnation)
         status, spec = self.status, self.status.job.backfill
         self._check_function(plan)

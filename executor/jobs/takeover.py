@@ -42,8 +42,22 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
         Aborted: TABLE_REPLACED – it is another one.
         LemanError: as `begin_attempt`.
     """
-    if job.attempt == 1:
-        return
+    if job.attempt > 1:
+        await _note_attempt(commits, job, uri, incarnation)
+
+
+async def give_incarnation(commits: Commits, job: Job) -> None:
+    """Have the job's table be told from others of its name, as commits need it.
+
+    A copy that somebody made with Lance has columns of Leman's, and is no table of Leman's for all that.
+
+    Raises:
+        LemanError: as `begin_attempt`.
+    """
+    await _note_attempt(commits, job, table_uri(job.request.database, job.request.table), "")
+
+
+async def _note_attempt(commits: Commits, job: Job, uri: str, incarnation: str) -> None:
     request_id = uuid.uuid4().hex
     await patiently(
         commits.begin_attempt, uri, incarnation=incarnation, attempt=job.this_attempt, request_id=request_id

@@ -306,3 +306,9 @@ def test_compacted_while_a_job_runs(db, tmp_path):
     assert db.job(future.result(timeout=60)).state is JobState.DONE
     assert values(table, "y") == {x: 2 * x for x in range(ROWS)}
     assert sorted(log.seen()) == list(range(ROWS))
+
+
+def test_a_copy_that_lance_made(db, table, call_log):
+    """Its column says how it is computed, and the copy is no table that Leman knows: nothing of its values either."""
+    lance.write_dataset(lance.dataset(table.uri).to_table(), f"{db.uri}/copy.lance")
+    assert recomputed(db.open_table("copy"), call_log) == list(range(ROWS))
