@@ -18,6 +18,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from core.domain.store import StoreOptions
 from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkUnit
 from core.errors import Unavailable
 from core.observability import measures
@@ -44,6 +45,10 @@ class UnitSource(Protocol):
         ...
 
     def on_alive(self, unit: WorkUnit) -> None: ...
+
+    def renewed_stores(self) -> tuple[StoreOptions, ...]:
+        """Return how workers reach object stores by now; empty: as they were told in the beginning."""
+        ...
 
     def on_report(self, report: ProgressReport) -> None: ...
 
@@ -82,11 +87,18 @@ class _Link:
             self._told = True
             self._writer.write(framed(None))
 
+    def _renew(self, told: tuple[StoreOptions, ...], now: tuple[StoreOptions, ...]) -> tuple[StoreOptions, ...]:
+        """Tell a worker that is at work how stores are reached, where that has changed; return what it was told."""
+        if now and now != told:
+            self._writer.write(framed(WorkUnit("", (), stores=now)))
+        return now or told
+
     async def drive(self, unit_source: UnitSource) -> None:
         """Give the worker unit after unit."""
         while not self._told:
             unit = await unit_source.next_unit(self._worker, heartbeats=True)
             outcome = None
+            stores = () if unit is None else unit.stores
             self._at_work = unit is not None
             try:
                 await _send(self._writer, unit)
@@ -98,6 +110,7 @@ class _Link:
                         unit_source.on_in_flight(unit, message.in_flight)
                     elif isinstance(message, Alive):
                         unit_source.on_alive(unit)
+                        stores = self._renew(stores, unit_source.renewed_stores())
                     elif isinstance(message, Done):
                         outcome = message.outcome
             finally:

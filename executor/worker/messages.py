@@ -1,6 +1,7 @@
 """What a worker sends to its executor: JSON behind a length of four bytes; the answer is a WorkUnit, or null.
 
-Null that comes while a unit is at work says that this one is to be given back as far as it is.
+Null that comes while a unit is at work says that this one is to be given back as far as it is. A WorkUnit without work
+says how object stores are reached from now on, and comes at any time.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -49,6 +50,9 @@ class ExecutorConnection:
     _saying: threading.Lock = field(default_factory=threading.Lock)
     _at_work: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+    #: What came while nobody waited for a unit.
+    _held: deque[WorkUnit | None] = field(default_factory=deque)
     _pid: int = field(default_factory=os.getpid)
 
     def say(self, message: WorkerMessage) -> None:
@@ -57,8 +61,7 @@ class ExecutorConnection:
         Raises:
             OSError: The executor is gone: the worker has no reason to go on then.
         """
-        if os.getpid() != self._pid:
-            os._exit(_STRAY)  # a function forked, and its child came back here: the worker is its parent
+        self._check_process()
         data = framed(message)
         with self._saying:  # the watchdog sends from a thread of its own
             self._socket.sendall(data)
@@ -72,19 +75,45 @@ class ExecutorConnection:
         self.say(InFlight(in_flight))
 
     def asked_to_stop(self) -> bool:
-        """Tell whether the executor has sent something although the worker is at work: that it has no more units."""
+        """Tell whether the executor has sent, although the worker is at work, that it has no more units."""
+        self.take_in()
+        return bool(self._held) and self._held[0] is None
+
+    def take_in(self) -> None:
+        """Take in what the executor has sent; wait for nothing."""
+        self._check_process()
+        with self._reading:
+            while self._is_there():
+                unit = self._receive()
+                if unit is None or unit.works:
+                    self._held.append(unit)
+
+    def next_unit(self) -> WorkUnit | None:
+        """Wait for a unit; return None where the job is done, or the executor is gone."""
+        with self._reading:
+            unit = self._held.popleft() if self._held else self._receive()
+            while unit is not None and not unit.works:
+                unit = self._receive()
+            return unit
+
+    def _receive(self) -> WorkUnit | None:
+        """Wait for what the executor sends, and heed how stores are reached; None: no more, or the executor is gone."""
+        head = self._read(LENGTH_BYTES)
+        data = None if head is None else self._read(int.from_bytes(head, "big"))
+        unit = None if data is None else _units.decode(data)
+        if unit is not None and unit.stores:
+            known.use(known.GivenStores(unit.stores))
+        return unit
+
+    def _is_there(self) -> bool:
         try:
             return bool(self._socket.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
         except OSError:  # nothing is there, or the executor is gone: who tells it something will notice
             return False
 
-    def next_unit(self) -> WorkUnit | None:
-        """Wait for a unit; return None where the job is done, or the executor is gone."""
-        head = self._read(LENGTH_BYTES)
-        if head is None:
-            return None
-        data = self._read(int.from_bytes(head, "big"))
-        return None if data is None else _units.decode(data)
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            os._exit(_STRAY)  # a function forked, and its child came back here: the worker is its parent
 
     @contextlib.contextmanager
     def beating(self, seconds: float) -> Iterator[None]:
@@ -115,6 +144,7 @@ class ExecutorConnection:
         with contextlib.suppress(OSError):  # the worker will notice itself
             while not self._over.wait(seconds):
                 if self._at_work.is_set():
+                    self.take_in()
                     self.say(Alive())
 
     def _read(self, length: int) -> bytes | None:
@@ -179,8 +209,6 @@ def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
         worker_state = WorkerState(context)  # while the executor looks for a unit
         with file_descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:
-                if unit.stores:
-                    known.use(known.GivenStores(unit.stores))
                 with connection.working():
                     outcome = worker_state.run(unit, connection, stopped=connection.asked_to_stop)
                 connection.say(Done(outcome))

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import socket
 
+from core.domain.store import StoreOptions
+from core.domain.work import FragmentWork, WorkUnit
+from core.stores import known
 from executor.worker.messages import Alive, framed
 from executor.worker.worker_loop import ExecutorConnection
+from tests.unit.executor.manager_helpers import TASK
 
 
 def test_a_forked_child_that_comes_back_ends_and_says_nothing():
@@ -34,3 +38,17 @@ def test_a_worker_at_work_hears_that_there_are_no_more_units():
         assert connection.next_unit() is None
         theirs.close()
         assert not connection.asked_to_stop(), "that the executor is gone is noticed elsewhere"
+
+
+def test_a_unit_that_came_early_is_not_taken_for_the_end():
+    """The thread that says that the worker lives may see it before the worker asks for it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = ExecutorConnection(ours)
+        unit = WorkUnit("next", (FragmentWork(TASK, (), finish=True),))
+        theirs.sendall(framed(WorkUnit("", (), stores=(StoreOptions(root="gs://unused"),))) + framed(unit))
+        assert not connection.asked_to_stop()
+        assert connection.next_unit() == unit
+        theirs.sendall(framed(None))
+        assert connection.next_unit() is None
+    known.use(known.GivenStores())
