@@ -56,6 +56,14 @@ JOB_DURATION = Histogram(
     ),
     _JOB_BOUNDS,
 )
+JOB_ENDS = Counter(
+    Description(
+        name="leman.job.ends",
+        unit="{job}",
+        text="Jobs that have ended here, by how.",
+        attributes=(JOB_KIND, JOB_STATE),
+    )
+)
 JOB_QUEUE = Gauge(Description(name="leman.job.queue.size", unit="{job}", text="Jobs that wait for their turn."))
 JOB_ROWS = Counter(
     Description(

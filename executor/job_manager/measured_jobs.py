@@ -21,6 +21,7 @@ _ROWS = {
     "committed": "rows_committed",
 }
 _PHASES = ("udf", "read", "checkpoint", "write", "load", "commit")
+_KINDS = ("backfill", "refresh")
 
 
 class Measured(Protocol):
@@ -33,11 +34,18 @@ class Measured(Protocol):
 class MeasuredJobs:
     """The counts of jobs that were told so far: what a job has more by now is added to the measures.
 
-    Counts of a job may fall, as when a worker dies over rows; measures do not.
+    Counts of a job may fall, as when a worker dies over rows; measures do not. All of them are there from the
+    beginning, at 0: whoever asks how much one has grown would not see the first event of one that begins with it.
     """
 
     def __init__(self) -> None:
         self._told: dict[str, dict[str, float]] = {}
+        for kind in _KINDS:
+            for name in _counts(Progress()):
+                _add(name, 0, kind)
+            for state in JobState:
+                if state.terminal:
+                    measures.JOB_ENDS.add(0, {measures.JOB_KIND: kind, measures.JOB_STATE: state.value})
 
     def begin(self, job: Job) -> None:
         """Take in a job where somebody asks for measures; what executors did for it before, they have told."""
@@ -64,6 +72,7 @@ class MeasuredJobs:
         self.forget(job.job_id)
         took = max(0.0, (job.ended_at or job.updated_at) - (job.started_at or job.created_at))
         measures.JOB_DURATION.record(took, _state(job))
+        measures.JOB_ENDS.add(1, _state(job))
 
     def forget(self, job_id: str) -> None:
         """Forget a job that somebody else has."""
@@ -94,7 +103,7 @@ def show(runs: Mapping[str, Measured], lease_age: Callable[[], float], waiting: 
 
     def jobs() -> list[tuple[float, Attributes]]:
         states = [(kind_of(status.job), status.job.state) for status in running()]
-        every = [(kind, state) for kind in ("backfill", "refresh") for state in JobState if not state.terminal]
+        every = [(kind, state) for kind in _KINDS for state in JobState if not state.terminal]
         return [
             (float(states.count(one)), {measures.JOB_KIND: one[0], measures.JOB_STATE: one[1].value}) for one in every
         ]

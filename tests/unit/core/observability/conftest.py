@@ -6,8 +6,21 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from opentelemetry.sdk.resources import Resource
+
+from core.config import Metrics
+from core.observability.metrics_export import MetricsExport
+from tests.unit.core.observability.page import Page
 
 _ENDED_SECONDS = 120.0
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """What a service tells from now on."""
+    export = MetricsExport(Metrics(port=0), None, Resource.get_empty())
+    yield Page(export.port)
+    export.stop()
 
 
 @pytest.fixture(autouse=True)

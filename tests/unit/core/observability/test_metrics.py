@@ -6,15 +6,12 @@ import asyncio
 import re
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 from opentelemetry.sdk.resources import Resource
-from prometheus_client.parser import text_string_to_metric_families
 
 from core.config import Metrics, Server
 from core.domain.job import Job, JobState, Progress
@@ -25,35 +22,12 @@ from core.observability.metrics_export import MetricsExport
 from executor.job_manager.job_databases import JobDatabase
 from executor.job_manager.measured_jobs import MeasuredJobs
 from leman.v1 import jobs_pb2
+from tests.unit.core.observability.page import Page
 from tests.unit.core.rpc_helpers import client, running
 from tests.unit.executor.manager_helpers import Executor
 
 ROOT = Path(__file__).resolve().parents[4]
 GET_JOB = "leman.v1.JobService/GetJob"
-
-
-class Page:
-    """What Prometheus would read."""
-
-    def __init__(self, port: int | None) -> None:
-        self._url = f"http://127.0.0.1:{port}/metrics"
-
-    def values(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-        with urllib.request.urlopen(self._url) as answer:
-            families = text_string_to_metric_families(answer.read().decode())
-            return {(s.name, frozenset(s.labels.items())): s.value for f in families for s in f.samples}
-
-    def value(self, name: str, **labels: str) -> float | None:
-        """The sum of the series with these labels; None: there is none."""
-        found = [v for (n, has), v in self.values().items() if n == name and has >= labels.items()]
-        return sum(found) if found else None
-
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    export = MetricsExport(Metrics(port=0), None, Resource.get_empty())
-    yield Page(export.port)
-    export.stop()
 
 
 def test_calls_are_counted_by_method_and_by_what_became_of_them(page):
@@ -111,6 +85,8 @@ def test_a_job_is_counted_up_to_its_end_and_never_down(page):
     assert page.value("leman_job_work_time_seconds_total", leman_phase="udf") == pytest.approx(1.2)
     assert page.value("leman_job_duration_seconds_count", leman_job_state="DONE") == 1
     assert page.value("leman_job_duration_seconds_sum", leman_job_state="DONE") == 3.0
+    assert page.value("leman_job_ends_total", leman_job_state="DONE", leman_job_kind="backfill") == 1
+    assert page.value("leman_job_ends_total") == 1
 
 
 def test_what_an_executor_did_before_it_died_is_not_counted_again(page):
@@ -121,7 +97,7 @@ def test_what_an_executor_did_before_it_died_is_not_counted_again(page):
 
 
 def test_a_port_that_is_taken_ends_the_service_with_a_reason(page):
-    taken = int(re.search(r":(\d+)/", page._url)[1])
+    taken = int(re.search(r":(\d+)/", page.url)[1])
     with pytest.raises(Unavailable, match="metrics cannot be served") as caught:
         MetricsExport(Metrics(port=taken), None, Resource.get_empty())
     assert caught.value.reason == "BIND_FAILED"
