@@ -214,6 +214,7 @@ class Takeovers:
             await begin_attempt(self._services.commits, job)
         except LemanError as error:  # who commits by the same coordinator cannot reach it either
             _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
+        self._running.measured.begin(job)
         now = time.time()
         await self._store.save(replace(job, updated_at=now, ended_at=now))
         await self._leases.release(job.job_id, ended=job.job_id not in self._store.unsaved)

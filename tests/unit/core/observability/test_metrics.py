@@ -13,7 +13,7 @@ import grpc
 import pytest
 from opentelemetry.sdk.resources import Resource
 
-from core.config import Metrics, Server
+from core.config import Metrics, Server, Settings
 from core.domain.job import Job, JobState, Progress
 from core.domain.plan import BackfillSpec
 from core.errors import Unavailable
@@ -24,6 +24,7 @@ from executor.job_manager.measured_jobs import MeasuredJobs
 from leman.v1 import jobs_pb2
 from tests.unit.core.observability.page import Page
 from tests.unit.core.rpc_helpers import client, running
+from tests.unit.executor.job_manager.test_job_manager import lives
 from tests.unit.executor.manager_helpers import Executor
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -149,3 +150,10 @@ def test_a_job_with_nothing_to_do_is_counted_where_its_end_is_written_later(page
     (tmp_path / "_leman").mkdir()
     asyncio.run(live())
     assert page.value("leman_job_duration_seconds_count", leman_job_state="DONE") == 1
+
+
+def test_a_job_that_executors_died_over_is_counted_where_it_is_given_up(page, tmp_path):
+    (tmp_path / "_leman").mkdir()
+    lives(tmp_path, ["die"] * Settings().executor.job_attempts_max)
+    assert page.value("leman_job_ends_total", leman_job_state="FAILED", leman_job_kind="backfill") == 1
+    assert page.value("leman_job_duration_seconds_count", leman_job_state="FAILED") == 1
