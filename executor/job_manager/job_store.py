@@ -72,7 +72,10 @@ class HistoryJobStore:
         return kept
 
     def _tell_end(self, job: Job) -> None:
-        """Tell measures and traces of the end of a job that this executor has."""
+        """Tell measures, traces and, where it failed, the log of the end of a job that this executor has."""
+        if job.state is JobState.FAILED:
+            reason = job.error.reason if job.error is not None else ""
+            _log.warning("a job failed", job_id=job.job_id, database=job.request.database, reason=reason)
         self._running.measured.end(job)
         run = self._running.runs.get(job.job_id)
         if run is not None and run.status.span is not None:

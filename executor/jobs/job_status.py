@@ -107,7 +107,7 @@ class JobStatus:
         self._keep(JobEvent(self.sequence, time.time(), kind, message))
         measures.JOB_EVENTS.add(1, {measures.EVENT: kind})
         say = _log.warning if kind == "stall" else _log.info
-        say(message, job_id=self.job.job_id, event_kind=kind)
+        say(message, job_id=self.job.job_id, database=self.job.request.database, event_kind=kind)
 
     def _keep(self, event: JobEvent) -> None:
         self._events.append(event)
@@ -192,7 +192,7 @@ class JobStatus:
             end = job_news.end_of(job)
             self.sequence = end.sequence
             self._keep(end)
-            _log.info(end.message, job_id=job.job_id, event_kind=end.kind)
+            _log.info(end.message, job_id=job.job_id, database=job.request.database, event_kind=end.kind)
         else:
             self.note("state", job.state.value)
         await self.publish()

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+import typer
+from structlog.testing import capture_logs
+from typer.core import TyperGroup
 
+from core.config import Settings
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.observability import measures
 from executor.job_manager.measured_jobs import MeasuredJobs, show
+from leman.cli._app import app
 from tests.unit.core.observability.page import Page, Scrape
-from tests.unit.core.observability.test_dashboard import alerts
+from tests.unit.core.observability.test_dashboard import FOLDER, alerts
+from tests.unit.executor.job_manager.test_job_manager import lives
 
 SELECTED = re.compile(r"(\w+)\{([^}]*)\}")
 GROWTH = re.compile(r"(?:increase|rate)\((\w+(?:\{[^}]*\})?)\[\w+\]\)")
+COMMAND = re.compile(r"`(leman [^`]*)`")
+ROOT = FOLDER.parents[1]
 #: Rules about what begins with its first event: they are for what goes on.
 GOES_ON = {"LemanCallsFail", "LemanCallsRefused", "LemanCommitsSlow", "LemanFragmentsRejected"}
 
@@ -102,3 +111,41 @@ def test_what_a_rule_counts_is_there_before_it_happens_or_the_rule_is_for_what_g
     there = all(selected(page.values(), selector) for selector in GROWTH.findall(rule["expr"]))
     assert there == (rule["alert"] not in GOES_ON)
     assert there or rule["for"]
+
+
+def commands() -> list[str]:
+    """All that the rules and their page say to whoever is paged."""
+    texts = [" ".join(rule["annotations"].values()) for rule in alerts()]
+    heads = re.sub(r"\n# ?", " ", (FOLDER / "alerts.yaml").read_text().split("\ngroups:")[0])
+    page = (ROOT / "docs/observability.md").read_text().split("From an alert to the job")[1].split("\n\n")[0]
+    return sorted({" ".join(found.split()) for text in (*texts, heads, page) for found in COMMAND.findall(text)})
+
+
+@pytest.mark.parametrize("said", commands())
+def test_a_command_that_somebody_is_told_to_say_is_one(said: str):
+    command, (_, *words) = typer.main.get_command(app), shlex.split(said)
+    while isinstance(command, TyperGroup):
+        name = words.pop(0)
+        command = command.get_command(None, name)
+        assert command is not None, f"there is no command {name}"
+    with command.make_context(name, words) as given:  # it raises what the shell would be told
+        assert given.params["endpoint"] == "HOST:PORT", "alerts are about services that run elsewhere"
+        states = given.params.get("state") or ()
+        assert {JobState[state] for state in states} <= {JobState.RUNNING, JobState.FAILED}
+
+
+def test_all_rules_about_jobs_say_how_to_find_them():
+    about = {"LemanJobsFail", "LemanJobsDoNotMove", "LemanJobStalled", "LemanErrorBudgetNearlyUsed"}
+    assert {rule["alert"] for rule in alerts() if COMMAND.search(rule["annotations"]["description"])} == about
+
+
+def test_the_log_names_the_job_that_failed_and_its_database(tmp_path):
+    (tmp_path / "_leman").mkdir()
+
+    with capture_logs() as lines:
+        job_id = lives(tmp_path, ["die"] * Settings().executor.job_attempts_max).job_id
+    told = [line for line in lines if line["event"] == "a job failed"]
+    where = {"job_id": job_id, "database": str(tmp_path)}
+    assert told == [{"event": "a job failed", "log_level": "warning", "reason": "EXECUTOR_LOST", **where}]
+    assert any("event_kind" in line for line in lines)
+    assert all(line.items() >= where.items() for line in lines if "event_kind" in line)
