@@ -28,6 +28,13 @@ from tests.redis_process import redis_binary
 
 #: The machine on which `docker compose up` was said, with the published ports.
 MACHINE = "machine"
+#: Where containers have certificates, and the settings that name them.
+CERTIFICATES = "/certificates"
+TLS = {
+    "LEMAN_SERVER__TLS_CERT": f"{CERTIFICATES}/server.pem",
+    "LEMAN_SERVER__TLS_KEY": f"{CERTIFICATES}/server.key",
+    "LEMAN_PEERS__TLS_CA": f"{CERTIFICATES}/ca.pem",
+}
 _START_SECONDS = 180.0
 _SECONDS = re.compile(r"(\d+)s")
 
@@ -39,6 +46,8 @@ class Composition:
     hosts: Mapping[str, Host]
     chosen: dict[str, str]
     image: dict[str, str]
+    #: Whether the services have certificates, as the head of the file has it.
+    tls: bool = False
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     healthy: list[str] = field(default_factory=list)
 
@@ -57,7 +66,10 @@ class Composition:
             assert time.monotonic() < deadline, {name: host.said() for name, host in self.hosts.items()}
 
     def _environment(self, name: str) -> dict[str, str]:
-        return self.image | environment(name, self.chosen)
+        given = environment(name, self.chosen)
+        if self.tls and given.pop("LEMAN_SERVER__ALLOW_INSECURE_BIND", ""):
+            given |= TLS
+        return self.image | given
 
     def is_healthy(self, name: str) -> bool:
         """Whether the container's own check says so; it is where it has none."""
@@ -96,16 +108,25 @@ def _seconds(text: str) -> float:
 
 
 @contextlib.contextmanager
-def composed(folder: Path, chosen: dict[str, str], *profiles: str) -> Iterator[Composition]:
-    """Do `docker compose up` with these variables and profiles; `down` where that was not done, and its volumes."""
+def composed(
+    folder: Path, chosen: dict[str, str], *profiles: str, certificates: Path | None = None
+) -> Iterator[Composition]:
+    """Do `docker compose up` with these variables and profiles; `down` where that was not done, and its volumes.
+
+    Args:
+        certificates: Has `server.pem`, its key and the `ca.pem` that signed it; None: there is no TLS.
+    """
     names = [name for name, given in SERVICES.items() if set(given.get("profiles", profiles)) <= {*profiles}]
     volumes = {name: folder / f"volume-{name}" for name in ("data", "redis")}
     for volume in volumes.values():
         volume.mkdir()
     binds = {name: _binds(SERVICES[name], volumes) for name in names}
     binds["redis"]["/image"] = _programs(folder)
+    if certificates is not None:
+        for bound in (*binds.values(), binds.setdefault(MACHINE, {})):
+            bound[CERTIFICATES] = certificates
     with network(folder, [*names, MACHINE], binds=binds) as hosts:
-        made = Composition(hosts, chosen, _image())
+        made = Composition(hosts, chosen, _image(), tls=certificates is not None)
         try:
             made.up()
             with _published(hosts[MACHINE], names):

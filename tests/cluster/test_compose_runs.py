@@ -8,15 +8,17 @@ import os
 import sys
 
 import pytest
+from cryptography import x509
 
-from tests.cluster.composition import MACHINE, Composition, composed
+from tests.certificates import Authority
+from tests.cluster.composition import MACHINE, TLS, Composition, composed
 from tests.compose_file import CHOSEN, ON_SPARK, TOKEN
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 #: Said on the machine of `docker compose up`, as the head of the file has it.
 _CALLER = """
-import json, sys, urllib.request
+import json, ssl, sys, urllib.request
 import pyarrow as pa
 import leman
 
@@ -30,23 +32,26 @@ def where(x: int) -> str:
     secrets = [name for name in os.environ if name.startswith("LEMAN_")]
     return f"{os.uname().nodename} {len(secrets)}"
 
-with leman.connect("/data/lake", endpoint="localhost:7443", token=sys.argv[1], direct=False) as db:
+tls = {"tls_ca": sys.argv[2]} if sys.argv[2] else {}
+with leman.connect("/data/lake", endpoint="localhost:7443", token=sys.argv[1], direct=False, **tls) as db:
     table = db.create_table("t", pa.table({"x": list(range(1000))}), max_rows_per_file=100)
     table.add_columns({"y": double, "host": where})
     for column in ("y", "host"):
         table.backfill(column, progress=False)
     said = table.to_arrow().sort_by("x").to_pydict()
 request = urllib.request.Request(
-    "http://localhost:7480/leman.v1.InfoService/GetInfo", b"{}",
+    f"http{'s' if tls else ''}://localhost:7480/leman.v1.InfoService/GetInfo", b"{}",
     {"content-type": "application/json", "authorization": f"Bearer {sys.argv[1]}"})
-with urllib.request.urlopen(request) as answer:
+context = ssl.create_default_context(cafile=sys.argv[2]) if tls else None
+with urllib.request.urlopen(request, context=context) as answer:
     said["info"] = json.load(answer)
 print(json.dumps(said))
 """
 
 
 def check_backfill(containers: Composition, *, computed_on: str) -> None:
-    called = containers.hosts[MACHINE].run([sys.executable, "-c", _CALLER, TOKEN], {}, seconds=240)
+    ca = TLS["LEMAN_PEERS__TLS_CA"] if containers.tls else ""
+    called = containers.hosts[MACHINE].run([sys.executable, "-c", _CALLER, TOKEN, ca], {}, seconds=240)
     assert called.returncode == 0, called.stderr + containers.hosts["executor"].said()
     said = json.loads(called.stdout)
     assert said["x"] == list(range(1000))
@@ -64,6 +69,17 @@ def check_down(containers: Composition) -> None:
 
 def test_compose_up_serves_on_the_published_ports(can_have_hosts, tmp_path):
     with composed(tmp_path, CHOSEN) as containers:
+        assert containers.healthy == ["redis", "commit-coordinator", "planner", "executor"]
+        check_backfill(containers, computed_on="executor")
+        check_down(containers)
+
+
+@pytest.mark.long
+def test_with_the_certificates_that_the_head_advises_all_are_well_and_answer(can_have_hosts, tmp_path):
+    folder = tmp_path / "ca"
+    folder.mkdir()
+    Authority(folder).issue("server", *map(x509.DNSName, ("planner", "executor", "commit-coordinator", "localhost")))
+    with composed(tmp_path, CHOSEN, certificates=folder) as containers:
         assert containers.healthy == ["redis", "commit-coordinator", "planner", "executor"]
         check_backfill(containers, computed_on="executor")
         check_down(containers)

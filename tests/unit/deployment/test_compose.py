@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 
 import pytest
+from cryptography import x509
 
 from core import config
+from core.config import Server
 from core.errors import InvalidArgument
 from core.release import version
 from core.rpc.exposure import check_bind
+from core.rpc.healthcheck import check
 from executor.spark import address
 from executor.spark.address import callback_address, is_local
+from tests.certificates import Authority
 from tests.compose_file import CHOSEN, ON_SPARK, SERVICES, TOKEN, environment, filled_in
 from tests.conftest import ROOT
+from tests.unit.core.rpc_helpers import running
 
 OURS = ("planner", "commit-coordinator", "executor")
 
@@ -89,7 +95,25 @@ def test_services_find_one_another_and_callers_find_them(monkeypatch, service):
         assert getattr(settings.peers, name) == f"{peer}:{settings.server.port}"
         assert getattr(settings.advertise, name) == port(peer, settings.server.port)
     assert SERVICES[service]["command"] == ["python", "-m", service.replace("-", "_")]
-    assert SERVICES[service]["healthcheck"]["test"][-1] == f"127.0.0.1:{settings.server.port}"
+    assert SERVICES[service]["healthcheck"]["test"][-1] == f"localhost:{settings.server.port}"
+
+
+def test_health_is_asked_for_by_a_name_of_the_certificate_that_the_head_advises(tmp_path):
+    head = text().replace("\n# ", " ")
+    names = re.findall(r"[a-z-]+", re.search(r"The certificate names (.*?), which the health checks call", head)[1])
+    names.remove("and")
+    assert sorted(names) == sorted([*OURS, "localhost"])
+    authority = Authority(tmp_path)
+    files = authority.issue("server", *map(x509.DNSName, names))
+
+    async def scenario() -> None:
+        async with running(Server(tls_cert=files.cert, tls_key=files.key, token=TOKEN)) as (up, _):
+            for service in OURS:
+                host, _, _ = SERVICES[service]["healthcheck"]["test"][-1].rpartition(":")
+                said = await asyncio.to_thread(check, f"{host}:{up.port}", tls=(authority.ca, "", ""))
+                assert said == "", service
+
+    asyncio.run(scenario())
 
 
 def test_by_itself_the_executor_works_on_its_own_cores(monkeypatch):
