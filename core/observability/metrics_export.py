@@ -16,9 +16,9 @@ from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry, start_http_server
 
 from core.config import Metrics
-from core.errors import Unavailable
 from core.observability import measures
 from core.observability.otlp import Collector
+from core.rpc.bind_failures import bind_failure
 
 METER = "leman"
 
@@ -43,8 +43,9 @@ class MetricsExport:
             try:
                 self._page, _ = start_http_server(settings.port, settings.host, registry)
             except OSError as error:
-                where = f"{settings.host}:{settings.port}"
-                raise Unavailable("BIND_FAILED", f"metrics cannot be served on {where}: {error}") from None
+                names = {"host_setting": "LEMAN_METRICS__HOST", "port_setting": "LEMAN_METRICS__PORT"}
+                refused = bind_failure("cannot serve metrics", settings.host, settings.port, **names, error=error)
+                raise refused from None
         if collector is not None:
             readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(**collector.options)))
         self._provider = MeterProvider(readers, resource, shutdown_on_exit=False)

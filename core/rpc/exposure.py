@@ -7,10 +7,11 @@ from urllib.parse import urlsplit
 import grpc
 
 from core.config import Server, Settings
-from core.errors import InvalidArgument, Unavailable
+from core.errors import InvalidArgument
 from core.rpc.addresses import is_loopback
 from core.rpc.auth.authentication import asks
 from core.rpc.auth.token_file import SHORTEST_TOKEN
+from core.rpc.bind_failures import bind_failure, bracketed
 from core.rpc.tls import TlsFiles, server_credentials, settings_named
 
 
@@ -97,26 +98,23 @@ def bind(server: Server, to: grpc.aio.Server) -> int:
         Unavailable: BIND_FAILED.
     """
     if not server.tls_cert:
-        return _bound(to, server, server.port, None)
+        return _bound(to, server, "port", None)
     if server.mtls_port:
-        _bound(to, server, server.mtls_port, _credentials(server, asks=True))
+        _bound(to, server, "mtls_port", _credentials(server, asks=True))
     asks_here = bool(server.tls_client_ca) and not server.mtls_port
-    return _bound(to, server, server.port, _credentials(server, asks=asks_here))
+    return _bound(to, server, "port", _credentials(server, asks=asks_here))
 
 
-def bracketed(host: str) -> str:
-    """Return a host as it stands before a port."""
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
-
-
-def _bound(to: grpc.aio.Server, server: Server, port: int, credentials: grpc.ServerCredentials | None) -> int:
+def _bound(to: grpc.aio.Server, server: Server, setting: str, credentials: grpc.ServerCredentials | None) -> int:
+    port: int = getattr(server, setting)
     address = f"{bracketed(server.host)}:{port}"
     try:
         if credentials is None:
             return to.add_insecure_port(address)
         return to.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise Unavailable("BIND_FAILED", f"cannot bind {address}: is something else there? ({error})") from None
+        names = {"host_setting": "LEMAN_SERVER__HOST", "port_setting": f"LEMAN_SERVER__{setting.upper()}"}
+        raise bind_failure("cannot listen", server.host, port, **names, error=error) from None
 
 
 def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:

@@ -32,9 +32,10 @@ from core.observability.process import Observability
 from core.process_secrets import forget_settings
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
+from core.rpc.bind_failures import bracketed
 from core.rpc.call_budgets import BudgetInterceptor
 from core.rpc.caller_limits import CallerLimits
-from core.rpc.exposure import bind, bracketed, check_bind
+from core.rpc.exposure import bind, check_bind
 from core.rpc.forwarding import Forwarding
 from core.rpc.handshake import add_handshake
 from core.rpc.info_service import InfoServicer

@@ -16,7 +16,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from core.config import Settings
-from core.errors import InvalidArgument, Unavailable
+from core.errors import InvalidArgument
+from core.rpc.bind_failures import bind_failure
 from core.rpc.http.admission import Admission
 from core.rpc.http.app import HttpFront
 from core.rpc.tls import TlsFiles, renew_at_handshakes
@@ -198,6 +199,7 @@ def _bound(settings: Settings) -> socket.socket:
         listening.bind((host, port))
     except OSError as error:
         listening.close()
-        raise Unavailable("BIND_FAILED", f"cannot bind {host}:{port} for HTTP: {error.strerror}") from None
+        names = {"host_setting": "LEMAN_SERVER__HOST", "port_setting": "LEMAN_SERVER__HTTP_PORT"}
+        raise bind_failure("cannot listen for HTTP", host, port, **names, error=error) from None
     listening.setblocking(False)
     return listening

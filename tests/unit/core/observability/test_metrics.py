@@ -99,9 +99,11 @@ def test_what_an_executor_did_before_it_died_is_not_counted_again(page):
 
 def test_a_port_that_is_taken_ends_the_service_with_a_reason(page):
     taken = int(re.search(r":(\d+)/", page.url)[1])
-    with pytest.raises(Unavailable, match="metrics cannot be served") as caught:
+    with pytest.raises(Unavailable, match="LEMAN_METRICS__PORT: something else listens there") as caught:
         MetricsExport(Metrics(port=taken), None, Resource.get_empty())
     assert caught.value.reason == "BIND_FAILED"
+    with pytest.raises(Unavailable, match=r"cannot serve metrics on 192\.0\.2\.1:\d+: LEMAN_METRICS__HOST: that is no"):
+        MetricsExport(Metrics(host="192.0.2.1", port=taken), None, Resource.get_empty())
 
 
 def test_after_the_end_nothing_is_measured_and_the_port_is_free():

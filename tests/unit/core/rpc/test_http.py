@@ -544,6 +544,7 @@ def test_there_is_no_port_unless_asked_for_and_one_in_use_is_named():
             with pytest.raises(Unavailable) as caught:
                 await start_server(taken, "executor", FakeService(asyncio.Event()), asyncio.Event())
             assert caught.value.reason == "BIND_FAILED"
+            assert "LEMAN_SERVER__HTTP_PORT: something else listens there" in caught.value.message
 
     asyncio.run(whole())
 

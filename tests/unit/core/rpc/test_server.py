@@ -606,6 +606,7 @@ def test_a_port_in_use_is_a_typed_error_and_a_held_one_can_be_shared():
                 async with running(Server(port=port)):
                     pass
             assert caught.value.reason == "BIND_FAILED"
+            assert f"127.0.0.1:{port}: LEMAN_SERVER__PORT: something else listens there" in caught.value.message
             async with running(Server(port=port, reuse_port=True)) as (up, _), client(up) as stub:
                 assert up.port == port
                 assert (await stub.GetJob(get())).job.job_id == "j1"
