@@ -24,10 +24,10 @@ class Server(Section):
     allow_anonymous: bool = False
     """Answer callers who do not say who they are although others than this machine may reach the server. Where
     `anonymous_roles` does not say less they can register functions, and so run code of theirs on the workers."""
-    anonymous_roles: tuple[Grant, ...] | None = None
+    anonymous_roles: tuple[Grant, ...] | None = Field(default=None, examples=[["reader"]])
     """What callers may do who do not say who they are, as a JSON list of roles; not given: everything where the server
     asks for no token or certificate, nothing where it does."""
-    database_roots: tuple[str, ...] = ()
+    database_roots: tuple[str, ...] = Field(default=(), examples=[["/data", "s3://bucket/lakes"]])
     """Paths and uris, as a JSON list, below which databases and what views are made from must lie; empty: anywhere."""
     registry: str = ""
     """Path or uri of the folder in which names of databases are kept, the same for all services; empty: databases have
@@ -43,7 +43,7 @@ class Server(Section):
     tls_client_ca: str = ""
     """Path of the CA certificates (PEM) that clients' certificates are checked with (mTLS): who shows none of them is
     not connected, unless `mtls_port` says where to connect with one."""
-    tls_client_roles: dict[str, tuple[Grant, ...]] = Field(default_factory=dict)
+    tls_client_roles: dict[str, tuple[Grant, ...]] = Field(default_factory=dict, examples=[{"CN:etl": ["runner"]}])
     """What the bearers of certificates may do: a JSON object of names, such as `CN:etl`, `DNS:etl.example`,
     `URI:spiffe://example/etl` or `EMAIL:etl@example`, with lists of roles."""
     mtls_port: int = Field(default=0, ge=0, le=65535)
@@ -94,7 +94,9 @@ class Jwt(Section):
     tls_ca: str = ""
     """Path of the CA certificates (PEM) that the issuer's certificate is checked with; empty: the system's."""
     algorithms: tuple[Algorithm, ...] = Field(
-        default=("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"), min_length=1
+        default=("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"),
+        min_length=1,
+        examples=[["RS256", "ES256"]],
     )
     """Signatures that are taken."""
     name_claim: str = "sub"
@@ -102,7 +104,7 @@ class Jwt(Section):
     roles_claim: str = "roles"
     """Claim with the caller's roles, as a list or as words between blanks; dots lead into objects
     (`realm_access.roles`)."""
-    roles: dict[str, tuple[Grant, ...]] = Field(default_factory=dict)
+    roles: dict[str, tuple[Grant, ...]] = Field(default_factory=dict, examples=[{"analysts": ["reader"]}])
     """What the words in that claim mean, as a JSON object of lists of roles. Empty: the words are roles; others are
     left out."""
     leeway_seconds: float = Field(default=30.0, ge=0, le=300)
@@ -117,18 +119,21 @@ class Jwt(Section):
 class Udf(Section):
     """Which functions may be registered and run."""
 
-    allow: tuple[FunctionKind, ...] = ("scalar", "array", "record_batch", "sql", "remote", "pickled", "entrypoint")
+    allow: tuple[FunctionKind, ...] = Field(
+        default=("scalar", "array", "record_batch", "sql", "remote", "pickled", "entrypoint"),
+        examples=[["scalar", "sql", "entrypoint"]],
+    )
     """Kinds of functions, and where the code of Python functions may come from. A function needs its kind to stand here
     and, unless it is SQL or remote, `pickled` or `entrypoint` too."""
-    entrypoints: tuple[str, ...] = ()
+    entrypoints: tuple[str, ...] = Field(default=(), examples=[["features.*:*"]])
     """Entrypoints that may be named, as patterns of `package.module:name` in which `*` stands for any module, or any
     public name of one. Empty: all; as that is whatever is installed on the workers, registering one takes the right
     `code` then."""
-    env_names: tuple[str, ...] = ()
+    env_names: tuple[str, ...] = Field(default=(), examples=[["*_API_KEY"]])
     """Environment variables that callers may give the functions of a job, as patterns of names in which `*` stands for
     any letters, such as `*_API_KEY`. Empty: all; as some of them have programs run other code, giving one takes the
     right `code` then."""
-    remote_addresses: tuple[AddressPattern, ...] = ()
+    remote_addresses: tuple[AddressPattern, ...] = Field(default=(), examples=[["grpc+tls://*.features.internal:7443"]])
     """Addresses at which remote functions may be served, as patterns such as `grpc+tls://*.features.internal:7443`:
     `*` stands for any letters of a host, and for any port. Empty: those of this machine alone (loopback); as
     anything may listen there, registering one takes the right `code` then."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
-import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Self, get_args, get_origin
+from typing import Self
 
 from pydantic import BaseModel, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -20,6 +20,8 @@ from core.errors import InvalidArgument
 PREFIX = "LEMAN_"
 #: No settings, although they begin like some: `docker-compose.yml` is told so which cluster to use.
 _READ_ELSEWHERE = frozenset({"LEMAN_SPARK_MASTER"})
+#: Of errors of pydantic: a value is no object, or no list.
+_NOT_OF_ITS_KIND = frozenset({"dict_type", "tuple_type"})
 _MASK = "**********"
 _SECRET_NAME = re.compile(r"secret|password|token|credential|(?:access|account|api)[._-]?key", re.IGNORECASE)
 
@@ -96,12 +98,10 @@ def load() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        wrong = "; ".join(_wrong(e["loc"], e["msg"]) for e in error.errors(include_input=False))
+        wrong = "; ".join(_wrong(e["loc"], e["msg"], e["type"]) for e in error.errors(include_input=False))
         raise InvalidArgument("BAD_SETTING", wrong) from None
     except SettingsError as error:  # its message does not name the variable, but has no value either
-        wrong = ", ".join(_no_json(os.environ)) or str(error)
-        text = f"{wrong}: this needs JSON; unset it, or use one of the settings that `leman config show` lists"
-        raise InvalidArgument("BAD_SETTING", text) from None
+        raise InvalidArgument("BAD_SETTING", "; ".join(_no_json(os.environ)) or str(error)) from None
 
 
 def describe(settings: Settings) -> Iterator[SettingInfo]:
@@ -137,9 +137,36 @@ def _env_name(location: tuple[int | str, ...]) -> str:
     return PREFIX + "__".join(str(part).upper() for part in location[:2])
 
 
-def _wrong(location: tuple[int | str, ...], said: str) -> str:
-    """Return what is wrong; what is about several settings names them itself."""
-    return f"{_env_name(location)}: {said}" if location else said.removeprefix("Value error, ")
+def _wrong(location: tuple[int | str, ...], said: str, kind: str) -> str:
+    """Return what is wrong, and where in a setting that is JSON; what is about several settings names them itself."""
+    if not location:
+        return said.removeprefix("Value error, ")
+    name, inside = _env_name(location), location[2:]
+    if not inside and kind in _NOT_OF_ITS_KIND and name in _examples():
+        return _needs_json(name)
+    where = "".join(f"{_place(part)}: " for part in inside)
+    return f"{name}: {where}{said}{', in double quotes' if inside and kind == 'string_type' else ''}"
+
+
+def _place(part: int | str) -> str:
+    """Return a key, or which item of a list it is."""
+    return part if isinstance(part, str) else f"item {part + 1}"
+
+
+def _needs_json(name: str) -> str:
+    """Return what to write into a setting that is an object or a list."""
+    return f"{name}: this takes JSON, such as '{_examples()[name]}'"
+
+
+@functools.cache
+def _examples() -> Mapping[str, str]:
+    """Return the settings that are objects or lists, each with an example in JSON."""
+    return {
+        _env_name((section, name)): json.dumps(own.examples[0])
+        for section, field in Settings.model_fields.items()
+        for name, own in getattr(field.annotation, "model_fields", {}).items()
+        if own.examples
+    }
 
 
 def _unknown(environ: Mapping[str, str]) -> list[str]:
@@ -158,19 +185,13 @@ def _unknown(environ: Mapping[str, str]) -> list[str]:
 
 
 def _no_json(environ: Mapping[str, str]) -> list[str]:
-    """Return variables that stand for a whole section, or for a setting that is an object, and have something else."""
-    objects = {_env_name((name,)) for name in Settings.model_fields}
-    for section, field in Settings.model_fields.items():
-        for name, own in getattr(field.annotation, "model_fields", {}).items():
-            if any(origin in (dict, tuple) for origin in _origins(own.annotation)):
-                objects.add(_env_name((section, name)))
-    return sorted(name for name, text in environ.items() if name.upper() in objects and not _is_json(text))
-
-
-def _origins(annotation: object) -> tuple[object, ...]:
-    """Return what a type is made of, its alternatives apart."""
-    parts = get_args(annotation) if get_origin(annotation) is types.UnionType else (annotation,)
-    return tuple(get_origin(part) for part in parts)
+    """Return what is wrong with variables that stand for an object, a list or a whole section, and have no JSON."""
+    sections = {_env_name((name,)) for name in Settings.model_fields}
+    wrong = sorted(name for name, text in environ.items() if not _is_json(text))
+    objects = [_needs_json(name.upper()) for name in wrong if name.upper() in _examples()]
+    whole = [name for name in wrong if name.upper() in sections]
+    text = "that is a whole section: unset it, and use those of its settings that `leman config show` lists"
+    return objects + ([f"{', '.join(whole)}: {text}"] if whole else [])
 
 
 def _is_json(text: str) -> bool:

@@ -85,7 +85,7 @@ class Spark(Section):
     python_version: str = Field(default="", pattern=r"^([0-9]+\.[0-9]+)?$")
     """`major.minor` of the Python that runs the workers: the planner takes functions that it pickled, and no others.
     Empty: that of the planner itself."""
-    conf: dict[str, str] = Field(default_factory=dict, repr=False)
+    conf: dict[str, str] = Field(default_factory=dict, repr=False, examples=[{"spark.cores.max": "2"}])
     """Further Spark settings, as a JSON object of strings."""
 
 

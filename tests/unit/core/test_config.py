@@ -97,6 +97,55 @@ def test_any_free_ports_are_different_ones(monkeypatch):
     config.load()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("SERVER__DATABASE_ROOTS", "/data", """: this takes JSON, such as '["/data", "s3://bucket/lakes"]'"""),
+        ("SERVER__DATABASE_ROOTS", "", """: this takes JSON, such as '["/data", "s3://bucket/lakes"]'"""),
+        ("SERVER__DATABASE_ROOTS", '"/data"', """: this takes JSON, such as '["/data", "s3://bucket/lakes"]'"""),
+        ("SERVER__DATABASE_ROOTS", '["/data", 2]', ": item 2: Input should be a valid string, in double quotes"),
+        ("SPARK__CONF", "spark.cores.max=2", """: this takes JSON, such as '{"spark.cores.max": "2"}'"""),
+        ("SPARK__CONF", '["a"]', """: this takes JSON, such as '{"spark.cores.max": "2"}'"""),
+        ("SPARK__CONF", '{"spark.cores.max":2}', ": spark.cores.max: Input should be a valid string, in double quotes"),
+        ("JWT__ROLES", '{"a": ["boss"]}', ": a: item 1: Input should be 'reader', "),
+        ("SERVER__PORT", "http", ": Input should be a valid integer"),
+        ("LOG", "debug", ": that is a whole section: unset it, and use those of its settings that `leman config show`"),
+    ],
+)
+def test_what_is_wrong_with_a_setting_that_is_json_is_told_with_an_example_and_where(monkeypatch, name, value, said):
+    monkeypatch.setenv(f"LEMAN_{name}", value)
+    with pytest.raises(InvalidArgument, match=re.escape(f"LEMAN_{name}{said}")) as caught:
+        config.load()
+    assert ("unset" in caught.value.message) == (name == "LOG")
+
+
+def test_two_settings_that_are_no_json_are_both_told(monkeypatch):
+    monkeypatch.setenv("LEMAN_UDF__ALLOW", "sql")
+    monkeypatch.setenv("LEMAN_UDF__ENV_NAMES", "*_API_KEY")
+    with pytest.raises(InvalidArgument, match=r"LEMAN_UDF__ALLOW: .*; LEMAN_UDF__ENV_NAMES: .*"):
+        config.load()
+
+
+def test_each_setting_that_is_an_object_or_a_list_has_an_example_that_it_takes(monkeypatch):
+    told = 0
+    for info in config.describe(config.load()):
+        monkeypatch.setenv(info.env, "{")
+        try:
+            config.load()
+        except InvalidArgument as error:
+            example = re.search(r"JSON, such as '(.*)'", error.message)
+            if example is None:
+                assert not isinstance(info.value, dict | tuple), info.env
+            else:
+                monkeypatch.setenv(info.env, example[1])
+                section, name = info.key.split(".")
+                found = getattr(getattr(config.load(), section), name)
+                assert json.loads(json.dumps(found)) == json.loads(example[1])
+                told += 1
+        monkeypatch.delenv(info.env)
+    assert told == 10
+
+
 def test_a_wrong_value_is_never_repeated(monkeypatch):
     monkeypatch.setenv("LEMAN_SERVER", '{"token": ["s3cret"]}')
     with pytest.raises(InvalidArgument) as caught:
