@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Sequence
 
 from leman import _local_database, local
+from leman._addresses import addresses
 from leman._channel import Services
 from leman._contact import Remote
 from leman._database import Database
 from leman._databases import Databases, find
 from leman._embedded import Embedded
-from leman._names import database_uri
+from leman._names import database_uri, far_uri
 from leman._token import Token
 from leman._tracebacks import boundary
 from leman.errors import InvalidArgument
@@ -39,9 +40,10 @@ def connect(  # noqa: PLR0913 - each is an option of its own
     reads where there is no database: it raises NotFound whose `reason` is DATABASE_NOT_FOUND, and `table_names` gives
     none.
     With `endpoint` (`host:port` of any one service, or `dns:///host:port` as gRPC has it) they run elsewhere; the path
-    or uri is then one that they can reach. That address is enough: a service answers for the others, and these are
-    called themselves where they answer from here. Several of them, such as those of two executors, are a sequence, or a
-    str with commas: one is called while it answers, then another one, which goes on with the jobs that the first had.
+    or uri is then one that they can reach, and no relative path. That address is enough: a service answers for the
+    others, and these are called themselves where they answer from here. Several of them, such as those of two
+    executors, are a sequence, or a str with commas: one is called while it answers, then another one, which goes on
+    with the jobs that the first had.
     `token`: what they ask for, or a function that gives it: called once, and again whenever its token is refused, so
     that one that expires is renewed.
     `tls_ca`: PEM file with the certificates to check theirs with; without it there is no TLS. `tls_cert`, `tls_key`:
@@ -63,8 +65,11 @@ def connect(  # noqa: PLR0913 - each is an option of its own
         if endpoint is not None:
             raise InvalidArgument("with database= the first argument is the endpoint: leave endpoint= out")
         endpoint, uri = os.fspath(path_or_uri), ""
-    else:
+    elif endpoint is None:
         uri = database_uri(path_or_uri)
+    else:
+        named = ",".join(addresses(endpoint))
+        uri = far_uri(path_or_uri, f"leman.connect({named!r}, database='…')")
     by_itself = local.is_available() if direct is None else direct
     if direct:
         local.require()

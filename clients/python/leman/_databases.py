@@ -11,7 +11,7 @@ from typing import Self
 
 from leman._channel import Services
 from leman._job_attributes import check_labels
-from leman._names import check_name, database_uri
+from leman._names import check_name, far_uri
 from leman._paging import pages
 from leman._request_id import id_of
 from leman._tracebacks import boundary, warn
@@ -92,15 +92,15 @@ class Databases:
         limits: DatabaseLimits | None = None,
         request_id: str | None = None,
     ) -> DatabaseInfo:
-        """Give a database a name: 1 to 63 letters, digits, `-` and `_`. `root`: its path or uri, as the services reach
-        it; it need not be there yet. `request_id`: as for `Table.add`.
+        """Give a database a name: 1 to 63 letters, digits, `-` and `_`. `root`: its uri or absolute path, as the
+        services reach it; it need not be there yet. `request_id`: as for `Table.add`.
 
         Raises AlreadyExists (DATABASE_EXISTS), InvalidArgument, PermissionDenied, and FailedPrecondition whose `reason`
         is REGISTRY_NOT_SET.
         """
         wanted = databases_pb2.Database(
             name=check_name(name, "database"),
-            root=database_uri(root),
+            root=far_uri(root),
             description=description,
             labels=check_labels(labels),
             limits=None if limits is None else _limits_message(limits),

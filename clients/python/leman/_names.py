@@ -10,6 +10,8 @@ from typing import Any
 from leman.errors import InvalidArgument
 
 _FILE_URI = re.compile("file:(//(localhost)?)?(?=/(?!/))", re.IGNORECASE)
+#: How a database can be named.
+_REGISTERED = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def check_name(name: Any, what: str) -> str:
@@ -37,3 +39,20 @@ def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
     if "_leman" in path.split("/"):
         raise InvalidArgument(f"{path} lies in a folder _leman, which Leman keeps for itself: name the database above")
     return path
+
+
+def far_uri(path_or_uri: str | os.PathLike[str], by_name: str = "") -> str:
+    """As `database_uri`, for services that run elsewhere: a relative path is none of theirs, and may be a name.
+
+    `by_name`: how to name one that is registered instead, with `…` for its name; empty: that cannot be. Raises
+    InvalidArgument.
+    """
+    uri = database_uri(path_or_uri)
+    text = os.fspath(path_or_uri)
+    if "://" in uri or text.startswith(("/", "~")) or _FILE_URI.match(text):
+        return uri
+    registered = f", or for a registered database {by_name}" if by_name else ""
+    raise InvalidArgument(
+        f"{text!r} is a relative path, and services elsewhere have folders of their own: give an absolute path or a uri"
+        + registered.replace("…", text if _REGISTERED.fullmatch(text) else "NAME")
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import leman
 from leman._addresses import addresses
+from leman._names import database_uri, far_uri
 from leman._request_id import derived, id_of
 from leman._row_changes import check_sql
 from leman._token import Token
@@ -43,6 +46,32 @@ def test_addresses_are_taken_once_each(given: Any, meant: tuple[str, ...]):
 def test_what_is_no_address_is_told_with_what_to_do(given: Any, told: str):
     with pytest.raises(InvalidArgument, match=f"^endpoint[ =].*{told}"):
         leman.connect("/lake", endpoint=given)
+
+
+@pytest.mark.parametrize("endpoint", ["a:1,b:2", ["a:1", "b:2"]])
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("lake1", "lake1"),
+        (Path("lake1"), "lake1"),
+        *[(path, "NAME") for path in ("./lake", "teams/lake", "..", "file:lake")],
+    ],
+)
+def test_a_relative_path_is_no_database_of_services_elsewhere(endpoint: Any, given: Any, name: str):
+    told = f"is a relative path, .* or for a registered database leman.connect('a:1,b:2', database='{name}')"
+    with pytest.raises(InvalidArgument, match=re.escape(told).replace(r"\.\*", ".*")):
+        leman.connect(given, endpoint=endpoint)
+
+
+@pytest.mark.parametrize("given", ["/lake", "~/lake", "file:///lake", "s3://bucket/lake", Path("/lake")])
+def test_an_absolute_path_and_a_uri_are(given: Any):
+    assert far_uri(given) == database_uri(given)
+
+
+def test_a_relative_path_without_an_endpoint_is_a_folder_of_this_machine(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with leman.connect("lake1") as database:
+        assert database.uri == str(tmp_path / "lake1")
 
 
 @pytest.mark.parametrize("given", [5, b"load", "", ["load"]])

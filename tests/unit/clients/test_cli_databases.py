@@ -77,6 +77,21 @@ def test_a_registered_database_is_named_with_an_at(run, fake, databases):  # noq
     assert "--endpoint" in err
 
 
+def test_a_relative_path_is_none_of_services_elsewhere(run, fake, databases, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("tables", "ls", "lake")
+    assert code == 2
+    assert "'lake' is a relative path" in err
+    assert err.endswith("give an absolute path or a uri, or for a registered database @lake [INVALID_ARGUMENT]\n")
+    for command in (
+        ("databases", "register", "lake", "lake"),
+        ("views", "create", str(tmp_path), "v", "--source", "t", "--source-db", "lake"),
+    ):
+        code, _, err = run(*command)
+        assert (code, err.endswith("give an absolute path or a uri [INVALID_ARGUMENT]\n")) == (2, True), command
+    assert fake.named("ListTables") == fake.named("RegisterDatabase") == fake.named("GetTable") == []
+
+
 def test_connect_takes_a_name_or_a_place(fake, databases):  # noqa: F811
     databases["lake"] = databases_pb2.Database(name="lake", root="/data/lake")
     with leman.connect(fake.address, database="lake") as db:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leman._local_database import check_there
-from leman._names import database_uri
+from leman._names import database_uri, far_uri
 from leman.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 DatabaseArgument = Annotated[
     str,
-    typer.Argument(metavar="DB", help="Path or uri of the database; with --endpoint also @NAME of a registered one."),
+    typer.Argument(
+        metavar="DB", help="Path or uri of the database; with --endpoint an absolute one, or @NAME of a registered one."
+    ),
 ]
 TableArgument = Annotated[str, typer.Argument(metavar="TABLE", help="Name of the table.")]
 ColumnArgument = Annotated[str, typer.Argument(metavar="COLUMN", help="Name of the computed column.")]
@@ -104,7 +106,7 @@ def connect_remote(db: str, endpoint: str, token: str | None, tls_ca: str | None
     shown = _shown_to_services(token, tls_ca)
     if db.startswith("@"):
         return connect(endpoint, database=db[1:], **shown)
-    return connect(db, endpoint, **shown)
+    return connect(far_uri(db, "@…"), endpoint, **shown)
 
 
 def connect_registry(endpoint: str, token: str | None, tls_ca: str | None) -> Databases:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from leman._names import database_uri
+from leman._names import database_uri, far_uri
 from leman.cli._backfill import IndexesOption, end, follow_job
 from leman.cli._options import (
     DatabaseArgument,
@@ -141,7 +141,7 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
 ) -> None:
     """Make a view. It has no values before `leman refresh`."""
     with open_database(db, endpoint, token, tls_ca) as database:
-        query = _source(database, source, source_db).search(None)
+        query = _source(database, source, source_db, far=endpoint is not None).search(None)
         query = query.where(where) if where is not None else query
         query = query.select(_selected(select)) if select else query
         query = query.shuffle(shuffle) if shuffle is not None else query
@@ -279,12 +279,13 @@ def _begin(begin: Callable[..., JobFuture], env: Mapping[str, str] | None) -> tu
     return with_usable_env(lambda usable: (begin(env=usable), usable is not None), env)
 
 
-def _source(database: Database, table: str, source_db: str | None) -> Table:
+def _source(database: Database, table: str, source_db: str | None, *, far: bool) -> Table:
     if source_db is None:
         return database.open_table(table)
     from leman._database import Database  # noqa: PLC0415 - slow to import
 
-    return Database(database_uri(source_db), database._services).open_table(table)
+    uri = far_uri(source_db) if far else database_uri(source_db)
+    return Database(uri, database._services).open_table(table)
 
 
 def _selected(columns: list[str]) -> dict[str, str] | list[str]:
