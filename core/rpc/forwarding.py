@@ -75,7 +75,8 @@ class Forwarding(grpc.aio.ServerInterceptor):
             for method in service.methods:
                 if path_of(method) != HANDSHAKE:
                     self._handlers[path_of(method)] = self._handler(method)
-        following = (peer_health.follow(self.channel(peer), names, checks) for peer, names in forwarded.items())
+        opened = [(self.channel(peer), names) for peer, names in forwarded.items()]  # first, as one may be refused
+        following = (peer_health.follow(channel, names, checks) for channel, names in opened)
         self._tasks = [asyncio.create_task(work) for work in (self._end_streams(), *following)]
         return [name for names in forwarded.values() for name in names]
 

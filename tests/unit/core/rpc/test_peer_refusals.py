@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 
 import grpc
 import pytest
 import structlog
 
 from core.config import Peers, Server, Settings
-from core.errors import FailedPrecondition, LemanError, PermissionDenied, Unavailable
+from core.errors import FailedPrecondition, InvalidArgument, LemanError, PermissionDenied, Unavailable
 from core.rpc import peer_link, status
 from core.rpc.channels import open_peer
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
@@ -111,6 +113,20 @@ def test_a_peer_whose_certificate_is_not_believed_is_an_error_of_the_set_up(tmp_
                 assert error_info(caught.value).reason == "PEER_REFUSED"
 
     asyncio.run(scenario())
+
+
+def test_certificates_of_peers_that_cannot_be_read_end_a_service_and_say_nothing_else(tmp_path):
+    async def scenario() -> None:
+        with pytest.raises(InvalidArgument, match="LEMAN_PEERS__TLS_CA") as caught:
+            async with front(executor="127.0.0.1:9", tls_ca=str(tmp_path / "none.pem")):
+                pass
+        assert caught.value.reason == "BAD_SETTING"
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        asyncio.run(scenario())
+        gc.collect()
+    assert [str(one.message) for one in told if "never awaited" in str(one.message)] == []
 
 
 def test_an_address_of_another_service_is_told_as_such():
