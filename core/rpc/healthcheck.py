@@ -15,7 +15,9 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from core.rpc.addresses import proxy_options
-from core.rpc.tls import channel_credentials
+from core.rpc.tls import channel_credentials, settings_named
+
+_TLS = ("LEMAN_PEERS__TLS_CA", "LEMAN_PEERS__TLS_CERT", "LEMAN_PEERS__TLS_KEY")
 
 
 def check(address: str, *, tls: tuple[str, str, str] = ("", "", ""), timeout_seconds: float = 3.0) -> str:
@@ -26,7 +28,11 @@ def check(address: str, *, tls: tuple[str, str, str] = ("", "", ""), timeout_sec
     """
     options = proxy_options(address)
     if tls[0]:
-        channel = grpc.secure_channel(address, channel_credentials(*tls), options)
+        try:
+            credentials = channel_credentials(*tls)
+        except OSError as error:
+            return f"{settings_named(error, dict(zip(_TLS, tls, strict=True)))} cannot be read, or used: {error}"
+        channel = grpc.secure_channel(address, credentials, options)
     else:
         channel = grpc.insecure_channel(address, options)
     with channel:
@@ -43,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     """Check once; say on standard error what is wrong."""
     parser = argparse.ArgumentParser(prog="python -m core.rpc.healthcheck", description="Is the service there serving?")
     parser.add_argument("address", metavar="HOST:PORT")
-    ca, cert, key = (os.environ.get(f"LEMAN_PEERS__TLS_{name}", "") for name in ("CA", "CERT", "KEY"))
+    ca, cert, key = (os.environ.get(name, "") for name in _TLS)
     wrong = check(parser.parse_args(argv).address, tls=(ca, cert, key))
     if wrong:
         sys.stderr.write(f"not serving: {wrong}\n")

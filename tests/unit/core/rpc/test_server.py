@@ -27,6 +27,7 @@ from core.rpc import healthcheck
 from core.rpc.channels import open_peer
 from core.rpc.server import start_server
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
+from tests.certificates import Authority
 from tests.unit.core.rpc_helpers import JOB_SERVICE, FakeService, client, running
 
 
@@ -229,6 +230,19 @@ def test_healthcheck_command_tells_serving_from_not(capsys):
         assert await asyncio.to_thread(healthcheck.main, [address]) == 1
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("missing", ["CA", "CERT", "KEY"])
+def test_the_healthcheck_command_says_in_a_line_which_file_it_cannot_read(tmp_path, monkeypatch, capsys, missing):
+    authority = Authority(tmp_path)
+    shown = authority.issue("etl")
+    for name, path in (("CA", authority.ca), ("CERT", shown.cert), ("KEY", shown.key)):
+        monkeypatch.setenv(f"LEMAN_PEERS__TLS_{name}", str(tmp_path / "none.pem") if name == missing else path)
+    assert healthcheck.main(["127.0.0.1:9"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("not serving: LEMAN_PEERS__TLS_")
+    assert (said.count("\n"), "No such file" in said) == (1, True)
+    assert missing != "CA" or "LEMAN_PEERS__TLS_CA cannot be read, or used: " in said
 
 
 # -------------------------------------------------------------------------- token, request id
