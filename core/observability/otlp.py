@@ -62,6 +62,11 @@ def collector_of(signal: Signal) -> Collector | None:
             protocol=protocol,
         )
         return None
+    if "://" not in endpoint and not _variable(signal, "INSECURE"):
+        _log.warning(
+            "the collector is called with TLS, as its address has no scheme: where it speaks none, begin it with http://",
+            signal=signal.lower(),
+        )
     headers = (taken_variables.take(name) for name in _header_names(signal))
     return Collector(endpoint, next(filter(None, headers), ""))
 

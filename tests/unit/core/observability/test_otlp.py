@@ -55,6 +55,25 @@ def test_a_protocol_that_is_not_spoken_is_said_and_stops_no_service(monkeypatch)
     assert [line["protocol"] for line in lines] == ["http/protobuf"]
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "insecure", "told"),
+    [
+        ("127.0.0.1:9", "", 1),
+        ("collector:4317", "", 1),
+        ("127.0.0.1:9", "true", 0),
+        (DEAD, "", 0),
+        ("https://a:1", "", 0),
+    ],
+)
+def test_an_address_without_a_scheme_is_said_to_be_called_with_tls(monkeypatch, endpoint, insecure, told):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+    if insecure:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_INSECURE", insecure)
+    with structlog.testing.capture_logs() as lines:
+        assert collector_of("TRACES") == Collector(endpoint, "")
+    assert [line["signal"] for line in lines if "begin it with http://" in line["event"]] == ["traces"] * told
+
+
 def test_headers_are_taken_out_of_the_environment_and_shown_to_nobody(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector.example:4317")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "api-key=s3cret")
