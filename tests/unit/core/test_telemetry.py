@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 
 import pytest
 import structlog
@@ -12,6 +14,7 @@ from grpc._cython import cygrpc
 
 from core import telemetry
 from core.config import Log, Peers, Redis, Server, Settings
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -119,3 +122,24 @@ def test_a_collector_that_stays_away_is_told_of_once(lines):
         other.error("something else")
     told = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
     assert (told.count("Failed to export metrics to collector:4317"), told.count("something else")) == (1, 50)
+
+
+@pytest.mark.parametrize("service", ["planner", "executor", "commit_coordinator"])
+@pytest.mark.parametrize(("given", "found"), [({}, "error"), ({"LANCE_LOG": "info"}, "info")])
+def test_lance_logs_no_warning_of_each_commit_unless_asked_to(service, given, found):
+    """It reads the variable when it is imported."""
+    program = f"""
+import os, sys
+
+class Looks:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lance":
+            print(os.environ.get("LANCE_LOG"))
+
+sys.meta_path.insert(0, Looks())
+import {service}.app
+import lance
+"""
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)} | given
+    ran = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == [found]
