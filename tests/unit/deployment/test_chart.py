@@ -401,6 +401,12 @@ def test_notes_say_how_many_there_are(tmp_path, changed, said):
             {"metrics": {"port": 0, "serviceMonitor": {"enabled": True}}},
             "metrics.serviceMonitor.enabled: with metrics.por",
         ),
+        (
+            {"storage": {"databaseRoots": ["/data", "lake"]}},
+            "databaseRoots, storage.registry: lake is a relative",
+        ),
+        ({"storage": {"databaseRoots": ["./lake"]}}, "storage.databaseRoots, storage.registry: ./lake is a relative"),
+        ({"storage": {"registry": "names"}}, "storage.databaseRoots, storage.registry: names is a relative path"),
         ({"envFromSecrets": ["AWS keys"]}, "envFromSecrets"),
         ({"envFromSecrets": [""]}, "envFromSecrets"),
         ({"image": {"pullSecrets": ["Pull"]}}, "pullSecrets"),
@@ -431,7 +437,15 @@ def test_a_release_whose_services_kubernetes_would_refuse_is_refused(release):
         ("LEMAN_SERVER__HTTP_PORT", "comes with executor.httpPort"),
         ("LEMAN_METRICS__PORT", "comes with metrics.port"),
         ("LEMAN_METRICS__HOST", "comes with metrics.port"),
-        ("LEMAN_SPARK__CALLBACK_PORT", "comes with spark.callbackPort"),
+        (
+            "LEMAN_SPARK__CALLBACK_PORT",
+            "comes with spark.callbackPort, by which the chart opens the ports that Spark",
+        ),
+        (
+            "LEMAN_SPARK__MASTER",
+            "comes with spark.master, by which the chart opens the ports that Spark calls",
+        ),
+        ("LEMAN_SPARK__DRIVER_HOST", "comes with spark.master"),
     ],
 )
 def test_a_port_that_the_chart_would_not_open_is_refused(service, variable, said):

@@ -26,6 +26,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.port) }}{{ fail "metrics.serviceMonitor.enabled: with metrics.port 0 there is no page to watch: set a port, or leave the monitor out" }}{{ end }}
 {{- $name := include "leman.name" . }}
 {{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}{{ fail (printf "the release's name: services would be called %s, which Kubernetes refuses: let it begin with a letter, and have letters, digits and - alone" $name) }}{{ end }}
+{{- range append .Values.storage.databaseRoots .Values.storage.registry }}
+{{- if not (regexMatch "^(/|[A-Za-z][A-Za-z0-9+.-]*:/|$)" .) }}{{ fail (printf "storage.databaseRoots, storage.registry: %s is a relative path, which is none for a service: give an absolute one or a uri" .) }}{{ end }}
+{{- end }}
 {{- range $key, $_ := .Values.spark.conf }}
 {{- if include "leman.isSecretOfSpark" $key }}{{ fail (printf "spark.conf: %s would be readable in the pods' description: put LEMAN_SPARK__CONF, a JSON object with all of Spark's settings, in a secret of envFromSecrets, and leave spark.conf out" $key) }}{{ end }}
 {{- end }}
@@ -51,10 +54,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- /* What keeps a setting out of a service's env, whatever else the chart sets; nothing, where it may stand there:
 {{ include "leman.refusal" (dict "name" $name "value" $value) }} */ -}}
 {{- define "leman.refusal" -}}
-{{- $byValue := dict "LEMAN_SERVER__HTTP_PORT" "executor.httpPort" "LEMAN_METRICS__PORT" "metrics.port" "LEMAN_METRICS__HOST" "metrics.port" "LEMAN_SPARK__CALLBACK_PORT" "spark.callbackPort" }}
+{{- $byValue := dict "LEMAN_SERVER__HTTP_PORT" "executor.httpPort" "LEMAN_METRICS__PORT" "metrics.port" "LEMAN_METRICS__HOST" "metrics.port" "LEMAN_SPARK__CALLBACK_PORT" "spark.callbackPort" "LEMAN_SPARK__MASTER" "spark.master" "LEMAN_SPARK__DRIVER_HOST" "spark.master" }}
 {{- $readable := "would be readable in the pods' description: put it in a secret, and the secret's name in envFromSecrets" }}
 {{- if hasKey $byValue .name -}}
-comes with {{ get $byValue .name }}, by which the chart opens the port, too: set that, and leave it out here
+comes with {{ get $byValue .name }}, by which the chart opens {{ if hasPrefix "LEMAN_SPARK__" .name }}the ports that Spark calls back{{ else }}the port{{ end }}, too: set that, and leave it out here
 {{- else if eq .name "LEMAN_SERVER__MTLS_PORT" -}}
 names a port that the chart does not open: leave it out
 {{- else if or (eq .name "LEMAN_LINEAGE__API_KEY") (regexMatch "^OTEL_([A-Z0-9_]+_)?HEADERS$" .name) -}}
