@@ -24,7 +24,7 @@ from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
-from executor.jobs.same_table import incarnation_of
+from executor.jobs.same_table import explained, incarnation_of
 from executor.jobs.takeover import begin_attempt, give_incarnation
 from executor.lineage.events import Lineage
 from executor.scheduling.cancelled import Cancelled
@@ -97,10 +97,10 @@ class BackfillRun:
             LemanError: what the planner answers.
         """
         begin = time.monotonic()
-        plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
-        if plan.tasks and not plan.header.incarnation:
-            await give_incarnation(self._services.commits, self.status.job)
-            plan = await patiently(self._services.planner.create_plan, self.status.job.backfill)
+        try:
+            plan = await self._ask_planner()
+        except LemanError as error:
+            raise await explained(self.status.job, error) from None
         incarnation = incarnation_of(self.status.job, plan.header.incarnation)
         status, spec = self.status, self.status.job.backfill
         self._check_function(plan)
@@ -122,6 +122,15 @@ class BackfillRun:
                 request=replace(spec, where=header.where, read_version=header.inputs_version, read_tag=""),
             )
             status.note("plan", status.job.plan_summary)
+        return plan
+
+    async def _ask_planner(self) -> Plan:
+        """Return a plan of a table that has an incarnation: where there is something to do, it gets one."""
+        create_plan, job = self._services.planner.create_plan, self.status.job
+        plan = await patiently(create_plan, job.backfill)
+        if plan.tasks and not (plan.header.incarnation or job.incarnation):
+            await give_incarnation(self._services.commits, job)
+            plan = await patiently(create_plan, job.backfill)
         return plan
 
     def _check_function(self, plan: Plan) -> None:
@@ -296,6 +305,8 @@ class BackfillRun:
             self._execution = self._execution_of(plan)
         try:
             return await self._execution.work()
+        except LemanError as error:
+            raise await explained(self.status.job, error) from None
         finally:
             self._execution = None
 

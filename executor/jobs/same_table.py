@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from core.domain.job import Job
-from core.errors import Aborted
+from core.errors import ATTEMPT_FENCED, Aborted, LemanError
+from core.lance_io.incarnations import is_another
+from core.locations import table_uri
 
 #: Reason of Aborted.
 TABLE_REPLACED = "TABLE_REPLACED"
@@ -13,17 +17,47 @@ def incarnation_of(job: Job, planned: str) -> str:
     """Return the incarnation that a job is about: that of its first plan, also where an executor took the job over.
 
     Args:
-        planned: that of a new plan; empty: of a table that Leman has not written to.
+        planned: that of a new plan; empty: of a table that Leman has not written to. It is another one, where the job's
+            is known: a table with a computed column has one, and so has a view.
 
     Raises:
         Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
     """
-    if "" not in (job.incarnation, planned) and planned != job.incarnation:
-        kind, name = "View" if job.column is None else "Table", job.request.table
-        raise Aborted(
-            TABLE_REPLACED,
-            f"{kind} '{name}' was dropped during the job, and another one has its name now. "
-            "Send the request again if it is meant for that one",
-            table=name,
-        )
+    if job.incarnation and planned != job.incarnation:
+        raise _replaced(job)
     return job.incarnation or planned
+
+
+async def is_replaced(job: Job) -> bool:
+    """Tell whether another table or view has the name of the job's; False where that is not known.
+
+    Reads the table.
+    """
+    if not job.incarnation:
+        return False
+    uri = table_uri(job.request.database, job.request.table)
+    try:
+        return await asyncio.to_thread(is_another, uri, job.incarnation)
+    except LemanError:
+        return False
+
+
+async def explained(job: Job, error: LemanError) -> LemanError:
+    """Return why the job cannot go on, where that is said of what has the name of its table, or its view.
+
+    Where that is another one it may be of another kind, have no such column, or hold what the function does not take:
+    the reason would be that one's. It is TABLE_REPLACED then, and the error itself otherwise.
+    """
+    if error.reason in (ATTEMPT_FENCED, TABLE_REPLACED) or not await is_replaced(job):
+        return error
+    return _replaced(job)
+
+
+def _replaced(job: Job) -> Aborted:
+    kind, name = "View" if job.column is None else "Table", job.request.table
+    return Aborted(
+        TABLE_REPLACED,
+        f"{kind} '{name}' was dropped during the job, and another one has its name now. "
+        "Send the request again if it is meant for that one",
+        table=name,
+    )

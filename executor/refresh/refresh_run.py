@@ -20,7 +20,7 @@ from executor.jobs.async_helpers import all_ended, patiently
 from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
-from executor.jobs.same_table import incarnation_of
+from executor.jobs.same_table import explained, incarnation_of
 from executor.jobs.takeover import begin_attempt
 from executor.lineage.events import Lineage
 from executor.refresh.first_fill import FirstFill
@@ -66,7 +66,10 @@ class RefreshRun:
             LemanError: what the planner answers.
         """
         begin = time.monotonic()
-        plan = await self._ask_planner()
+        try:
+            plan = await self._ask_planner()
+        except LemanError as error:
+            raise await explained(self.status.job, error) from None
         incarnation = incarnation_of(self.status.job, plan.incarnation)
         functions = {f.column.name: FunctionVersion(f.udf.name, f.udf.version) for f in plan.functions}
         check_unchanged(self.status.env, self._functions or functions, functions)
@@ -280,6 +283,8 @@ class RefreshRun:
                 raise
             except Exception as error:
                 if not await self._work.scratch_is_lost():
+                    if isinstance(error, LemanError):
+                        raise await explained(self.status.job, error) from None
                     raise
                 # another refresh was faster and dropped the scratch table that both used, which is why this step
                 # failed

@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 
+import lance
 import psutil
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ from core.domain.job import JobState as State
 from core.domain.plan import BackfillSpec
 from executor.history.job_history import JobHistory
 from tests.faults.lake import alive, wait_for
+from tests.integration.backfills.test_pauses import paused
 from tests.integration.call_log import CallLog, numbers, values
 
 pytestmark = pytest.mark.spark
@@ -169,6 +171,60 @@ def test_a_job_whose_table_is_dropped_leaves_another_one_of_that_name_alone(db, 
     assert values(other, "y") == dict.fromkeys(range(20)), "nobody asked for these"
     other.backfill("y", progress=False)
     assert values(other, "y") == {x: 2 * x for x in range(20)}
+
+
+def table_without_the_column(db: leman.Database, _schema: pa.Schema) -> None:
+    db.create_table("t", numbers(20))
+
+
+def table_in_another_way(db: leman.Database, _schema: pa.Schema) -> None:
+    db.create_table("t", pa.table({"y": ["plain data"]}))
+
+
+def view(db: leman.Database, _schema: pa.Schema) -> None:
+    db.create_materialized_view("t", db.create_table("other", numbers(20)).search(None).select({"y": "3 * x"}))
+
+
+def table_that_leman_never_wrote_to(db: leman.Database, schema: pa.Schema) -> None:
+    """The column says of itself that the job's function computes it."""
+    made = numbers(81).append_column("y", pa.nulls(81, pa.int64())).cast(schema)
+    lance.write_dataset(made, f"{db.uri}/t.lance", enable_stable_row_ids=True)
+
+
+@pytest.mark.parametrize(
+    "take", [table_without_the_column, table_in_another_way, view, table_that_leman_never_wrote_to]
+)
+def test_a_job_says_that_its_table_was_replaced_whatever_has_the_name(db, call_log, take):
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    table.add_columns({"y": call_log.double(seconds=0.005)})
+    schema = table.to_lance().schema
+    future = table.backfill_async("y", concurrency=2)
+    paused(future, call_log.seen)
+    db.drop_table("t", force=True)
+    take(db, schema)
+    call_log.clear()
+    version = lance.dataset(f"{db.uri}/t.lance").version
+    future.resume()
+    with pytest.raises(leman.JobFailed, match="Table 't' was dropped during the job") as failed:
+        future.result(60)
+    assert failed.value.reason == "TABLE_REPLACED"
+    assert "What was finished is kept" not in str(failed.value)
+    assert not call_log.seen()
+    assert lance.dataset(f"{db.uri}/t.lance").version == version
+
+
+def test_a_job_whose_table_is_restored_is_told_what_it_lacks(db, call_log):
+    """A restore takes the table's incarnation along, which it had no earlier than the column."""
+    lance.write_dataset(numbers(200), f"{db.uri}/t.lance", enable_stable_row_ids=True)
+    table = db.open_table("t")
+    table.add_columns({"y": call_log.double(seconds=0.005)})
+    future = table.backfill_async("y", concurrency=2)
+    paused(future, call_log.seen)
+    lance.dataset(f"{db.uri}/t.lance", version=1).restore()
+    future.resume()
+    with pytest.raises(leman.JobFailed) as failed:
+        future.result(60)
+    assert failed.value.reason == "COLUMN_NOT_DEFINED"
 
 
 def test_who_takes_a_job_over_knows_which_table_it_is_about(db, call_log):

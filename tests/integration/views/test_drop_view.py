@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import lance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ import leman
 from core.lance_io.views import scratch_table as view_scratch
 from core.views.metadata import QUERY
 from executor.refresh.file_layout import scratch_table
+from tests.integration.backfills.test_pauses import paused
 from tests.integration.call_log import numbers
 
 REST = pa.schema([])
@@ -125,10 +127,29 @@ def test_a_table_that_takes_the_name_of_a_dropped_view_keeps_nothing_of_its_refr
     _, future = dropped_while_refreshed(db, call_log)
     db.create_table("v", numbers(3))
     leave_scratch(db, "v")
-    with pytest.raises(leman.errors.LemanError):
+    with pytest.raises(leman.JobFailed, match="View 'v' was dropped during the job") as failed:
         future.result(60)
+    assert failed.value.reason == "TABLE_REPLACED"
     assert folders(db) == {"t.lance", "v.lance"}
     assert db.open_table("v").count_rows() == 3
+
+
+@pytest.mark.parametrize("incarnation", [True, False])
+def test_a_refresh_that_goes_on_after_a_pause_leaves_a_table_of_that_name_alone(db, call_log, incarnation):
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.005)))
+    future = view.refresh_async(concurrency=2)
+    paused(future, call_log.seen)
+    db.drop_view("v")
+    if incarnation:
+        db.create_table("v", numbers(3))
+    else:
+        lance.write_dataset(numbers(3), f"{db.uri}/v.lance")
+    future.resume()
+    with pytest.raises(leman.JobFailed, match="View 'v' was dropped during the job") as failed:
+        future.result(60)
+    assert failed.value.reason == "TABLE_REPLACED"
+    assert lance.dataset(f"{db.uri}/v.lance").count_rows() == 3
 
 
 def test_a_damaged_view_can_be_dropped(db):

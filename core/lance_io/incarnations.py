@@ -1,0 +1,35 @@
+"""Which of all tables and views that had one place is there now."""
+
+from __future__ import annotations
+
+import contextlib
+
+from core.errors import NotFound
+from core.lance_io.tables import INCARNATION_KEY, LanceTables
+
+#: Versions that are looked through for one from before a restore.
+_LOOKED_BACK = 50
+
+
+def is_another(uri: str, incarnation: str) -> bool:
+    """Tell whether another table or view than that of an incarnation has its place; where there is none, nothing has.
+
+    Lance restores a table's settings with its rows. So one that was restored to a version from before it had its
+    incarnation has none, and is the same all the same: versions before say so.
+
+    Raises:
+        LemanError: what `table_errors.table_error` gives, but for a table that is not there.
+    """
+    tables = LanceTables()
+    try:
+        latest = tables.dataset(uri)
+    except NotFound:
+        return False
+    now = latest.config().get(INCARNATION_KEY, "")
+    if now:
+        return bool(now != incarnation)
+    for version in range(latest.version - 1, max(0, latest.version - 1 - _LOOKED_BACK), -1):
+        with contextlib.suppress(NotFound):  # it was cleaned away
+            if tables.dataset(uri, version).config().get(INCARNATION_KEY, "") == incarnation:
+                return False
+    return True

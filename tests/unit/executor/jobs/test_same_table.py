@@ -1,0 +1,48 @@
+"""Jobs whose table was dropped, with another one of that name in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from core.domain.work import UnitFailure
+from core.lance_io.tables import INCARNATION_KEY
+from executor.jobs.backfill_run import BackfillRun
+from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, SilentSpark, services_of
+
+FAILED = UnitFailure("UDF_FAILED", "it takes no such value")
+
+
+def ended(folder: Path, failure: UnitFailure | None) -> Job:
+    """A backfill of `t` there, which is of incarnation `i` as far as its plan says."""
+
+    async def main() -> Job:
+        job = replace(JOB, request=BackfillSpec(str(folder), "t", "y"))
+        run = BackfillRun(job, services_of(SilentSpark(failure), Commits()), has_indexes=False)
+        await run.run(await run.plan())
+        return run.status.job
+
+    return asyncio.run(asyncio.wait_for(main(), 10))
+
+
+@pytest.mark.parametrize(
+    ("incarnation", "reason"),
+    [("i", "UDF_FAILED"), ("another", "TABLE_REPLACED"), ("", "TABLE_REPLACED"), (None, "UDF_FAILED")],
+)
+def test_a_function_that_was_given_values_of_another_table_is_not_to_blame(monkeypatch, tmp_path, incarnation, reason):
+    monkeypatch.setattr(SilentSpark, "forget", lambda *_: None, raising=False)
+    if incarnation is not None:
+        table = lance.write_dataset(pa.table({"x": [1]}), tmp_path / "t.lance")
+        if incarnation:
+            table.update_config({INCARNATION_KEY: incarnation})
+    job = ended(tmp_path, FAILED)
+    assert job.state is JobState.FAILED
+    assert job.error is not None
+    assert job.error.reason == reason
