@@ -140,6 +140,8 @@ class Job:
     retry_of: str = ""
     incarnation: str = ""
     """Which of all tables, or views, that had its name it is about; empty: that is not known."""
+    source_incarnation: str = ""
+    """Likewise for the source of a view that it refreshes: `core.views.metadata.identity` of the version to go to."""
     request_body: str = ""
     """Digest of the whole message that asked for it: see `core.rpc.request_digest`."""
     refresh_result: RefreshResult | None = None

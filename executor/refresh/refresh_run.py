@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from core.crash_points import crash_point
 from core.domain.job import Job, JobError, JobState
-from core.domain.refresh import ChangeKind, RefreshMode, RefreshPlan
+from core.domain.refresh import ChangeKind, RefreshMode, RefreshPlan, RefreshSpec
 from core.domain.udf import FunctionVersion
 from core.domain.view import FailedNote
 from core.errors import Aborted, LemanError, NotFound
@@ -20,9 +20,10 @@ from executor.jobs.async_helpers import all_ended, patiently
 from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
-from executor.jobs.same_table import explained, incarnation_of
+from executor.jobs.same_table import TABLE_REPLACED, explained, incarnation_of
 from executor.jobs.takeover import begin_attempt
 from executor.lineage.events import Lineage
+from executor.refresh import same_source
 from executor.refresh.first_fill import FirstFill
 from executor.refresh.incremental_refresh import Delta
 from executor.refresh.refresh_work import RefreshWork
@@ -62,15 +63,12 @@ class RefreshRun:
         """Ask the planner, again and again while it cannot be reached.
 
         Raises:
-            Aborted: TABLE_REPLACED – the view was dropped, and another one has its name by now.
+            Aborted: TABLE_REPLACED – the view, or the source of which the caller named a version, was dropped, and
+                another one has its name by now.
             LemanError: what the planner answers.
         """
         begin = time.monotonic()
-        try:
-            plan = await self._ask_planner()
-        except LemanError as error:
-            raise await explained(self.status.job, error) from None
-        incarnation = incarnation_of(self.status.job, plan.incarnation)
+        plan = await self._ask_planner()
         functions = {f.column.name: FunctionVersion(f.udf.name, f.udf.version) for f in plan.functions}
         check_unchanged(self.status.env, self._functions or functions, functions)
         self._functions = self._functions or functions
@@ -80,7 +78,11 @@ class RefreshRun:
         spec = self._work.spec
         latest = spec.latest or not spec.src_version
         request = replace(spec, src_version=plan.target_version, latest=latest)
-        self.status.update(request=request, incarnation=incarnation)
+        self.status.update(
+            request=request,
+            incarnation=incarnation_of(self.status.job, plan.incarnation),
+            source_incarnation=plan.target_incarnation,
+        )
         if not self._planned:
             self._planned = True
             self.status.lineage = _lineage_of(plan)
@@ -96,13 +98,39 @@ class RefreshRun:
         return plan
 
     async def _ask_planner(self) -> RefreshPlan:
+        """Return a plan for the source version that the refresh began with; where that is gone, for the latest.
+
+        It is gone where it was cleaned away, and where the source was dropped: the version that has its number in
+        another source of that name is not the one that was asked for.
+
+        Raises:
+            Aborted: TABLE_REPLACED – the view is another one; or the source is, and the caller named a version of it.
+            LemanError: what the planner answers.
+        """
+        spec, job = self._work.spec, self.status.job
         try:
-            return await patiently(self._work.services.planner.plan_refresh, self._work.spec)
-        except NotFound as error:
-            if error.reason != "VERSION_NOT_FOUND" or not self._work.spec.latest:
+            plan = await self._plan_of(spec)
+        except LemanError as error:
+            other_source = error.reason != TABLE_REPLACED and await asyncio.to_thread(same_source.is_replaced, job)
+            if not (other_source or (spec.latest and error.reason == "VERSION_NOT_FOUND")):
                 raise
-        # the version was cleaned away meanwhile: there is a later one
-        return await patiently(self._work.services.planner.plan_refresh, replace(self._work.spec, src_version=0))
+        else:
+            other_source = same_source.is_of_another(job, plan)
+            if not other_source:
+                return plan
+        if other_source:
+            if not spec.latest:
+                raise same_source.replaced()
+            self.status.note("replan", "the source was dropped, and another table has its name: for its latest version")
+        return await self._plan_of(replace(spec, src_version=0))
+
+    async def _plan_of(self, spec: RefreshSpec) -> RefreshPlan:
+        try:
+            plan = await patiently(self._work.services.planner.plan_refresh, spec)
+        except LemanError as error:
+            raise await explained(self.status.job, error) from None
+        incarnation_of(self.status.job, plan.incarnation)
+        return plan
 
     def check_env(self, plan: RefreshPlan) -> None:
         """Check that a function can have the job's environment, see `JobRun`."""
@@ -282,14 +310,13 @@ class RefreshRun:
             except Cancelled:
                 raise
             except Exception as error:
-                if not await self._work.scratch_is_lost():
+                told = await self._passing(error)
+                if told is None:
                     if isinstance(error, LemanError):
                         raise await explained(self.status.job, error) from None
                     raise
-                # another refresh was faster and dropped the scratch table that both used, which is why this step
-                # failed
-                why = f": the scratch table is gone: {error}"
-                self.status.replans(f"the scratch table is gone: {error}")
+                why = f": {told}"
+                self.status.replans(told)
             plan = await self.plan()
             if plan.mode is RefreshMode.NO_OP:
                 await self._look_for_done_at_once(plan)
@@ -300,6 +327,14 @@ class RefreshRun:
             "VIEW_CHANGED",
             f"The view or its source keeps changing under the refresh{why}. What was computed is kept: run it again.",
         )
+
+    async def _passing(self, error: Exception) -> str | None:
+        """Return why a step failed that a new plan may help; None: it may not."""
+        if await self._work.scratch_is_lost():  # another refresh was faster and dropped what both used
+            return f"the scratch table is gone: {error}"
+        if await asyncio.to_thread(same_source.is_replaced, self.status.job):
+            return f"the source is another table now: {error}"
+        return None
 
     async def _step(self, plan: RefreshPlan) -> bool:
         """Take one step towards the target; return True when it is reached."""

@@ -37,6 +37,7 @@ from executor.refresh.diff.view_changes import RowOutcome, row_outcome
 from executor.refresh.file_layout import Ints
 from executor.refresh.journal import Journal
 from executor.refresh.refresh_metrics import RefreshMetrics
+from executor.refresh.same_source import check_source
 from executor.refresh.scratch_backfills import ScratchBackfills, scratch_columns
 from executor.refresh.storage_retries import in_thread
 from executor.refresh.value_reuse import KnownValues, ValueReuse
@@ -96,16 +97,24 @@ class RefreshWork:
         if self._ahead is not None and self._ahead[0] is plan:
             return
         if not (plan.create_placeholders_again or plan.unset or plan.stale):
-            task = asyncio.create_task(in_thread(row_outcome, plan, self._source))
+            task = asyncio.create_task(in_thread(row_outcome, plan, partial(self._source, plan)))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
             self._ahead = plan, task
 
-    def _source(self, uri: str, version: int) -> SourceRows:
-        """Return a version of the source, opened once for all steps that go on with it; for many threads. Blocking."""
+    def _source(self, plan: RefreshPlan, uri: str, version: int) -> SourceRows:
+        """Return a version of the source, opened once for all steps that go on with it; for many threads. Blocking.
+
+        Raises:
+            Aborted: TABLE_REPLACED – the source is another one than that of the plan.
+            LemanError: what `SourceRows` raises.
+        """
         with self._opening:
-            if self._opened is None or (self._opened.uri, self._opened.version) != (uri, version):
-                self._opened = SourceRows(uri, version)
-            return self._opened
+            opened = self._opened
+            if opened is None or (opened.uri, opened.version) != (uri, version):
+                opened = SourceRows(uri, version)
+                check_source(opened, plan)
+                self._opened = opened
+            return opened
 
     def close(self) -> None:
         """Keep nothing open: a job that has ended is remembered for a while."""
@@ -126,7 +135,7 @@ class RefreshWork:
         now = plan.definition
 
         def write() -> str:
-            opened = self._source(now.source_uri, plan.target_version).dataset
+            opened = self._source(plan, now.source_uri, plan.target_version).dataset
             return source_records.write(
                 plan.uri, now.query, now.source_uri, plan.target_version, now.base_record, opened
             )
@@ -153,9 +162,9 @@ class RefreshWork:
     async def outcome(self, plan: RefreshPlan) -> RowOutcome:
         """Return what the plan does to the view's rows."""
         ahead, self._ahead = self._ahead, None
-        return await (
-            ahead[1] if ahead is not None and ahead[0] is plan else in_thread(row_outcome, plan, self._source)
-        )
+        if ahead is not None and ahead[0] is plan:
+            return await ahead[1]
+        return await in_thread(row_outcome, plan, partial(self._source, plan))
 
     async def scratch(
         self,
@@ -265,7 +274,7 @@ class RefreshWork:
 
         def write(work: FileWork) -> tuple[StagedFile, int, float]:
             begin = time.monotonic()
-            source = self._source(plan.definition.source_uri, version)
+            source = self._source(plan, plan.definition.source_uri, version)
             writer = ViewWriter(plan, source, scratch, functions, known)
             return work(writer), writer.rows_read, time.monotonic() - begin
 

@@ -15,9 +15,11 @@ from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.concatenation import one_batch
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
+from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
+from core.lance_io.tables import INCARNATION_KEY, snapshot_of
 from core.lance_io.views import sql_failures
 from core.lance_io.views.range_scan import ROW_ID, RangeScan
 from core.lance_io.views.row_facts import NO_ROWS, RowFacts
@@ -70,6 +72,15 @@ class SourceRows:
     @property
     def dataset(self) -> lance.LanceDataset:
         return self._dataset
+
+    @cached_property
+    def identity(self) -> str:
+        """Return what tells it from another table under its uri, see `core.views.metadata.identity`."""
+        with using_storage(self.uri):
+            known = str(self._dataset.config().get(INCARNATION_KEY, ""))
+            if known:  # of one that Leman wrote to no fragment is looked at
+                return known
+            return view_metadata.identity(snapshot_of(self.uri, self._dataset, read_fragments(self._dataset)))
 
     @cached_property
     def stable_row_ids(self) -> bool:
