@@ -286,7 +286,7 @@ class RefreshRun:
         with contextlib.suppress(LemanError):  # the view may be gone
             await self._work.journal.look_back()
         self._work.close()
-        if state is JobState.FAILED:
+        if state in (JobState.FAILED, JobState.CANCELLED):
             await self._work.drop_of_dropped_view()
         self._work.journal.say(rows_evaluated=self._work.journal.evaluated)
         others = {job: rows for job, rows in self._work.failed.jobs.items() if job != self.status.job.job_id}

@@ -31,6 +31,7 @@ from core.views.metadata import is_view
 from executor.jobs.async_helpers import so_many_at_once
 from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
+from executor.jobs.same_table import is_replaced
 from executor.jobs.takeover import begin_attempt_at
 from executor.refresh import file_layout
 from executor.refresh.diff.view_changes import RowOutcome, row_outcome
@@ -235,12 +236,24 @@ class RefreshWork:
             self.status.note("leftovers", f"scratch tables stay for now: {error.message}")
 
     async def drop_of_dropped_view(self) -> None:
-        """Remove what refreshes left of a view that was dropped while they ran: its workers wrote after the drop."""
+        """Remove what refreshes left of a view that was dropped while they ran: its workers wrote after the drop.
+
+        Where another view has the name, those of this refresh go: names of scratch tables are of one view only.
+        """
+        job = self.status.job
         uri = table_uri(self.spec.database, self.spec.view)
         with contextlib.suppress(LemanError):  # the database's next view of that name does it then
             if await asyncio.to_thread(_is_dropped, uri):
-                job_id = self.status.job.job_id
-                await asyncio.to_thread(_drop_leftovers, self.spec.database, self.spec.view, uri, job_id)
+                await asyncio.to_thread(_drop_leftovers, self.spec.database, self.spec.view, uri, job.job_id)
+            elif (own := self._scratch_tables()) and await is_replaced(job):
+                for scratch in own:
+                    await asyncio.to_thread(view_scratch.drop, scratch)
+
+    def _scratch_tables(self) -> set[str]:
+        """Return where the refresh had scratch tables, over all executors that worked on it."""
+        known = {key.partition("/")[0] for key in self.status.job.refresh_journal.found}
+        uris = {table_uri(self.spec.database, name) for name in known}
+        return uris if self._scratch_in_use is None else uris | {self._scratch_in_use.uri}
 
     async def fill(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -150,6 +151,48 @@ def test_a_refresh_that_goes_on_after_a_pause_leaves_a_table_of_that_name_alone(
         future.result(60)
     assert failed.value.reason == "TABLE_REPLACED"
     assert lance.dataset(f"{db.uri}/v.lance").count_rows() == 3
+
+
+def test_a_refresh_that_is_cancelled_after_its_view_was_dropped_leaves_nothing(db, call_log):
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    query = table.search(None).add_column("y", call_log.double(seconds=0.005))
+    future = db.create_materialized_view("v", query).refresh_async(concurrency=2)
+    paused(future, call_log.seen)
+    db.drop_view("v")
+    leave_scratch(db, "v")  # as workers do that have rows at hand
+    future.cancel()
+    with pytest.raises(leman.JobCancelled):
+        future.result(60)
+    assert folders(db) == {"t.lance"}
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_paused_refresh_whose_view_was_made_anew_leaves_nothing(db, call_log, goes_on):
+    """Its workers store the rows at hand after the drop, and so its hidden table is there again."""
+    table = db.create_table("t", numbers(200), max_rows_per_file=50)
+    query = table.search(None).add_column("y", call_log.double(seconds=0.005))
+    future = db.create_materialized_view("v", query).refresh_async(concurrency=2)
+    paused(future, call_log.seen)
+    (scratch,) = folders(db) - {"t.lance", "v.lance"}
+    stored = shutil.copytree(Path(db.uri) / scratch, Path(db.uri) / "stored")
+    db.drop_view("v")
+    view = db.create_materialized_view("v", query)
+    assert view.refresh(progress=False).rows_added == 200
+    stored.rename(Path(db.uri) / scratch)
+    leave_scratch(db, "v")  # of a refresh of the new view
+
+    if goes_on:
+        future.resume()
+        with pytest.raises(leman.JobFailed) as failed:
+            future.result(60)
+        assert failed.value.reason == "TABLE_REPLACED"
+    else:
+        future.cancel()
+        with pytest.raises(leman.JobCancelled):
+            future.result(60)
+    assert folders(db) == {"t.lance", "v.lance", f"{scratch_table('v', 'ab' * 16)}.lance"}
+    assert view.count_rows() == 200
+    assert view.refresh(progress=False).mode == "no_op"
 
 
 def test_a_damaged_view_can_be_dropped(db):

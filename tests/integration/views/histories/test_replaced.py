@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import lance
@@ -13,6 +14,7 @@ import pytest
 
 from core.domain.job import Job, JobState
 from core.domain.refresh import RefreshPlan, RefreshSpec
+from core.domain.view import SCRATCH_PREFIX
 from core.errors import FailedPrecondition
 from core.lance_io import job_records
 from core.lance_io.tables import INCARNATION_KEY
@@ -21,7 +23,7 @@ from executor.refresh import incremental_refresh
 from executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.functions import scored
 from tests.integration.views.histories.harness import Planner, rows_of
-from tests.integration.views.histories.shapes import SHAPES
+from tests.integration.views.histories.shapes import SHAPES, query
 from tests.integration.views.histories.world import World
 
 SQL, SHAPE = SHAPES[:2]
@@ -219,6 +221,19 @@ def test_a_source_that_is_put_back_is_the_same(world, monkeypatch, quick_folder)
     AT[2](monkeypatch, move_there_and_back)
     job = world.system.refresh(world.database, SHAPE.name, src_version=world.source.version)
     assert ended(job) == (JobState.DONE, "")
+
+
+def test_who_takes_a_refresh_over_of_a_view_that_was_replaced_removes_what_it_left(world, monkeypatch):
+    world.system.refresh(world.database, SHAPE.name, src_version=1)
+    job = left(world, monkeypatch)
+    (scratch,) = Path(world.database).glob(f"{SCRATCH_PREFIX}*")
+    of_another = scratch.with_name(f"{SCRATCH_PREFIX}{SHAPE.name}_{'ab' * 8}.lance")
+    shutil.copytree(scratch, of_another)
+    shutil.rmtree(world.uri(SHAPE))
+    world.system.create(world.database, SHAPE.name, query(SHAPE, world.database, "t"))
+    job = world.system.take_over(job)
+    assert ended(job) == (JobState.FAILED, "TABLE_REPLACED")
+    assert (scratch.exists(), of_another.exists()) == (False, True)
 
 
 def test_a_step_that_meets_another_view_does_not_say_what_is_wrong_with_that_one(world, monkeypatch):
