@@ -64,6 +64,7 @@ class _Asked:
             now,
             now,
             retry_of=self.retry_of.job_id if self.retry_of else "",
+            incarnation=self.retry_of.incarnation if self.retry_of else "",
             request_body=self.body,
             labels=dict(self.attributes.labels),
             priority=self.attributes.priority,

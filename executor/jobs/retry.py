@@ -10,6 +10,7 @@ from core.domain.refresh import RefreshSpec
 from core.domain.udf import FunctionVersion
 from core.errors import FailedPrecondition, InvalidArgument
 from executor.jobs.ports import Planner
+from executor.jobs.same_table import check_same_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpe
     Raises:
         FailedPrecondition: JOB_RUNNING – the job has not ended; NOT_A_BACKFILL – it is a refresh;
             KEEP_OTHERS_FUNCTION – its values are not of the column's function and cannot be kept.
+        Aborted: TABLE_REPLACED – its table was dropped, and another one has the name.
         InvalidArgument: BAD_REQUEST – `keep_others` or `udf_version` is given without `udf_name`.
         LemanError: what the planner says.
     """
@@ -44,6 +46,7 @@ async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpe
         raise InvalidArgument(
             "BAD_REQUEST", "keep_others and a version need `udf.name`, the function to be used", field="udf.name"
         )
+    await check_same_table(job)  # before the column of another one is given a function
     # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
     spec = replace(job.request, num_frags=0, read_version=0, read_tag="", failed_only=True)
     if not retry.udf_name:

@@ -53,6 +53,22 @@ async def explained(job: Job, error: LemanError) -> LemanError:
     return _replaced(job)
 
 
+async def check_same_table(job: Job) -> None:
+    """Check that the table of a job that has ended is the one that it was about.
+
+    Raises:
+        Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
+    """
+    if await is_replaced(job):
+        name = job.request.table
+        raise Aborted(
+            TABLE_REPLACED,
+            f"Table '{name}' of job {job.job_id} was dropped, and another one has its name now. "
+            "Backfill that one if it is meant",
+            table=name,
+        )
+
+
 def _replaced(job: Job) -> Aborted:
     kind, name = "View" if job.column is None else "Table", job.request.table
     return Aborted(

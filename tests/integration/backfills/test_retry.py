@@ -76,6 +76,21 @@ def test_failed_rows_are_tried_again_and_no_others(db, flaky):
     assert [e.error_message for e in table.get_errors(job_id=job.job_id)] == [f"no number: {x}" for x in BAD]
 
 
+@pytest.mark.parametrize("fixed", [False, True], ids=["same", "fixed"])
+def test_a_retry_leaves_another_table_of_that_name_alone(db, flaky, fixed):
+    _, job_id = filled(db, flaky)
+    db.drop_table("t")
+    other, _ = filled(db, flaky)
+    version = other.version
+    again = flaky.function("2", [], 10) if fixed else None
+    with pytest.raises(leman.errors.LemanError, match=r"Table 't' of job .* another one has its name now") as caught:
+        db.retry_job(job_id, udf=again, progress=False)
+    assert caught.value.reason == "TABLE_REPLACED"
+    assert not flaky.seen()
+    assert other.version == version
+    assert [job.retry_of for job in db.jobs()] == ["", ""]
+
+
 def test_a_fixed_function_that_keeps_the_others(db, flaky):
     table, job_id = filled(db, flaky)
     fixed = flaky.function("2", [], 10)

@@ -223,6 +223,8 @@ class Job(_message.Message):
         * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
         * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
           again.
+        * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+          was asked for a version; run it again if it is meant for the one that is there now.
         * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
         * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
           run it again.

@@ -15,10 +15,11 @@ from core.config import Executor as ExecutorSettings
 from core.config import Settings
 from core.domain.job import Job, JobError, JobState, Progress
 from core.domain.plan import BackfillSpec, FragmentTask
-from core.errors import FailedPrecondition, LemanError, Unavailable
+from core.errors import Aborted, FailedPrecondition, LemanError, Unavailable
 from executor.history.job_history import JobHistory
 from executor.job_manager import job_store, supervisor
 from executor.job_manager.job_databases import JobDatabase
+from executor.jobs.retry import Retry
 from tests.unit.executor.manager_helpers import Executor
 
 
@@ -62,6 +63,24 @@ def test_a_job_that_executors_die_over_is_given_up(database):
     job = lives(database, ["stop", *["die"] * most])
     assert (job.state, job.error.reason) == (JobState.FAILED, "EXECUTOR_LOST")
     assert f"died {most} times" in job.error.message
+
+
+def test_a_retry_is_about_the_table_of_the_job_that_it_retries(database):
+    """Also where the table is replaced when the retry was looked at already."""
+
+    async def live() -> LemanError:
+        history = JobHistory(str(database))
+        history.prepare()
+        of = BackfillSpec(str(database), "t", "y")
+        history.save(Job("job-1", "r1", JobState.DONE, of, 1.0, 2.0, incarnation="that was dropped"))
+        executor = Executor(database)
+        with pytest.raises(Aborted) as caught:
+            await executor.jobs.retry(str(database), Retry(job_id="job-1"), "r2")
+        assert executor.spark.started == []
+        await executor.stop()
+        return caught.value
+
+    assert asyncio.run(live()).reason == "TABLE_REPLACED"
 
 
 def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(database, monkeypatch):

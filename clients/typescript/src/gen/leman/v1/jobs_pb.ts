@@ -92,6 +92,8 @@ export type Job = Message<"leman.v1.Job"> & {
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
+   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+   *   was asked for a version; run it again if it is meant for the one that is there now.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
@@ -2712,6 +2714,8 @@ export const JobService: GenService<{
    * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
    * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
    * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+   * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
+   *   meant.
    * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
    *   again.
    * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave

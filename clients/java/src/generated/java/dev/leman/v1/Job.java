@@ -611,6 +611,8 @@ private static final long serialVersionUID = 0L;
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
+   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+   *   was asked for a version; run it again if it is meant for the one that is there now.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
@@ -642,6 +644,8 @@ private static final long serialVersionUID = 0L;
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
+   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+   *   was asked for a version; run it again if it is meant for the one that is there now.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
@@ -673,6 +677,8 @@ private static final long serialVersionUID = 0L;
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
+   * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+   *   was asked for a version; run it again if it is meant for the one that is there now.
    * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
    * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
    *   run it again.
@@ -3709,6 +3715,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
@@ -3739,6 +3747,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
@@ -3773,6 +3783,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
@@ -3812,6 +3824,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
@@ -3849,6 +3863,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
@@ -3893,6 +3909,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
@@ -3929,6 +3947,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
@@ -3960,6 +3980,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.
@@ -3994,6 +4016,8 @@ java.lang.String defaultValue) {
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
+     * * TABLE_REPLACED: its table or view was dropped, and another one has the name, or that of the source of which a refresh
+     *   was asked for a version; run it again if it is meant for the one that is there now.
      * * VIEW_CHANGED, STORAGE_ERROR: a refresh met other writers, or storage that failed, again and again; run it again.
      * * STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: the storage refuses; do what the message says, then
      *   run it again.

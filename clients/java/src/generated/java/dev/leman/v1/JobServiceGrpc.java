@@ -781,6 +781,8 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
      * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
      * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
+     *   meant.
      * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
      *   again.
      * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
@@ -1163,6 +1165,8 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
      * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
      * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
+     *   meant.
      * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
      *   again.
      * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
@@ -1503,6 +1507,8 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
      * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
      * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
+     *   meant.
      * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
      *   again.
      * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
@@ -1839,6 +1845,8 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
      * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
      * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
+     *   meant.
      * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
      *   again.
      * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
@@ -2165,6 +2173,8 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
      * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
      * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+     * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
+     *   meant.
      * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill
      *   again.
      * * `FAILED_PRECONDITION` (KEEP_OTHERS_FUNCTION): the job computed with a function that is not the column's; leave
