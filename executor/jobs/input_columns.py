@@ -49,7 +49,16 @@ class InputColumns:
         asked = whole.backfill
         spec = BackfillSpec(asked.database, asked.table, column, concurrency=asked.concurrency)
         now = time.time()
-        job = Job(whole.job_id, "", JobState.PLANNING, spec, now, now, attempt=whole.attempt)
+        job = Job(
+            whole.job_id,
+            "",
+            JobState.PLANNING,
+            spec,
+            now,
+            now,
+            attempt=whole.attempt,
+            incarnation=whole.incarnation,
+        )
         part = self._run_of(job, self._services, PartStatus(job, self._status, TOLD | {"plan", "commit"}, column))
         self._running = part
         try:

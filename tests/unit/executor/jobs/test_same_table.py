@@ -11,11 +11,20 @@ import pyarrow as pa
 import pytest
 
 from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
+from core.domain.plan import BackfillSpec, StaleInput
 from core.domain.work import UnitFailure
+from core.errors import Aborted
 from core.lance_io.tables import INCARNATION_KEY
 from executor.jobs.backfill_run import BackfillRun
+from executor.jobs.input_columns import InputColumns
+from executor.jobs.job_status import JobStatus
 from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, SilentSpark, services_of
+
+
+class Spark(SilentSpark):
+    def forget(self, _: str) -> None:
+        return
+
 
 FAILED = UnitFailure("UDF_FAILED", "it takes no such value")
 
@@ -25,7 +34,7 @@ def ended(folder: Path, failure: UnitFailure | None) -> Job:
 
     async def main() -> Job:
         job = replace(JOB, request=BackfillSpec(str(folder), "t", "y"))
-        run = BackfillRun(job, services_of(SilentSpark(failure), Commits()), has_indexes=False)
+        run = BackfillRun(job, services_of(Spark(failure), Commits()), has_indexes=False)
         await run.run(await run.plan())
         return run.status.job
 
@@ -36,8 +45,7 @@ def ended(folder: Path, failure: UnitFailure | None) -> Job:
     ("incarnation", "reason"),
     [("i", "UDF_FAILED"), ("another", "TABLE_REPLACED"), ("", "TABLE_REPLACED"), (None, "UDF_FAILED")],
 )
-def test_a_function_that_was_given_values_of_another_table_is_not_to_blame(monkeypatch, tmp_path, incarnation, reason):
-    monkeypatch.setattr(SilentSpark, "forget", lambda *_: None, raising=False)
+def test_a_function_that_was_given_values_of_another_table_is_not_to_blame(tmp_path, incarnation, reason):
     if incarnation is not None:
         table = lance.write_dataset(pa.table({"x": [1]}), tmp_path / "t.lance")
         if incarnation:
@@ -46,3 +54,16 @@ def test_a_function_that_was_given_values_of_another_table_is_not_to_blame(monke
     assert job.state is JobState.FAILED
     assert job.error is not None
     assert job.error.reason == reason
+
+
+def test_the_inputs_that_a_job_computes_first_are_those_of_its_table():
+    """It was dropped after the job had its plan, and another one has such an input too."""
+
+    async def main() -> Aborted:
+        whole = JobStatus(replace(JOB, incarnation="of the job's plan"))
+        inputs = InputColumns(whole, services_of(Spark(), Commits()), BackfillRun)
+        with pytest.raises(Aborted) as caught:
+            await inputs.compute([StaleInput("y", 20)], lambda: None)
+        return caught.value
+
+    assert asyncio.run(asyncio.wait_for(main(), 10)).reason == "TABLE_REPLACED"
