@@ -16,6 +16,7 @@ import leman
 from core.domain.job import Job
 from core.domain.job import JobState as State
 from core.domain.plan import BackfillSpec
+from core.lance_io.tables import INCARNATION_KEY
 from executor.history.job_history import JobHistory
 from tests.faults.lake import alive, wait_for
 from tests.integration.backfills.test_pauses import paused
@@ -196,7 +197,7 @@ def table_that_leman_never_wrote_to(db: leman.Database, schema: pa.Schema) -> No
 )
 def test_a_job_says_that_its_table_was_replaced_whatever_has_the_name(db, call_log, take):
     table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    table.add_columns({"y": call_log.double(seconds=0.005)})
+    table.add_columns({"y": call_log.double(seconds=0.02)})
     schema = table.to_lance().schema
     future = table.backfill_async("y", concurrency=2)
     paused(future, call_log.seen)
@@ -213,11 +214,30 @@ def test_a_job_says_that_its_table_was_replaced_whatever_has_the_name(db, call_l
     assert lance.dataset(f"{db.uri}/t.lance").version == version
 
 
+@pytest.mark.parametrize(
+    "take", [table_without_the_column, table_in_another_way, view, table_that_leman_never_wrote_to]
+)
+def test_who_takes_a_job_over_says_that_its_table_was_replaced_whatever_has_the_name(db, call_log, take):
+    table = db.create_table("t", numbers(20))
+    table.add_columns({"y": call_log.double()})
+    schema = table.to_lance().schema
+    incarnation = table.to_lance().config()[INCARNATION_KEY]
+    db.drop_table("t")
+    take(db, schema)
+    version = lance.dataset(f"{db.uri}/t.lance").version
+    future = db.job_future(abandoned(db, table, attempt=1, incarnation=incarnation))
+    with pytest.raises(leman.JobFailed) as failed:
+        future.result(60)
+    assert failed.value.reason == "TABLE_REPLACED"
+    assert not call_log.seen()
+    assert lance.dataset(f"{db.uri}/t.lance").version == version
+
+
 def test_a_job_whose_table_is_restored_is_told_what_it_lacks(db, call_log):
     """A restore takes the table's incarnation along, which it had no earlier than the column."""
     lance.write_dataset(numbers(200), f"{db.uri}/t.lance", enable_stable_row_ids=True)
     table = db.open_table("t")
-    table.add_columns({"y": call_log.double(seconds=0.005)})
+    table.add_columns({"y": call_log.double(seconds=0.02)})
     future = table.backfill_async("y", concurrency=2)
     paused(future, call_log.seen)
     lance.dataset(f"{db.uri}/t.lance", version=1).restore()

@@ -138,7 +138,7 @@ def test_a_table_that_takes_the_name_of_a_dropped_view_keeps_nothing_of_its_refr
 @pytest.mark.parametrize("incarnation", [True, False])
 def test_a_refresh_that_goes_on_after_a_pause_leaves_a_table_of_that_name_alone(db, call_log, incarnation):
     table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.005)))
+    view = db.create_materialized_view("v", table.search(None).add_column("y", call_log.double(seconds=0.02)))
     future = view.refresh_async(concurrency=2)
     paused(future, call_log.seen)
     db.drop_view("v")
@@ -155,7 +155,7 @@ def test_a_refresh_that_goes_on_after_a_pause_leaves_a_table_of_that_name_alone(
 
 def test_a_refresh_that_is_cancelled_after_its_view_was_dropped_leaves_nothing(db, call_log):
     table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    query = table.search(None).add_column("y", call_log.double(seconds=0.005))
+    query = table.search(None).add_column("y", call_log.double(seconds=0.02))
     future = db.create_materialized_view("v", query).refresh_async(concurrency=2)
     paused(future, call_log.seen)
     db.drop_view("v")
@@ -170,7 +170,7 @@ def test_a_refresh_that_is_cancelled_after_its_view_was_dropped_leaves_nothing(d
 def test_a_paused_refresh_whose_view_was_made_anew_leaves_nothing(db, call_log, goes_on):
     """Its workers store the rows at hand after the drop, and so its hidden table is there again."""
     table = db.create_table("t", numbers(200), max_rows_per_file=50)
-    query = table.search(None).add_column("y", call_log.double(seconds=0.005))
+    query = table.search(None).add_column("y", call_log.double(seconds=0.02))
     future = db.create_materialized_view("v", query).refresh_async(concurrency=2)
     paused(future, call_log.seen)
     (scratch,) = folders(db) - {"t.lance", "v.lance"}
