@@ -47,9 +47,9 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
 
 
 async def give_incarnation(commits: Commits, job: Job) -> None:
-    """Have the job's table be told from others of its name, as commits need it.
+    """Have the job's table, or view, be told from others of its name, as commits need it.
 
-    A copy that somebody made with Lance has columns of Leman's, and is no table of Leman's for all that.
+    A copy that somebody made with Lance has columns of Leman's, and none of what tells it from others.
 
     Raises:
         LemanError: as `begin_attempt`.

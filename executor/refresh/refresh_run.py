@@ -21,7 +21,7 @@ from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.same_table import TABLE_REPLACED, explained, incarnation_of
-from executor.jobs.takeover import begin_attempt
+from executor.jobs.takeover import begin_attempt, give_incarnation
 from executor.lineage.events import Lineage
 from executor.refresh import same_source
 from executor.refresh.first_fill import FirstFill
@@ -125,11 +125,16 @@ class RefreshRun:
         return await self._plan_of(replace(spec, src_version=0))
 
     async def _plan_of(self, spec: RefreshSpec) -> RefreshPlan:
+        """Return a plan of a view that has an incarnation: where there is something to do, it gets one."""
+        plan_refresh, job = self._work.services.planner.plan_refresh, self.status.job
         try:
-            plan = await patiently(self._work.services.planner.plan_refresh, spec)
+            plan = await patiently(plan_refresh, spec)
+            if plan.mode is not RefreshMode.NO_OP and not (plan.incarnation or job.incarnation):
+                await give_incarnation(self._work.services.commits, job)
+                plan = await patiently(plan_refresh, spec)
         except LemanError as error:
-            raise await explained(self.status.job, error) from None
-        incarnation_of(self.status.job, plan.incarnation)
+            raise await explained(job, error) from None
+        incarnation_of(job, plan.incarnation)
         return plan
 
     def check_env(self, plan: RefreshPlan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lance
 import pyarrow as pa
 import pytest
 
@@ -135,3 +136,16 @@ def test_rows_on_which_a_refresh_failed_are_listed(db):
     for name in ("row_states", "rows_in_state", "get_failed_row_addresses"):
         assert hasattr(table, name)
         assert not hasattr(view, name)
+
+
+def test_a_copy_of_a_view_that_lance_made_is_refreshed_and_each_row_computed_once(db, call_log):
+    source = db.create_table("t", numbers(20), max_rows_per_file=10)
+    view = db.create_materialized_view("v", source.search(None).add_column("y", call_log.double()))
+    view.refresh(progress=False)
+    lance.write_dataset(lance.dataset(f"{db.uri}/v.lance").to_table(), f"{db.uri}/copy.lance")
+    source.add(pa.table({"x": pa.array(range(100, 120), pa.int64())}))
+    call_log.clear()
+    copy = db.open_view("copy")
+    copy.refresh(progress=False)
+    assert sorted(call_log.seen()) == list(range(100, 120))
+    assert sorted(copy.to_arrow()["y"].to_pylist()) == [2 * x for x in (*range(20), *range(100, 120))]
