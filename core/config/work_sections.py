@@ -58,7 +58,8 @@ class Spark(Section):
     any free ones."""
     start_seconds: float = Field(default=60.0, gt=0)
     """How long jobs wait after the start for the first worker of a cluster; then they are refused, and health says
-    NOT_SERVING, until one has called back."""
+    NOT_SERVING, until one has called back. Also how long a job waits for an executor that is large enough, where all
+    that have registered are too small for its function."""
     busy_seconds: float = Field(default=3600.0, gt=0)
     """How long a job waits for a standalone cluster whose cores others have, before it fails with CLUSTER_BUSY."""
     resource_seconds: float = Field(default=900.0, gt=0)

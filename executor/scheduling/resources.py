@@ -22,6 +22,10 @@ class Cluster:
     cores: int = 0
     memory_bytes: int = 0
     gpus: float = 0.0
+    #: Cores that all executors have together at the most.
+    most_cores: int = 0
+    #: Cores of each executor that has registered.
+    registered: tuple[int, ...] = ()
     #: Whether Spark starts its executors as they are asked for.
     dynamic: bool = False
     gpu_script: str = ""
@@ -117,6 +121,7 @@ def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile
     """Return what Spark is asked for where it starts executors: they fit the workers."""
     asked = udf.resources
     cpus = max(asked.num_cpus, 1)
+    _check_share(udf, cluster)
     if asked.num_gpus and not cluster.gpu_script:
         raise _missing(
             udf,
@@ -145,6 +150,27 @@ def _check_cpus(udf: UdfDefinition, cluster: Cluster) -> None:
             f"num_cpus={asked}",
             f"{where} has {_cores(cluster.cores)} for workers",
             "Ask for fewer, or raise LEMAN_EXECUTOR__SLOTS" if cluster.local else "Raise spark.executor.cores",
+        )
+    _check_share(udf, cluster)
+    largest = max(cluster.registered, default=0)
+    if cluster.most_cores and asked > largest and sum(cluster.registered) >= cluster.most_cores:
+        raise _missing(
+            udf,
+            f"num_cpus={asked}",
+            f"the largest executor has {_cores(largest)}, and spark.cores.max={cluster.most_cores} allows no more",
+            f"Ask for fewer, or set spark.executor.cores={asked} in LEMAN_SPARK__CONF",
+        )
+
+
+def _check_share(udf: UdfDefinition, cluster: Cluster) -> None:
+    """Check that a worker takes no more cores than the cluster gives to all executors together."""
+    asked = udf.resources.num_cpus
+    if cluster.most_cores and asked > cluster.most_cores:
+        raise _missing(
+            udf,
+            f"num_cpus={asked}",
+            f"Spark's executors have {_cores(cluster.most_cores)} together at the most",
+            "Ask for fewer, or raise spark.cores.max in LEMAN_SPARK__CONF",
         )
 
 

@@ -1,4 +1,6 @@
-"""The wait of a job for executors that Spark is to start for it, with what its function asks for."""
+"""The wait of a job for executors in which its workers have room: those that Spark is to start for it, with what its
+function asks for, or those that an application has anyway.
+"""
 
 from __future__ import annotations
 
@@ -72,3 +74,43 @@ class ExecutorWait:
         if not capacity.has_room_for(cores, memory_bytes):
             self.why = busy.message
         return busy, self._settings.busy_seconds
+
+
+class RoomWait:
+    """The wait of one Spark job for an executor that has the cores of a worker, where Spark starts none for it.
+
+    How large such executors are is known once they have registered. While all are too small nothing of the job runs:
+    it is given the time in which a larger one may register.
+
+    Args:
+        cpus: The cores that a worker takes.
+        registered: Tells the cores of each executor that has registered; none where that is not known.
+    """
+
+    def __init__(
+        self,
+        settings: Spark,
+        cpus: int,
+        *,
+        registered: Callable[[], tuple[int, ...]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._master, self._seconds = spark_conf.master(settings), settings.start_seconds
+        self._cpus, self._registered, self._clock = cpus, registered, clock
+        self._since = self._asked = clock()
+        #: Why no worker has begun; empty: nothing is known to be amiss.
+        self.why = ""
+
+    def check(self) -> LemanError | None:
+        """Return why to wait no longer (RESOURCES_NOT_AVAILABLE); None: wait on."""
+        now = self._clock()
+        if now - self._asked < _ASK_SECONDS:
+            return None
+        self._asked = now
+        largest = max(self._registered(), default=0)
+        if not largest or largest >= self._cpus:
+            self._since, self.why = now, ""
+            return None
+        error = worker_problems.no_room(self._master, self._cpus, largest)
+        self.why = error.message
+        return error if now - self._since > self._seconds else None

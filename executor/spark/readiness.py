@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 import structlog
 from pyspark import SparkContext
@@ -12,8 +13,8 @@ from core.errors import LemanError
 from executor.scheduling.resources import SlotProfile
 from executor.spark import spark_conf, standalone_capacity, worker_problems
 from executor.spark.capacity_watch import CapacityWatch
-from executor.spark.executor_wait import ExecutorWait
-from executor.spark.spark_status import cores, failed_tasks, has_begun
+from executor.spark.executor_wait import ExecutorWait, RoomWait
+from executor.spark.spark_status import cores, executor_cores, failed_tasks, has_begun
 from executor.spark.standalone_capacity import Capacity
 
 _log = structlog.get_logger(__name__)
@@ -22,11 +23,13 @@ _log = structlog.get_logger(__name__)
 class ClusterReadiness:
     """The readiness of one cluster, for any number of threads.
 
-    `trouble`: why no job can run at present; `context`: None until there is one.
+    `trouble`: why no job can run at present; `context`: None until there is one; `conf`: the settings of Spark, those
+    that were given until there is a context.
     """
 
     def __init__(self, settings: Spark, python: str, driver_host: str) -> None:
         self._settings = settings
+        self.conf: Mapping[str, str] = settings.conf
         self._python = python
         self._driver_host = driver_host
         self._master = spark_conf.master(settings)
@@ -49,6 +52,12 @@ class ClusterReadiness:
         with contextlib.suppress(Exception):  # of Py4J: nothing is known yet, or not any more
             return 0 if self.context is None else cores(self.context)
         return 0
+
+    def registered(self) -> tuple[int, ...]:
+        """Return the number of cores of each executor that has registered; none where that is not known."""
+        with contextlib.suppress(Exception):  # of Py4J, as above
+            return () if self.context is None else executor_cores(self.context)
+        return ()
 
     def note_ready(self) -> None:
         """Note that workers have run something."""
@@ -79,10 +88,16 @@ class ClusterReadiness:
             return self._capacity.busy
         return self.unusable(tag)
 
-    def executor_wait(self, tag: str, profile: SlotProfile | None) -> ExecutorWait | None:
-        """Return the wait of a Spark job, which begins now, for executors of its own; None: it has none started."""
+    def executor_wait(self, tag: str, profile: SlotProfile | None) -> ExecutorWait | RoomWait | None:
+        """Return the wait of a Spark job, which begins now, for executors of its own, or for one that has the room.
+
+        None: its workers have room in any.
+        """
         if profile is None or not profile.executor_cores:
-            return None
+            cpus = spark_conf.task_cores(self.conf) if profile is None else profile.cpus
+            if cpus == 1 or spark_conf.is_dynamic(self.conf):
+                return None
+            return RoomWait(self._settings, cpus, registered=self.registered)
 
         def begun() -> bool:
             with contextlib.suppress(Exception):  # of Py4J, as above

@@ -66,19 +66,33 @@ def heap_bytes(conf: Mapping[str, str]) -> int:
     return _mebibytes(conf.get("spark.executor.memory", "1g")) << 20
 
 
+def task_cores(conf: Mapping[str, str]) -> int:
+    """Return how many cores a worker takes whose function does not say."""
+    return int(conf.get("spark.task.cpus", "1"))
+
+
+def is_dynamic(conf: Mapping[str, str]) -> bool:
+    """Tell whether Spark starts executors as they are asked for."""
+    return conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+
+
 def executors(conf: Mapping[str, str], master: str) -> Cluster:
     """Return what an executor of a cluster has, as far as settings say."""
     local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
-    cores = conf.get("spark.executor.cores", local_cluster[1] if local_cluster else "0")
+    # an executor of a standalone cluster has what its worker has free
+    unsaid = local_cluster[1] if local_cluster else "1" if master.startswith(("yarn", "k8s://")) else "0"
+    cores = conf.get("spark.executor.cores", unsaid)
+    most_cores = conf.get("spark.cores.max", "0") if local_cluster or master.startswith("spark://") else "0"
     # what is outside the JVM's heap is there for the workers
     heap = heap_bytes(conf) >> 20
     outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
     return Cluster(
         local=False,
         cores=int(cores),
+        most_cores=int(most_cores),
         memory_bytes=(_mebibytes(outside) if outside else max(384, heap // 10)) << 20,
         gpus=float(conf.get("spark.executor.resource.gpu.amount", 0)),
-        dynamic=conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true",
+        dynamic=is_dynamic(conf),
         gpu_script=conf.get("spark.executor.resource.gpu.discoveryScript", ""),
         gpu_vendor=conf.get("spark.executor.resource.gpu.vendor", ""),
     )

@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,8 @@ class SparkRunner:
         self._context = self._open_early() or self._open()
         self._context.setLogLevel("ERROR")
         self._readiness.context = self._context
+        if not self._local:
+            self._readiness.conf = dict(self._context.getConf().getAll())
         self._jvm.watch()
         if self._local:
             self._run_spark_job((_WARM_UP,), _NOTHING, self._standing_count)
@@ -250,7 +253,8 @@ class SparkRunner:
             named = re.match(r"local\[(\d+)", master)
             cores = min(slots, int(named[1])) if named else slots
             return Cluster(local=True, cores=cores, memory_bytes=psutil.virtual_memory().total)
-        return spark_conf.executors(self._settings.conf, master)
+        found = spark_conf.executors(self._readiness.conf, master)
+        return replace(found, registered=self._readiness.registered())
 
     async def run_workers(
         self,
@@ -341,8 +345,9 @@ class SparkRunner:
     async def _until_done(self, job_id: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
         """Wait for a Spark job, and cut it off where the cluster cannot run it, or give it executors of a profile.
 
-        That is a cluster that has no worker, or none to give for too long, or none as large as it is asked for, or one
-        that cannot run Python at all: Spark would wait for ever, and try again and again.
+        That is a cluster that has no worker, or none to give for too long, or none as large as it is asked for, or no
+        executor in which a worker has room, or one that cannot run Python at all: Spark would wait for ever, and try
+        again and again.
         """
         done = asyncio.wrap_future(call)
         done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to hear it

@@ -11,11 +11,15 @@ _DRIVER = "driver"
 _MOST_TASKS = 100
 
 
+def executor_cores(context: SparkContext) -> tuple[int, ...]:
+    """Return the number of cores of each executor that has registered."""
+    executors = _items(_store(context).executorList(True))
+    return tuple(int(executor.totalCores()) for executor in executors if executor.id() != _DRIVER)
+
+
 def cores(context: SparkContext) -> int:
     """Return the number of cores of all executors that have registered."""
-    return sum(
-        executor.totalCores() for executor in _items(_store(context).executorList(True)) if executor.id() != _DRIVER
-    )
+    return sum(executor_cores(context))
 
 
 def has_begun(context: SparkContext, tag: str) -> bool:

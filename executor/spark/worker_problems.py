@@ -89,8 +89,24 @@ def no_executor(master: str, cores: int, memory_bytes: int, seconds: float) -> F
     )
 
 
+def no_room(master: str, cpus: int, largest: int) -> FailedPrecondition:
+    """Return the error (RESOURCES_NOT_AVAILABLE) where no executor has the cores that a worker takes."""
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"Each worker takes {_cores(cpus)} of one Spark executor, and the largest executor of {master} has "
+        f"{_cores(largest)}. Ask for fewer (num_cpus, spark.task.cpus), or have larger executors: spark.executor.cores "
+        "in LEMAN_SPARK__CONF says how large each is to be, and the cluster needs workers with so many free. "
+        "Finished work is kept",
+        master=master,
+    )
+
+
+def _cores(number: int) -> str:
+    return f"{number} core{'s' * (number > 1)}"
+
+
 def _executor(cores: int, memory_bytes: int) -> str:
-    return f"{cores} core{'s' * (cores > 1)} and {memory_bytes / (1 << 30):.3g} GiB"
+    return f"{_cores(cores)} and {memory_bytes / (1 << 30):.3g} GiB"
 
 
 def not_started(master: str, cause: str) -> Unavailable:

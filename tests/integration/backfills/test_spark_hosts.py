@@ -333,6 +333,29 @@ def test_a_job_that_asks_for_what_no_worker_has_fails_and_says_why(hosts, archiv
     assert said["health"] == "", "the service serves all the same"
 
 
+@pytest.mark.parametrize(
+    ("cores", "asked", "said_at_last"),
+    [
+        ({}, 3, f"takes 3 cores of one Spark executor, and the largest executor of {MASTER} has 2 cores"),
+        ({"spark.cores.max": "2"}, 64, "num_cpus=64: Spark's executors have 2 cores together at the most"),
+    ],
+    ids=["whatever workers have", "so many in all"],
+)
+def test_a_job_that_asks_for_more_than_executors_have_that_are_as_they_are(
+    hosts, archive, tmp_path, cores, asked, said_at_last
+):
+    """Static allocation: the settings do not say how large an executor is, and Spark would wait for ever."""
+    conf = json.dumps(cores | {"spark.archives": f"{archive}#leman-env"})
+    settings = {"LEMAN_SPARK__PYTHON": "./leman-env/bin/python", "LEMAN_SPARK__START_SECONDS": "100"}
+    with system(hosts, tmp_path / "lake", conf=conf, **settings) as lake:
+        caller = calling(hosts, lake, num_cpus=asked)
+        said = told(caller)
+    assert said["reason"] == "RESOURCES_NOT_AVAILABLE", str(said["message"])
+    assert said_at_last in said["message"]
+    assert "LEMAN_SPARK__CONF" in said["message"]
+    assert said["health"] == "", "the service serves all the same"
+
+
 def test_a_job_that_waited_too_long_for_a_full_cluster_fails_and_says_why(hosts, tmp_path):
     settings = {"LEMAN_SPARK__BUSY_SECONDS": "3"}
     with another_application(hosts), system(hosts, tmp_path / "lake", **settings) as lake:

@@ -96,6 +96,26 @@ def test_refusals_of_executors_that_run():
     assert "spark.executor.memoryOverhead" in refusal(EXECUTORS, memory_bytes=33 * GIB)
 
 
+def test_more_than_spark_gives_to_all_executors_is_refused_before_there_are_any():
+    for cluster in (Cluster(local=False, most_cores=2), replace(DYNAMIC, most_cores=2)):
+        said = refusal(cluster, num_cpus=3)
+        assert "num_cpus=3: Spark's executors have 2 cores together at the most. Ask for fewer, or raise" in said
+        assert "spark.cores.max" in said
+        assert workers(cluster, num_cpus=2).count == 4
+
+
+def test_more_than_the_largest_executor_has_is_refused_once_there_can_be_no_other():
+    """How large executors are, settings need not say; one that is not there yet may be as large."""
+    cluster = Cluster(local=False, most_cores=4, registered=(1, 2))
+    assert workers(cluster, num_cpus=3).profile == SlotProfile(3)
+    assert workers(replace(cluster, most_cores=0, registered=(1, 2)), num_cpus=3).profile == SlotProfile(3)
+    full = replace(cluster, registered=(2, 1, 1))
+    said = refusal(full, num_cpus=3)
+    assert "the largest executor has 2 cores, and spark.cores.max=4 allows no more" in said
+    assert "set spark.executor.cores=3 in LEMAN_SPARK__CONF" in said
+    assert workers(full, num_cpus=2).profile == SlotProfile(2)
+
+
 def test_memory_that_bounds_nothing_is_said_to():
     found = workers(replace(EXECUTORS, cores=0), memory_bytes=8 * GIB)
     assert found.profile == SlotProfile(1)
@@ -157,7 +177,9 @@ def test_a_cluster_as_its_settings_say():
     plain = SparkRunner(Spark(master="local-cluster[1,2,1024]")).cluster(4)
     assert plain == Cluster(local=False, cores=2, memory_bytes=384 << 20)
     other = SparkRunner(Spark(master="yarn", conf={"spark.executor.memory": "20480m"})).cluster(4)
-    assert other == Cluster(local=False, memory_bytes=2 * GIB)
+    assert other == Cluster(local=False, cores=1, memory_bytes=2 * GIB), "what Spark gives an executor there"
+    alone = SparkRunner(Spark(master="spark://host:7077", conf={"spark.cores.max": "6"})).cluster(4)
+    assert alone == Cluster(local=False, memory_bytes=384 << 20, most_cores=6), "what the worker has free"
     python = SparkRunner(Spark(master="yarn", conf={"spark.executor.pyspark.memory": "512"})).cluster(4)
     assert python.memory_bytes == GIB // 2
     with pytest.raises(InvalidArgument, match="two"):

@@ -1,4 +1,4 @@
-"""A job whose function asks for executors that Spark has to start does not wait for ever where there can be none."""
+"""A job does not wait for ever where no executor can be had in which its workers have room."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from core.config import Spark
 from core.errors import FailedPrecondition, LemanError
 from executor.scheduling.resources import SlotProfile
-from executor.spark.executor_wait import ExecutorWait
+from executor.spark.executor_wait import ExecutorWait, RoomWait
+from executor.spark.readiness import ClusterReadiness
 from executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of
 
 MASTER = "spark://one:7077"
@@ -104,6 +105,65 @@ def test_the_cluster_is_asked_every_other_second():
     for _ in range(8):
         waiting.after(0.5)
     assert waiting.asked == 2
+
+
+class RoomWaiting:
+    """A wait for room on a clock of its own, where executors of `cores` have registered."""
+
+    def __init__(self, cpus: int, *cores: int) -> None:
+        self.now, self.cores = 0.0, cores
+        settings = Spark(master=MASTER, start_seconds=60)
+        self.wait = RoomWait(settings, cpus, registered=lambda: self.cores, clock=lambda: self.now)
+
+    def after(self, seconds: float) -> LemanError | None:
+        self.now += seconds
+        return self.wait.check()
+
+
+def test_executors_that_are_all_too_small_are_given_the_time_in_which_a_larger_one_may_come():
+    waiting = RoomWaiting(64, 2, 1)
+    assert waiting.after(60) is None
+    words = f"takes 64 cores of one Spark executor, and the largest executor of {MASTER} has 2 cores"
+    assert words in waiting.wait.why
+    error = waiting.after(2)
+    assert isinstance(error, FailedPrecondition)
+    assert error.reason == "RESOURCES_NOT_AVAILABLE"
+    for said in (words, "num_cpus", "spark.executor.cores in LEMAN_SPARK__CONF"):
+        assert said in error.message
+
+
+def test_an_executor_with_room_ends_the_wait_and_its_loss_begins_another():
+    waiting = RoomWaiting(3, 2)
+    assert waiting.after(59) is None
+    waiting.cores = (2, 4)
+    assert waiting.after(1_000) is None
+    assert waiting.wait.why == ""
+    waiting.cores = (2,)
+    assert waiting.after(59) is None
+    assert waiting.after(2).reason == "RESOURCES_NOT_AVAILABLE"
+
+
+def test_a_cluster_without_executors_is_for_others_to_judge():
+    waiting = RoomWaiting(3)
+    assert waiting.after(1_000) is None
+    assert waiting.wait.why == ""
+
+
+@pytest.mark.parametrize(
+    ("conf", "profile", "kind"),
+    [
+        ({}, None, None),
+        ({}, SlotProfile(1, 0.5), None),
+        ({}, SlotProfile(2), RoomWait),
+        ({"spark.task.cpus": "2"}, None, RoomWait),
+        ({"spark.task.cpus": "2", "spark.dynamicAllocation.enabled": "true"}, None, None),
+        ({"spark.dynamicAllocation.enabled": "true"}, SlotProfile(2, executor_cores=2), ExecutorWait),
+    ],
+    ids=str,
+)
+def test_what_a_job_waits_for(conf, profile, kind):
+    wait = ClusterReadiness(Spark(master=MASTER, conf=conf), "python", "host").executor_wait("tag", profile)
+    assert type(wait) is (kind or type(None))
 
 
 def test_a_master_tells_the_sizes_of_its_live_workers():

@@ -20,7 +20,7 @@ from core.errors import Unavailable
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import SlotProfile
-from executor.spark import driver_jvm, driver_launch, function_processes, spark_runner, spark_task
+from executor.spark import driver_jvm, driver_launch, function_processes, readiness, spark_runner, spark_task
 from executor.spark.spark_runner import SparkRunner
 from executor.spark.standing_tasks import StandingTasks, asked
 from executor.worker.messages import WorkerTask
@@ -370,6 +370,22 @@ def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
     runner._threads.shutdown()
     assert opened == [["-XX:SharedArchiveFile=broken"], []]
     assert thrown == [True]
+
+
+def test_what_executors_of_a_cluster_have_is_as_spark_says(monkeypatch):
+    """Files of Spark's own may have settings, too; and executors that registered are as large as they are."""
+    effective = {"spark.executor.memory": "512m", "spark.cores.max": "6"}
+    conf = SimpleNamespace(getAll=lambda: list(effective.items()))
+    context = SimpleNamespace(setLogLevel=lambda _: None, getConf=lambda: conf)
+    runner = SparkRunner(Spark(master="spark://127.0.0.1:7077", conf={"spark.executor.memory": "512m"}))
+    monkeypatch.setattr(spark_runner, "open_context", lambda *_: context)
+    monkeypatch.setattr(readiness, "executor_cores", lambda _: (2, 4))
+    monkeypatch.setattr(runner, "_look_for_workers", lambda: None)
+    monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
+    runner.start()
+    runner._threads.shutdown()
+    found = runner.cluster(1)
+    assert (found.cores, found.most_cores, found.registered) == (0, 6, (2, 4))
 
 
 def test_a_session_that_is_for_the_first_job_is_told_to_start():
