@@ -10,6 +10,9 @@ from pyspark.sql.pandas import utils
 
 from executor.spark import driver_launch
 
+#: How an application's id begins that no cluster has given.
+_NO_MASTERS_ID = "spark-application-"
+
 
 def open_context(chosen: Mapping[str, str], gateway: Any = None) -> SparkContext:
     """Open a context, or find the one that this process has. Blocks for seconds.
@@ -23,6 +26,15 @@ def open_context(chosen: Mapping[str, str], gateway: Any = None) -> SparkContext
     shown = list(driver_launch.shown(chosen).items())
     SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf().setAll(shown))
     return SparkContext.getOrCreate(SparkConf().setAll(list(chosen.items())))
+
+
+def was_taken_in(context: SparkContext) -> bool:
+    """Tell whether a standalone cluster has taken the application in.
+
+    Where no master has answered for a minute Spark makes a context all the same, and stops it by itself a moment
+    later: its id is one that Spark chose, for want of a master's.
+    """
+    return not context.applicationId.startswith(_NO_MASTERS_ID)
 
 
 def _no_pandas() -> None:

@@ -96,5 +96,5 @@ class DriverJvm:
         with contextlib.suppress(Exception):  # of Py4J: the JVM is going
             stopped = bool(context._jsc.sc().isStopped())
         if stopped and not self.stopping:
-            _log.error("Spark has stopped, and so does this process")
+            _log.error("Spark has stopped, and so does this process", master=context.master)
             os._exit(_EXIT_JVM_LOST)

@@ -28,7 +28,7 @@ from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.resources import Cluster, SlotProfile
 from executor.spark import driver_launch, early_jvm, java_runtime, spark_conf, worker_problems
 from executor.spark.address import callback_address, is_local
-from executor.spark.context import cause, open_context
+from executor.spark.context import cause, open_context, was_taken_in
 from executor.spark.driver_jvm import DriverJvm, connect, driver_process
 from executor.spark.readiness import ClusterReadiness
 from executor.spark.spark_status import cores
@@ -108,7 +108,10 @@ class SparkRunner:
         return self._jvm.warm
 
     def _start(self) -> None:
-        self._context = self._open_early() or self._open()
+        context = self._open_early() or self._open()
+        if self._settings.master.startswith("spark://") and not was_taken_in(context):
+            raise worker_problems.no_master(spark_conf.master(self._settings))
+        self._context = context
         self._context.setLogLevel("ERROR")
         self._readiness.context = self._context
         if not self._local:
@@ -155,8 +158,11 @@ class SparkRunner:
             return self._opened(chosen)
         try:
             return open_context(chosen)
-        except Exception:  # noqa: BLE001 it may be the archive that the JVM died of
-            archive.discard()
+        except Exception as error:
+            process = driver_process()
+            if process is not None and process.poll() is None:
+                raise worker_problems.not_started(spark_conf.master(self._settings), cause(error)) from error
+            archive.discard()  # it may be what the JVM died of
             return self._opened(driver_launch.context_settings(self._settings, [], self._folder))
 
     def _opened(self, chosen: dict[str, str], gateway: Any = None) -> SparkContext:

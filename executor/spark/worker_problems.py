@@ -109,6 +109,16 @@ def _executor(cores: int, memory_bytes: int) -> str:
     return f"{_cores(cores)} and {memory_bytes / (1 << 30):.3g} GiB"
 
 
+def no_master(master: str) -> Unavailable:
+    """Return the error (SPARK_NOT_STARTED) where no master of a cluster has answered."""
+    return Unavailable(
+        "SPARK_NOT_STARTED",
+        f"Spark did not start: the master {master} has not answered within a minute. Is it up, of the same release of "
+        "Spark, reached from here, and LEMAN_SPARK__MASTER right?",
+        master=master,
+    )
+
+
 def not_started(master: str, cause: str) -> Unavailable:
     """Return the error (SPARK_NOT_STARTED) where there is no Spark at all."""
     return Unavailable(

@@ -1,11 +1,16 @@
-"""Spark stops, its JVM lives on: an executor that went on so would fail every job."""
+"""Spark stops, its JVM lives on: an executor that went on so would fail every job. Nor does one begin so."""
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 import subprocess
 import sys
 
 import pytest
+
+from tests.conftest import UNTOUCHED
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -41,3 +46,30 @@ def test_the_executor_ends(tmp_path):
     assert "started" in ended.stdout
     assert ended.returncode == 70, ended.stderr
     assert "Spark has stopped" in ended.stdout + ended.stderr
+
+
+@pytest.mark.long
+def test_an_executor_whose_master_does_not_answer_never_says_that_it_is_ready(tmp_path):
+    """Spark itself tries for a minute; what waits for the ready line would send jobs to a process that ends."""
+    with socket.socket() as nobody:  # bound, and not listening
+        nobody.bind(("127.0.0.1", 0))
+        master = f"spark://127.0.0.1:{nobody.getsockname()[1]}"
+        settings = {"LEMAN_SPARK__MASTER": master, "LEMAN_SPARK__CLASS_ARCHIVE": "false"}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | UNTOUCHED | settings
+        ended = subprocess.run(
+            [sys.executable, "-m", "executor"],
+            capture_output=True,
+            text=True,
+            timeout=240,
+            cwd=tmp_path,
+            env=environment,
+            check=False,
+        )
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stdout == "", "no ready line"
+    said = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
+    failed = next(line for line in said if line["event"] == "failed")
+    assert failed["reason"] == "SPARK_NOT_STARTED"
+    assert master in failed["message"]
+    assert "LEMAN_SPARK__MASTER" in failed["message"]
+    assert not [line for line in said if line["event"] == "serving"]

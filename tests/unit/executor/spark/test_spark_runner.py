@@ -376,7 +376,7 @@ def test_what_executors_of_a_cluster_have_is_as_spark_says(monkeypatch):
     """Files of Spark's own may have settings, too; and executors that registered are as large as they are."""
     effective = {"spark.executor.memory": "512m", "spark.cores.max": "6"}
     conf = SimpleNamespace(getAll=lambda: list(effective.items()))
-    context = SimpleNamespace(setLogLevel=lambda _: None, getConf=lambda: conf)
+    context = SimpleNamespace(applicationId="app-1", setLogLevel=lambda _: None, getConf=lambda: conf)
     runner = SparkRunner(Spark(master="spark://127.0.0.1:7077", conf={"spark.executor.memory": "512m"}))
     monkeypatch.setattr(spark_runner, "open_context", lambda *_: context)
     monkeypatch.setattr(readiness, "executor_cores", lambda _: (2, 4))
@@ -386,6 +386,32 @@ def test_what_executors_of_a_cluster_have_is_as_spark_says(monkeypatch):
     runner._threads.shutdown()
     found = runner.cluster(1)
     assert (found.cores, found.most_cores, found.registered) == (0, 6, (2, 4))
+
+
+def test_an_application_that_no_master_has_taken_in_is_no_start(monkeypatch):
+    """Spark makes a context of it, which it stops a moment later."""
+    context = SimpleNamespace(applicationId="spark-application-1795837402162", setLogLevel=lambda _: None)
+    runner = SparkRunner(Spark(master="spark://127.0.0.1:17099"))
+    monkeypatch.setattr(spark_runner, "open_context", lambda *_: context)
+    monkeypatch.setattr(runner, "_look_for_workers", lambda: None)
+    with pytest.raises(Unavailable, match=r"spark://127\.0\.0\.1:17099 .*LEMAN_SPARK__MASTER") as caught:
+        runner.start()
+    runner._threads.shutdown()
+    assert caught.value.reason == "SPARK_NOT_STARTED"
+    assert not runner.started
+
+
+def test_an_archive_is_kept_where_a_jvm_that_lives_refuses_a_setting(monkeypatch):
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no such setting")
+
+    monkeypatch.setattr(driver_launch, "archive_of", lambda _: SimpleNamespace(use=lambda: ["-XX:SharedArchiveFile=a"]))
+    monkeypatch.setattr(spark_runner, "open_context", refuse)
+    monkeypatch.setattr(spark_runner, "driver_process", lambda: SimpleNamespace(poll=lambda: None))
+    runner = SparkRunner(Spark())
+    with pytest.raises(Unavailable, match="no such setting"):
+        runner.start()
+    runner._threads.shutdown()
 
 
 def test_a_session_that_is_for_the_first_job_is_told_to_start():
