@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
+from core.config import spark_values
 from core.config.section import Section, ServiceAddress, Token
 
 _REDIS_URL = re.compile(
@@ -45,6 +46,11 @@ class Storage(Section):
     environment of each process says it."""
 
 
+def _checked(conf: dict[str, str]) -> dict[str, str]:
+    spark_values.check(conf)
+    return conf
+
+
 class Spark(Section):
     """Spark, as the executor runs it."""
 
@@ -72,8 +78,8 @@ class Spark(Section):
     on_demand: bool = False
     """Start Spark with the first job that needs it, and not with the executor, where it runs on this machine alone. So
     does the embedded system that the databases of a user share."""
-    driver_memory: str = "512m"
-    """Heap of the Spark driver, in Spark's notation."""
+    driver_memory: Annotated[str, AfterValidator(spark_values.heap)] = "512m"
+    """Heap of the Spark driver: a whole number with k, m, g or t."""
     class_archive: bool = True
     """Keep an archive of Spark's classes (about 80 MB) in the user's cache folder: later starts take half the
     time. It is made when an executor has had nothing to do for half a minute."""
@@ -86,7 +92,9 @@ class Spark(Section):
     python_version: str = Field(default="", pattern=r"^([0-9]+\.[0-9]+)?$")
     """`major.minor` of the Python that runs the workers: the planner takes functions that it pickled, and no others.
     Empty: that of the planner itself."""
-    conf: dict[str, str] = Field(default_factory=dict, repr=False, examples=[{"spark.cores.max": "2"}])
+    conf: Annotated[dict[str, str], AfterValidator(_checked)] = Field(
+        default_factory=dict, repr=False, examples=[{"spark.cores.max": "2"}]
+    )
     """Further Spark settings, as a JSON object of strings."""
 
 

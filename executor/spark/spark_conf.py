@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from core.config import Spark
-from core.errors import InvalidArgument
+from core.config.spark_values import mebibytes
 from executor.scheduling.resources import Cluster
 
 JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
@@ -58,12 +58,8 @@ def context(settings: Spark, shared: Sequence[str], python: str) -> dict[str, st
 
 
 def heap_bytes(conf: Mapping[str, str]) -> int:
-    """Return the heap of an executor.
-
-    Raises:
-        InvalidArgument: BAD_SETTING – it is not in Spark's notation.
-    """
-    return _mebibytes(conf.get("spark.executor.memory", "1g")) << 20
+    """Return the heap of an executor."""
+    return mebibytes(conf.get("spark.executor.memory", "1g")) << 20
 
 
 def task_cores(conf: Mapping[str, str]) -> int:
@@ -90,22 +86,9 @@ def executors(conf: Mapping[str, str], master: str) -> Cluster:
         local=False,
         cores=int(cores),
         most_cores=int(most_cores),
-        memory_bytes=(_mebibytes(outside) if outside else max(384, heap // 10)) << 20,
+        memory_bytes=(mebibytes(outside) if outside else max(384, heap // 10)) << 20,
         gpus=float(conf.get("spark.executor.resource.gpu.amount", 0)),
         dynamic=is_dynamic(conf),
         gpu_script=conf.get("spark.executor.resource.gpu.discoveryScript", ""),
         gpu_vendor=conf.get("spark.executor.resource.gpu.vendor", ""),
     )
-
-
-def _mebibytes(text: str) -> int:
-    """Return an amount of memory in Spark's notation as MiB; plain numbers are MiB.
-
-    Raises:
-        InvalidArgument: BAD_SETTING – the text is not in Spark's notation.
-    """
-    found = re.fullmatch(r"(\d+)([kmgt]?)b?", text.strip().lower())
-    if found is None:
-        raise InvalidArgument("BAD_SETTING", f"'{text}' is no amount of memory in Spark's notation")
-    kibibytes = int(found[1]) << (10 * "kmgt".index(found[2] or "m"))
-    return kibibytes >> 10

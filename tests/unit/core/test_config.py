@@ -9,6 +9,7 @@ import pytest
 
 from core import config
 from core.config import __main__ as command
+from core.config import spark_values
 from core.errors import InvalidArgument
 from core.rpc.addresses import is_loopback
 
@@ -69,6 +70,49 @@ def test_a_wrong_setting_is_refused_by_name(monkeypatch, name, value):
         config.load()
     assert caught.value.reason == "BAD_SETTING"
     assert name in caught.value.message
+
+
+@pytest.mark.parametrize("heap", ["5 gigs", "512mb", "512", "1.5g", ""])
+def test_a_heap_that_no_jvm_takes_is_refused_by_name(monkeypatch, heap):
+    """Spark hands it on as it stands; of a plain number it thinks in MiB, and the JVM in bytes."""
+    monkeypatch.setenv("LEMAN_SPARK__DRIVER_MEMORY", heap)
+    monkeypatch.setenv("LEMAN_SPARK__CONF", json.dumps({"spark.driver.memory": heap}))
+    with pytest.raises(InvalidArgument) as caught:
+        config.load()
+    assert caught.value.reason == "BAD_SETTING"
+    assert f"LEMAN_SPARK__DRIVER_MEMORY: Value error, '{heap}' is no heap" in caught.value.message
+    assert f"LEMAN_SPARK__CONF: Value error, spark.driver.memory: '{heap}' is no heap" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("spark.executor.memory", "lots"),
+        ("spark.executor.memory", "1.5g"),
+        ("spark.executor.memoryOverhead", "two"),
+        ("spark.executor.pyspark.memory", "-1"),
+        ("spark.executor.cores", "two"),
+        ("spark.executor.cores", "0"),
+        ("spark.cores.max", ""),
+        ("spark.task.cpus", "0.5"),
+        ("spark.executor.resource.gpu.amount", "one"),
+    ],
+)
+def test_what_is_said_of_sparks_executors_is_refused_by_name_where_it_is_no_amount(monkeypatch, key, value):
+    monkeypatch.setenv("LEMAN_SPARK__CONF", json.dumps({key: value, "spark.app.secret": "s3cret"}))
+    with pytest.raises(InvalidArgument, match=re.escape(f"LEMAN_SPARK__CONF: Value error, {key}: ")) as caught:
+        config.load()
+    assert caught.value.reason == "BAD_SETTING"
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "mebibytes"),
+    [("512", 512), (" 2G ", 2048), ("2gb", 2048), ("1t", 1 << 20), ("1p", 1 << 30), ("2048k", 2), ("3145728b", 3)],
+)
+def test_amounts_of_memory_are_those_of_spark(monkeypatch, text, mebibytes):
+    monkeypatch.setenv("LEMAN_SPARK__CONF", json.dumps({"spark.executor.memory": text}))
+    assert spark_values.mebibytes(config.load().spark.conf["spark.executor.memory"]) == mebibytes
 
 
 @pytest.mark.parametrize(
