@@ -43,7 +43,9 @@ def _no_pandas() -> None:
 
 def cause(error: Exception) -> str:
     """Return the line of a Java stack trace that names the cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        del lines[0]  # of Py4J
     for line in lines:
         if "Python worker exited" in line or "Caused by" in line or "Error:" in line:
             return line[:500]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -26,6 +27,11 @@ from executor.spark.class_archive import ClassArchive
 from executor.spark.temp_folder import TempFolder
 
 _POLL_SECONDS = 0.02
+_WORDS_SECONDS = 30.0
+#: As much as a message is to tell of what a JVM says.
+_MOST_LINES, _MOST_CHARACTERS = 3, 500
+#: What a JVM says of other things, and where in its code something happened.
+_NOISE = re.compile(r"at \S+\(|WARNING: |Picked up |Using |Setting |To adjust |\S+ (\S+ )?WARN |OpenJDK .* warning: ")
 #: Settings of Spark's Python processes.
 _VARIABLES = "spark.executorEnv."
 _CPUS = "spark.task.cpus"
@@ -104,6 +110,43 @@ def shown(chosen: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in chosen.items() if not config.is_secret(key)}
 
 
+def last_words(chosen: Mapping[str, str]) -> str:
+    """Start a JVM once more that has ended before it was up, and return what it says of that; empty: it says nothing.
+
+    One that comes up after all ends at once, as its standard input is at its end. Blocks for seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            ended = subprocess.run(
+                _command(chosen),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,  # where a JVM says why it does not begin
+                stderr=subprocess.STDOUT,
+                env=_environment(Path(folder, "connection")),
+                timeout=_WORDS_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+    if not ended.returncode:
+        return ""
+    said = ended.stdout.decode(errors="replace").partition("\nUsage: ")[0]
+    lines = (line.strip() for line in said.splitlines())
+    return "; ".join([line for line in lines if line and not _NOISE.match(line)][:_MOST_LINES])[:_MOST_CHARACTERS]
+
+
+def _command(chosen: Mapping[str, str]) -> list[str]:
+    command = [str(spark_home() / "bin" / "spark-submit")]
+    for key, value in shown(chosen).items():
+        command += ["--conf", f"{key}={value}"]
+    return command + shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+
+
+def _environment(info: Path) -> dict[str, str]:
+    """Return the environment of a JVM that is to say in a file how to reach it."""
+    return {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchedJvm:
     """A JVM that was started, as pyspark does it; `info` is a file in which it says how to reach it."""
@@ -126,14 +169,9 @@ class LaunchedJvm:
         archive, folder = archive_of(settings), TempFolder.make(settings.scratch_dir)
         chosen = context_settings(settings, archive.use() if archive is not None else [], folder)
         info = Path(tempfile.mkdtemp(dir=folder.path if folder is not None else None)) / "connection"
-        command = [str(spark_home() / "bin" / "spark-submit")]
-        for key, value in shown(chosen).items():
-            command += ["--conf", f"{key}={value}"]
-        command += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
         ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the JVM inherits: Ctrl-C is not for it
         try:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+            process = subprocess.Popen(_command(chosen), stdin=subprocess.PIPE, env=_environment(info))
         finally:
             signal.signal(signal.SIGINT, ignored)
         return cls(process, info, archive, folder, chosen)

@@ -161,7 +161,7 @@ class SparkRunner:
         except Exception as error:
             process = driver_process()
             if process is not None and process.poll() is None:
-                raise worker_problems.not_started(spark_conf.master(self._settings), cause(error)) from error
+                raise self._not_started(cause(error)) from error
             archive.discard()  # it may be what the JVM died of
             return self._opened(driver_launch.context_settings(self._settings, [], self._folder))
 
@@ -169,7 +169,14 @@ class SparkRunner:
         try:
             return open_context(chosen, gateway)
         except Exception as error:
-            raise worker_problems.not_started(spark_conf.master(self._settings), cause(error)) from error
+            if SparkContext._gateway is not None:
+                raise self._not_started(cause(error)) from error
+            words = driver_launch.last_words(chosen)
+            raise self._not_started(words or cause(error), has_jvm=False) from error
+
+    def _not_started(self, why: str, *, has_jvm: bool = True) -> Unavailable:
+        master = spark_conf.master(self._settings)
+        return worker_problems.not_started(master, why, local=self._local, has_jvm=has_jvm)
 
     def _look_for_workers(self) -> None:
         """Run the warm-up until one has run it.

@@ -12,6 +12,9 @@ _ADVICE = (
     "environment: `leman pack-env`"
 )
 _ASK_LESS = "Ask for less (num_cpus, num_gpus, memory), or have larger workers. Finished work is kept"
+#: How Spark says that a master's url is none, and that another setting's value is.
+_BAD_MASTER = re.compile(r"Master URL|Master must ")
+_BAD_VALUE = re.compile(r"IllegalArgumentException|NumberFormatException")
 _MISSING = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: (?:error=\d+, )?([^\n]+)')
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)")
 _VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^\n]*|Python in worker has different version[^\n]*")
@@ -119,9 +122,20 @@ def no_master(master: str) -> Unavailable:
     )
 
 
-def not_started(master: str, cause: str) -> Unavailable:
-    """Return the error (SPARK_NOT_STARTED) where there is no Spark at all."""
-    return Unavailable(
-        "SPARK_NOT_STARTED",
-        f"Spark did not start with the master {master}: {cause}. Is the master up, and LEMAN_SPARK__MASTER right?",
-    )
+def not_started(master: str, cause: str, *, local: bool, has_jvm: bool = True) -> Unavailable:
+    """Return the error (SPARK_NOT_STARTED) where there is no Spark at all.
+
+    Args:
+        cause: What the JVM or Spark said.
+        local: The master is this machine.
+        has_jvm: A JVM came up, and Spark did not start in it.
+    """
+    if _BAD_MASTER.search(cause):
+        advice = "See to LEMAN_SPARK__MASTER"
+    elif not has_jvm:
+        advice = "See to LEMAN_SPARK__DRIVER_MEMORY, LEMAN_SPARK__CONF, JAVA_HOME and SPARK_HOME"
+    elif local or _BAD_VALUE.search(cause):
+        advice = "See to LEMAN_SPARK__CONF"
+    else:
+        advice = f"See to LEMAN_SPARK__CONF; and is the master {master} up, and LEMAN_SPARK__MASTER right?"
+    return Unavailable("SPARK_NOT_STARTED", f"Spark did not start: {cause.rstrip('.')}. {advice}")

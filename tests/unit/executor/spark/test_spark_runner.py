@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pyspark import SparkContext
 
 from core.config import Spark
 from core.domain.udf import ErrorPolicy, UdfKind
@@ -412,6 +413,45 @@ def test_an_archive_is_kept_where_a_jvm_that_lives_refuses_a_setting(monkeypatch
     with pytest.raises(Unavailable, match="no such setting"):
         runner.start()
     runner._threads.shutdown()
+
+
+def test_a_jvm_that_does_not_begin_is_told_of_in_its_own_words(monkeypatch, tmp_path):
+    """What it printed went by; the message says it, and no master is to blame."""
+
+    def give_up(*_: object) -> None:
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
+
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\n"
+        "echo 'WARNING: Using incubator modules' >&2\n"
+        "echo 'Invalid maximum heap size: -Xmx99999t'\n"
+        "echo 'Error: Could not create the Java Virtual Machine.' >&2\n"
+        "exit 1\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(spark_runner, "open_context", give_up)
+    runner = SparkRunner(Spark(class_archive=False, scratch_dir=str(tmp_path / "scratch")))
+    with pytest.raises(Unavailable) as caught:
+        runner.start()
+    runner._threads.shutdown()
+    assert caught.value.reason == "SPARK_NOT_STARTED"
+    words = "Invalid maximum heap size: -Xmx99999t; Error: Could not create the Java Virtual Machine"
+    assert f"Spark did not start: {words}. See to " in caught.value.message
+    assert "LEMAN_SPARK__DRIVER_MEMORY" in caught.value.message
+    assert "LEMAN_SPARK__MASTER" not in caught.value.message
+
+
+def test_a_jvm_that_comes_up_after_all_says_nothing(monkeypatch, tmp_path):
+    program = tmp_path / "bin" / "spark-submit"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho hello\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert driver_launch.last_words({"spark.a": "b"}) == ""
 
 
 def test_a_session_that_is_for_the_first_job_is_told_to_start():

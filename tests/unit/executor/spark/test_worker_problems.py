@@ -18,6 +18,7 @@ from executor.jobs import job_environment as job_services
 from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.spark import address, readiness, spark_conf, spark_runner, worker_problems
 from executor.spark.address import CallbackAddress, callback_address
+from executor.spark.context import cause
 from executor.spark.spark_runner import SparkRunner
 from leman.v1 import jobs_pb2
 
@@ -115,6 +116,39 @@ def test_a_worker_that_cannot_run_python_is_named_with_the_path(message, what):
 def test_other_failures_of_tasks_are_not_the_interpreters():
     for message in ("FunctionProcessEnded: the function's process ended with code 1", "ModuleNotFoundError: No module"):
         assert worker_problems.unusable_python(message, "h", "p") is None
+
+
+BAD_VALUE = (
+    "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.\n"
+    ": org.apache.spark.SparkIllegalArgumentException: [INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc'\n"
+    "\tat org.apache.spark.SparkConf.getInt(SparkConf.scala:1)\n"
+)
+
+
+def test_sparks_own_words_say_why_it_does_not_start():
+    words = cause(RuntimeError(BAD_VALUE))
+    assert words == "org.apache.spark.SparkIllegalArgumentException: [INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc'"
+    deeper = cause(RuntimeError(f"{BAD_VALUE}Caused by: java.net.BindException: in use\n\tat x.y(z)"))
+    assert deeper == "Caused by: java.net.BindException: in use"
+    assert cause(RuntimeError("An error occurred while calling o1.x")) == "An error occurred while calling o1.x"
+
+
+@pytest.mark.parametrize(
+    ("why", "local", "has_jvm", "named"),
+    [
+        ("Invalid maximum heap size: -Xmx1x", False, False, {"DRIVER_MEMORY", "CONF"}),
+        ("NumberFormatException: lots", True, True, {"CONF"}),
+        ("SparkIllegalArgumentException: abc", False, True, {"CONF"}),
+        ("SparkException: Could not parse Master URL: 'local[x]'", True, True, {"MASTER"}),
+        ("SparkException: Master must either be yarn or start with spark", False, False, {"MASTER"}),
+        ("UnknownHostException: rm", False, True, {"CONF", "MASTER"}),
+    ],
+)
+def test_what_to_see_to_is_as_spark_says_why_it_does_not_start(why, local, has_jvm, named):
+    error = worker_problems.not_started("yarn", why, local=local, has_jvm=has_jvm)
+    assert error.reason == "SPARK_NOT_STARTED"
+    assert f"Spark did not start: {why}. See to " in error.message
+    assert {name for name in ("DRIVER_MEMORY", "CONF", "MASTER") if f"LEMAN_SPARK__{name}" in error.message} == named
 
 
 class Workers:
