@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
@@ -51,6 +52,14 @@ def _checked(conf: dict[str, str]) -> dict[str, str]:
     return conf
 
 
+def _with_home(folder: str) -> str:
+    try:
+        Path(folder).expanduser()
+    except RuntimeError as error:
+        raise ValueError(f"'{folder}': {error}") from None
+    return folder
+
+
 class Spark(Section):
     """Spark, as the executor runs it."""
 
@@ -83,7 +92,7 @@ class Spark(Section):
     class_archive: bool = True
     """Keep an archive of Spark's classes (about 80 MB) in the user's cache folder: later starts take half the
     time. It is made when an executor has had nothing to do for half a minute."""
-    class_archive_dir: str = ""
+    class_archive_dir: Annotated[str, AfterValidator(_with_home)] = ""
     """Folder of these archives; empty: `leman` in the user's cache folder ($XDG_CACHE_HOME, ~/.cache). The three used
     last are kept, for a month. `leman config clean` deletes them all."""
     scratch_dir: str = ""

@@ -182,6 +182,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
     activity = Activity()
     changes = Outliving(settings.server.max_calls, activity)
     forwarding = Forwarding(settings, name, callers, draining, activity)
+    http = _http(settings)  # before there is a server that has to be started to be freed
     server = grpc.aio.server(
         interceptors=[
             BudgetInterceptor(settings.server),
@@ -192,7 +193,6 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         ],
         options=_options(settings),
     )
-    http = _http(settings)
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     try:

@@ -9,7 +9,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, Unavailable
 from core.temp_folders import OwnFolder
 
 _PREFIX = "leman-spark-"
@@ -29,9 +29,23 @@ class TempFolder(OwnFolder):
         None where the system's temporary folder has a name that Spark would misread. `patient`: see `make_in`.
 
         Raises:
-            InvalidArgument: BAD_SETTING – `base` is not absolute, or has a name that Spark would misread.
-            OSError: The folder cannot be made.
+            InvalidArgument: BAD_SETTING – `base` is not absolute, has a name that Spark would misread, or cannot be
+                written.
+            Unavailable: SPARK_NOT_STARTED – there is no temporary folder of the system that can be written.
+            BlockingIOError: Another process is at it, and this one is not patient.
         """
+        try:
+            return cls._make(base, patient=patient)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            why = f"Spark has no folder for its temporary files: {error}"
+            if base:
+                raise InvalidArgument("BAD_SETTING", f"LEMAN_SPARK__SCRATCH_DIR={base}: {why}") from error
+            raise Unavailable("SPARK_NOT_STARTED", f"{why}. See to TMPDIR, or LEMAN_SPARK__SCRATCH_DIR") from error
+
+    @classmethod
+    def _make(cls, base: str, *, patient: bool) -> TempFolder | None:
         folder = Path(base or tempfile.gettempdir())
         if not folder.is_absolute() or not _PLAIN.fullmatch(str(folder)):
             if base:

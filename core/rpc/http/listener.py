@@ -16,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from core.config import Settings
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, Unavailable
 from core.rpc.bind_failures import bind_failure
 from core.rpc.http.admission import Admission
 from core.rpc.http.app import HttpFront
@@ -38,12 +38,15 @@ class HttpListener:
 
     Calls go to the process's own gRPC server, which binds `inner_address` too: a socket in a folder that only this user
     can open.
+
+    Raises:
+        Unavailable: BIND_FAILED – that folder cannot be made.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._admission = Admission(settings)
-        self._folder = Path(tempfile.mkdtemp(prefix="leman-"))
+        self._folder = _own_folder()
         self._channel: grpc.aio.Channel | None = None
         self._listening: socket.socket | None = None
         self._server: _Server | None = None
@@ -186,6 +189,13 @@ def _config(settings: Settings, app: HttpFront) -> uvicorn.Config:
     except OSError as error:  # of the ssl module, too
         raise InvalidArgument("BAD_SETTING", f"TLS certificate or key cannot be used: {error}") from None
     return config
+
+
+def _own_folder() -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="leman-"))
+    except OSError as error:
+        raise Unavailable("BIND_FAILED", f"no folder for the socket behind HTTP: {error}. See to TMPDIR") from None
 
 
 def _bound(settings: Settings) -> socket.socket:

@@ -72,6 +72,15 @@ def test_a_wrong_setting_is_refused_by_name(monkeypatch, name, value):
     assert name in caught.value.message
 
 
+def test_a_folder_in_the_home_of_nobody_is_refused_by_name(monkeypatch):
+    monkeypatch.setenv("LEMAN_SPARK__CLASS_ARCHIVE_DIR", "~nobody-of-this-name/archives")
+    with pytest.raises(InvalidArgument, match=r"LEMAN_SPARK__CLASS_ARCHIVE_DIR: .*~nobody-of-this-name") as caught:
+        config.load()
+    assert caught.value.reason == "BAD_SETTING"
+    monkeypatch.setenv("LEMAN_SPARK__CLASS_ARCHIVE_DIR", "~/archives")
+    config.load()
+
+
 @pytest.mark.parametrize("heap", ["5 gigs", "512mb", "512", "1.5g", ""])
 def test_a_heap_that_no_jvm_takes_is_refused_by_name(monkeypatch, heap):
     """Spark hands it on as it stands; of a plain number it thinks in MiB, and the JVM in bytes."""

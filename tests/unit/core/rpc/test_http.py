@@ -9,6 +9,7 @@ import shutil
 import ssl
 import struct
 import subprocess
+import tempfile
 import urllib.parse
 
 import grpc
@@ -547,6 +548,15 @@ def test_there_is_no_port_unless_asked_for_and_one_in_use_is_named():
             assert "LEMAN_SERVER__HTTP_PORT: something else listens there" in caught.value.message
 
     asyncio.run(whole())
+
+
+def test_a_machine_without_a_temporary_folder_is_told_what_to_see_to(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    asked = Settings(server=Server(http_port=0))
+    with pytest.raises(Unavailable, match="See to TMPDIR") as caught:
+        asyncio.run(start_server(asked, "executor", FakeService(asyncio.Event()), asyncio.Event()))
+    assert caught.value.reason == "BIND_FAILED"
 
 
 def test_health_can_be_asked_for():

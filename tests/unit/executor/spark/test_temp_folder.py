@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, Unavailable
 from executor.spark.temp_folder import TempFolder
 
 
@@ -75,6 +75,23 @@ def test_a_folder_that_spark_would_misread(tmp_path, monkeypatch, name):
         TempFolder.make(wanted)
     monkeypatch.setattr("tempfile.gettempdir", lambda: wanted)
     assert TempFolder.make("") is None, "the system's own is used as it is"
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_its_setting(tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    for wanted in (file, file / "scratch"):
+        with pytest.raises(InvalidArgument, match=f"LEMAN_SPARK__SCRATCH_DIR={wanted}: .*{wanted}") as caught:
+            TempFolder.make(str(wanted))
+        assert caught.value.reason == "BAD_SETTING"
+
+
+def test_a_system_without_a_temporary_folder_is_told_what_to_see_to(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "file"))
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="TMPDIR, or LEMAN_SPARK__SCRATCH_DIR") as caught:
+        TempFolder.make("")
+    assert caught.value.reason == "SPARK_NOT_STARTED"
 
 
 def test_sockets_have_short_paths(tmp_path):
