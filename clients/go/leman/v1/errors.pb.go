@@ -343,9 +343,9 @@ const (
 	ErrorReason_PEER_UNAVAILABLE ErrorReason = 126
 	// Nobody took a message of the stream for a while; open it again.
 	ErrorReason_READER_STALLED ErrorReason = 127
-	// Spark could not be started; the executor's log says why.
+	// Spark gave up on a worker of a job; the message has its words.
 	ErrorReason_SPARK_FAILED ErrorReason = 128
-	// Spark has not been started yet.
+	// Spark could not be started; the message says why, and which settings to see to.
 	ErrorReason_SPARK_NOT_STARTED ErrorReason = 129
 	// Spark is being started.
 	ErrorReason_SPARK_STARTING ErrorReason = 130

@@ -365,9 +365,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     READER_STALLED: _ErrorReason.ValueType  # 127
     """Nobody took a message of the stream for a while; open it again."""
     SPARK_FAILED: _ErrorReason.ValueType  # 128
-    """Spark could not be started; the executor's log says why."""
+    """Spark gave up on a worker of a job; the message has its words."""
     SPARK_NOT_STARTED: _ErrorReason.ValueType  # 129
-    """Spark has not been started yet."""
+    """Spark could not be started; the message says why, and which settings to see to."""
     SPARK_STARTING: _ErrorReason.ValueType  # 130
     """Spark is being started."""
     STORE_UNAVAILABLE: _ErrorReason.ValueType  # 131
@@ -824,9 +824,9 @@ PEER_UNAVAILABLE: ErrorReason.ValueType  # 126
 READER_STALLED: ErrorReason.ValueType  # 127
 """Nobody took a message of the stream for a while; open it again."""
 SPARK_FAILED: ErrorReason.ValueType  # 128
-"""Spark could not be started; the executor's log says why."""
+"""Spark gave up on a worker of a job; the message has its words."""
 SPARK_NOT_STARTED: ErrorReason.ValueType  # 129
-"""Spark has not been started yet."""
+"""Spark could not be started; the message says why, and which settings to see to."""
 SPARK_STARTING: ErrorReason.ValueType  # 130
 """Spark is being started."""
 STORE_UNAVAILABLE: ErrorReason.ValueType  # 131

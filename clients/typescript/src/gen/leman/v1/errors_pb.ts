@@ -1106,14 +1106,14 @@ export enum ErrorReason {
   READER_STALLED = 127,
 
   /**
-   * Spark could not be started; the executor's log says why.
+   * Spark gave up on a worker of a job; the message has its words.
    *
    * @generated from enum value: SPARK_FAILED = 128;
    */
   SPARK_FAILED = 128,
 
   /**
-   * Spark has not been started yet.
+   * Spark could not be started; the message says why, and which settings to see to.
    *
    * @generated from enum value: SPARK_NOT_STARTED = 129;
    */

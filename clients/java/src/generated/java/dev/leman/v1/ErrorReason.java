@@ -1257,7 +1257,7 @@ public enum ErrorReason
   READER_STALLED(127),
   /**
    * <pre>
-   * Spark could not be started; the executor's log says why.
+   * Spark gave up on a worker of a job; the message has its words.
    * </pre>
    *
    * <code>SPARK_FAILED = 128;</code>
@@ -1265,7 +1265,7 @@ public enum ErrorReason
   SPARK_FAILED(128),
   /**
    * <pre>
-   * Spark has not been started yet.
+   * Spark could not be started; the message says why, and which settings to see to.
    * </pre>
    *
    * <code>SPARK_NOT_STARTED = 129;</code>
@@ -2856,7 +2856,7 @@ public enum ErrorReason
   public static final int READER_STALLED_VALUE = 127;
   /**
    * <pre>
-   * Spark could not be started; the executor's log says why.
+   * Spark gave up on a worker of a job; the message has its words.
    * </pre>
    *
    * <code>SPARK_FAILED = 128;</code>
@@ -2864,7 +2864,7 @@ public enum ErrorReason
   public static final int SPARK_FAILED_VALUE = 128;
   /**
    * <pre>
-   * Spark has not been started yet.
+   * Spark could not be started; the message says why, and which settings to see to.
    * </pre>
    *
    * <code>SPARK_NOT_STARTED = 129;</code>
