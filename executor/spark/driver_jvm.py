@@ -28,6 +28,18 @@ def driver_process() -> subprocess.Popen[bytes] | None:
     return getattr(gateway, "proc", None)
 
 
+def driver_lives() -> bool:
+    """Tell whether the JVM's process is there, and is not dying; blocks for a moment where it is."""
+    process = driver_process()
+    if process is None:
+        return False
+    try:
+        process.wait(_JVM_DIES_SECONDS)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
 def connect(launched: LaunchedJvm) -> Any:
     """Wait until a JVM that was started before is up, and return pyspark's gateway to it; None where it has ended.
 

@@ -29,7 +29,7 @@ from executor.scheduling.resources import Cluster, SlotProfile
 from executor.spark import driver_launch, early_jvm, java_runtime, spark_conf, worker_problems
 from executor.spark.address import callback_address, is_local
 from executor.spark.context import cause, open_context, was_taken_in
-from executor.spark.driver_jvm import DriverJvm, connect, driver_process
+from executor.spark.driver_jvm import DriverJvm, connect, driver_lives, driver_process
 from executor.spark.readiness import ClusterReadiness
 from executor.spark.spark_status import cores
 from executor.spark.spark_task import WORKER_TASK, worker_plan
@@ -159,8 +159,7 @@ class SparkRunner:
         try:
             return open_context(chosen)
         except Exception as error:
-            process = driver_process()
-            if process is not None and process.poll() is None:
+            if driver_lives():
                 raise self._not_started(cause(error)) from error
             archive.discard()  # it may be what the JVM died of
             return self._opened(driver_launch.context_settings(self._settings, [], self._folder))

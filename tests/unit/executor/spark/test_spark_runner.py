@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
@@ -408,11 +409,21 @@ def test_an_archive_is_kept_where_a_jvm_that_lives_refuses_a_setting(monkeypatch
 
     monkeypatch.setattr(driver_launch, "archive_of", lambda _: SimpleNamespace(use=lambda: ["-XX:SharedArchiveFile=a"]))
     monkeypatch.setattr(spark_runner, "open_context", refuse)
-    monkeypatch.setattr(spark_runner, "driver_process", lambda: SimpleNamespace(poll=lambda: None))
+    monkeypatch.setattr(spark_runner, "driver_lives", lambda: True)
     runner = SparkRunner(Spark())
     with pytest.raises(Unavailable, match="no such setting"):
         runner.start()
     runner._threads.shutdown()
+
+
+def test_a_jvm_that_dies_a_moment_after_its_sockets_does_not_live(monkeypatch):
+    with subprocess.Popen(["sleep", "600"]) as process:
+        monkeypatch.setattr(driver_jvm, "driver_process", lambda: process)
+        assert driver_jvm.driver_lives()
+        process.kill()
+        assert not driver_jvm.driver_lives()
+    monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
+    assert not driver_jvm.driver_lives()
 
 
 def test_a_jvm_that_does_not_begin_is_told_of_in_its_own_words(monkeypatch, tmp_path):
