@@ -87,7 +87,7 @@ def _read_source(rows: int) -> Found:
 
 def _connect(path: Path) -> tuple[leman.Database, float]:
     begun = time.perf_counter()
-    db = leman.connect(path)
+    db = leman.connect(path.absolute())
     db.start()
     return db, time.perf_counter() - begun
 
