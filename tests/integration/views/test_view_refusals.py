@@ -14,6 +14,7 @@ import pytest
 import leman
 from core.views.metadata import QUERY
 from tests.integration.call_log import numbers, values
+from tests.integration.views.test_drop_view import dropped_while_refreshed
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "views.md"
 
@@ -226,6 +227,15 @@ def test_resources_that_nobody_has(db, table):
     view.alter_columns({"y": give(1 << 20)})
     view.refresh(progress=False)
     assert values(view, "y") == {x: x + 1 for x in range(10)}
+
+
+def test_a_view_that_was_dropped_during_its_refresh_and_made_anew(db, call_log):
+    source, future = dropped_while_refreshed(db, call_log)
+    other = db.create_materialized_view("v", source.search(None).where("x < 30").select(["x"]))
+    with pytest.raises(leman.JobFailed) as caught:
+        future.result(60)
+    assert caught.value.reason == "TABLE_REPLACED"
+    assert other.refresh(progress=False).rows_added == 30
 
 
 def test_all_reasons_are_tried_here():

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,8 +23,8 @@ from executor.jobs.retry import Retry
 from tests.unit.executor.manager_helpers import Executor
 
 
-def lives(database: Path, ends: list[str]) -> Job:
-    """The job after executors that ended so."""
+def lives(database: Path, ends: list[str], until: Callable[[], bool] = lambda: True) -> Job:
+    """The job after executors that ended so; the last one stops once `until` holds."""
 
     async def live() -> Job:
         executor = Executor(database)
@@ -39,6 +39,9 @@ def lives(database: Path, ends: list[str]) -> Job:
                     executor.spark.at_work.is_set() or (await executor.job(job.job_id)).state.terminal
                 ):
                     await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            while not until():  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.01)
         found = await executor.job(job.job_id)
         await executor.stop()
         return found
