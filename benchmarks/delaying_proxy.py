@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 _LIMIT = 1 << 20
 _BLOCK = 1 << 16
+#: How long requests that are under way are waited for.
+_STILL_SECONDS = 60.0
 _NO_BODY = {b"204", b"304"}
 
 Head = list[bytes]
@@ -70,6 +74,8 @@ class DelayingProxy:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.log: list[Request] = []
         self.struck: Counter[str] = Counter()
+        self._under_way = 0
+        self._still = threading.Condition()
         self.port = int(self._listener.getsockname()[1])
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
@@ -85,6 +91,31 @@ class DelayingProxy:
     ) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+
+    def answered(self) -> int:
+        """Return how many requests were answered, as soon as none is under way.
+
+        An answer is in `log` only when all of it has passed, and who got it may look there before.
+
+        Raises:
+            TimeoutError: one was under way for a minute.
+        """
+        with self._still:
+            if not self._still.wait_for(lambda: not self._under_way, _STILL_SECONDS):
+                raise TimeoutError(f"{self._under_way} requests are under way for {_STILL_SECONDS:g} s")
+            return len(self.log)
+
+    @contextlib.contextmanager
+    def _one_more(self) -> Iterator[None]:
+        """Count a request among those that are under way."""
+        with self._still:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._still:
+                self._under_way -= 1
+                self._still.notify_all()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -102,8 +133,10 @@ class DelayingProxy:
         to_server = None
         try:
             server, to_server = await asyncio.open_connection("127.0.0.1", self._target, limit=_LIMIT)
-            while await self._exchange(client, to_client, server, to_server):
-                pass
+            while head := await _head(client):
+                with self._one_more():
+                    if not await self._exchange(head, client, to_client, server, to_server):
+                        return
         except (EOFError, OSError):
             return
         finally:
@@ -113,15 +146,13 @@ class DelayingProxy:
 
     async def _exchange(
         self,
+        head: Head,
         client: asyncio.StreamReader,
         to_client: asyncio.StreamWriter,
         server: asyncio.StreamReader,
         to_server: asyncio.StreamWriter,
     ) -> bool:
-        """One request and its answer; False where the connection ends."""
-        head = await _head(client)
-        if not head:
-            return False
+        """One request, whose head was read, and its answer; False where the connection ends."""
         begun = time.perf_counter()
         method, target = head[0].split(b" ")[:2]
         path, _, query = target.decode().partition("?")

@@ -25,7 +25,6 @@ from core.lance_io.views import files as view_files
 from core.row_states import RowState
 from core.rpc import convert
 from leman_internal.v1 import plan_pb2, submission_pb2
-from tests.faults.lake import wait_for
 from tests.object_store import in_process
 from tests.object_store.store_server import BUCKET, StoreServer
 
@@ -63,8 +62,7 @@ def written(uri: str, rows: int, *, partial: bool = False, deletions: Deletions 
 
 def read_of(proxy: DelayingProxy, file: str, before: int) -> tuple[int, int]:
     """How many requests read a file since, and how many bytes."""
-    wait_for(lambda: len(proxy.log) == proxy.requests.total())  # the proxy notes an answer once it has passed
-    reads = [r for r in proxy.log[before:] if r.method in ("GET", "HEAD") and r.path.endswith(file)]
+    reads = [r for r in proxy.log[before : proxy.answered()] if r.method in ("GET", "HEAD") and r.path.endswith(file)]
     return len(reads), sum(r.answered_bytes for r in reads)
 
 
@@ -73,7 +71,7 @@ def test_of_a_file_that_its_writer_has_digested_the_end_is_read(proxy, uri, rows
     staged = written(uri, rows)
     assert staged.etag
     assert read_of(proxy, staged.file, 0)[0] == (0 if rows == AT_ONCE else 1), "in parts: once, for its digest"
-    before = proxy.requests.total()
+    before = proxy.answered()
     assert column_file_checks.verify(uri, staged, FIELD) == column_file_checks.Verified("v", (2, 2), None)
     requests, read = read_of(proxy, staged.file, before)
     assert requests == 1
@@ -124,7 +122,7 @@ def test_a_file_that_changed_is_read_and_refused(proxy, uri, rows):
 def test_without_an_etag_or_with_another_one_all_of_it_is_read(proxy, uri):
     staged = written(uri, AT_ONCE)
     for etag in ("", '"another"'):
-        before = proxy.requests.total()
+        before = proxy.answered()
         column_file_checks.verify(uri, dataclasses.replace(staged, etag=etag), FIELD)
         assert read_of(proxy, staged.file, before)[1] >= staged.size_bytes
 
@@ -141,7 +139,7 @@ def test_a_store_that_does_not_answer_such_requests_is_left_alone(proxy, uri, mo
 def test_a_file_of_a_view_is_known_by_its_end_too(proxy, uri):
     rows = pa.table({"v": values(IN_PARTS)})
     staged = view_files.stage_append(uri, rows.schema, rows.to_batches(), "2.2")
-    before = proxy.requests.total()
+    before = proxy.answered()
     content = column_file_checks.read_verified(uri, staged)
     assert content.schema.names == ["v"]
     requests, read = read_of(proxy, staged.file, before)
