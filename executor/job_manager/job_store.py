@@ -49,8 +49,10 @@ class HistoryJobStore:
         database = self._databases.of(job)
         unknown = job.state is JobState.DONE and database.jobs.get(job.job_id) is None
         had_nothing_to_do = unknown and not job.progress.commits
-        database.jobs.put(job)
+        if not job.state.terminal:  # an end is in history before anybody is told
+            database.jobs.put(job)
         if had_nothing_to_do and database.writes_are_dear and self._leases.is_alone:
+            database.jobs.put(job)
             database.save_with_others(job)
             self._tell_end(job)
             return job
@@ -59,6 +61,7 @@ class HistoryJobStore:
         except LemanError as error:
             if not job.state.terminal:
                 raise
+            database.jobs.put(job)
             self._save_later(database, job, error)
             self._tell_end(job)
             return job
