@@ -39,7 +39,7 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
       end(LemanException.status(none));
       return;
     }
-    connections.endsAtClose(atClose);
+    connections.ends.add(atClose);
     try {
       super.start(new Handed(), headers);
     } catch (RuntimeException thrown) {
@@ -83,7 +83,7 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
 
   /** True once: whoever is told so tells the listener. */
   private boolean ends() {
-    connections.hasEnded(atClose);
+    connections.ends.takeBack(atClose);
     return ended.compareAndSet(false, true);
   }
 

@@ -3,6 +3,7 @@ package dev.leman;
 import com.google.common.util.concurrent.ListenableFuture;
 import com.google.protobuf.Descriptors.FieldDescriptor;
 import com.google.protobuf.Message;
+import dev.leman.internal.Afterwards;
 import dev.leman.internal.Threads;
 import dev.leman.v1.ErrorReason;
 import dev.leman.v1.GetInfoRequest;
@@ -18,10 +19,8 @@ import io.grpc.Status;
 import io.grpc.stub.ClientCalls;
 import java.time.Duration;
 import java.util.Map;
-import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
 import java.util.concurrent.ExecutorService;
@@ -66,8 +65,12 @@ final class Connections extends Channel {
   private final ScheduledExecutorService timer;
   private final Threads threads;
   private final CountDownLatch closing = new CountDownLatch(1);
-  private final Set<Runnable> atClose = ConcurrentHashMap.newKeySet();
-  private final Set<Runnable> ends = ConcurrentHashMap.newKeySet();
+
+  /** What the close does before it waits for anything. */
+  final Afterwards atClose = new Afterwards();
+
+  /** What ends when the close has done all else, where nothing else has ended it by then. */
+  final Afterwards ends = new Afterwards();
 
   private final Endpoints endpoints;
   private final Tokens tokens;
@@ -75,7 +78,6 @@ final class Connections extends Channel {
   private final RetryPolicy policy = RetryPolicy.published();
   private volatile String exposed;
   private volatile boolean closed;
-  private volatile boolean ended;
 
   Connections(
       Endpoints endpoints,
@@ -323,7 +325,7 @@ final class Connections extends Channel {
   /** Do something in a thread of the client after a pause, which a close cuts short. */
   Pause later(Runnable act, Duration wait) {
     Pause pause = new Pause(act);
-    atClose(pause);
+    atClose.add(pause);
     try {
       pause.timed = timer.schedule(pause::end, wait.toNanos(), TimeUnit.NANOSECONDS);
     } catch (RejectedExecutionException closed) {
@@ -347,13 +349,13 @@ final class Connections extends Channel {
     }
 
     private void end() {
-      if (takeBack(this)) {
+      if (atClose.takeBack(this)) {
         run();
       }
     }
 
     void cancel() {
-      takeBack(this);
+      atClose.takeBack(this);
       Future<?> set = timed;
       if (set != null) {
         set.cancel(false);
@@ -361,40 +363,11 @@ final class Connections extends Channel {
     }
   }
 
-  /** Have something quick done when the client is closed; at once where it is. */
-  void atClose(Runnable act) {
-    atClose.add(act);
-    if (closed && takeBack(act)) {
-      act.run();
-    }
-  }
-
-  /** It is not to be done any more; false: it was. */
-  boolean takeBack(Runnable act) {
-    return atClose.remove(act);
-  }
-
   /** Have a future of work in the pool fail at the close, where its thread does not end then. */
   void endsAtClose(CompletableFuture<?> future) {
     Runnable end = () -> future.completeExceptionally(closedError(null));
-    endsAtClose(end);
-    future.whenComplete((result, failure) -> hasEnded(end));
-  }
-
-  /**
-   * Have something end when the close has done all else, where nothing else has ended it by then;
-   * at once after the close.
-   */
-  void endsAtClose(Runnable end) {
     ends.add(end);
-    if (ended && hasEnded(end)) {
-      end.run();
-    }
-  }
-
-  /** It needs no end at the close any more; false: it had been ended, or ends now. */
-  boolean hasEnded(Runnable end) {
-    return ends.remove(end);
+    future.whenComplete((result, failure) -> ends.takeBack(end));
   }
 
   /** Refuse whatever is asked of a closed client. */
@@ -443,11 +416,7 @@ final class Connections extends Channel {
     closing.countDown();
     timer.shutdownNow();
     tokens.close(closedError(null));
-    for (Runnable act : atClose) {
-      if (takeBack(act)) {
-        act.run();
-      }
-    }
+    atClose.run();
     try {
       endpoints.close();
       threads.end(pool, Duration.ofSeconds(1));
@@ -455,11 +424,6 @@ final class Connections extends Channel {
       pool.shutdownNow();
       Thread.currentThread().interrupt();
     }
-    ended = true;
-    for (Runnable end : ends) {
-      if (hasEnded(end)) {
-        end.run();
-      }
-    }
+    ends.run();
   }
 }

@@ -77,7 +77,7 @@ final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
     @Override
     public void run() {
       thread = Thread.currentThread();
-      connections.atClose(wake);
+      connections.atClose.add(wake);
       subscriber.onSubscribe(this);
       try (I items = opened.get()) {
         deliver(items);
@@ -86,7 +86,7 @@ final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
           subscriber.onError(connections.orClosed(failure));
         }
       } finally {
-        connections.takeBack(wake);
+        connections.atClose.takeBack(wake);
         thread = null;
         Thread.interrupted(); // of a cancel: the thread is another's now
       }

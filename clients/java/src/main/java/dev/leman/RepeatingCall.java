@@ -62,9 +62,9 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
 
   @Override
   public void halfClose() {
-    connections.endsAtClose(atClose);
+    connections.ends.add(atClose);
     if (ended.get()) {
-      connections.hasEnded(atClose);
+      connections.ends.takeBack(atClose);
       return;
     }
     begin();
@@ -178,7 +178,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
 
   /** True once: whoever is told so tells the listener. */
   private boolean ends() {
-    connections.hasEnded(atClose);
+    connections.ends.takeBack(atClose);
     return ended.compareAndSet(false, true);
   }
 

@@ -1,0 +1,36 @@
+package dev.leman.internal;
+
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * What is done when something is over, once, unless it was taken back by then. What is added later
+ * is done at once.
+ */
+public final class Afterwards {
+  private final Set<Runnable> acts = ConcurrentHashMap.newKeySet();
+  private volatile boolean over;
+
+  /** Have something quick done. */
+  public void add(Runnable act) {
+    acts.add(act);
+    if (over && takeBack(act)) {
+      act.run();
+    }
+  }
+
+  /** It is not to be done any more; false: it was, or is now. */
+  public boolean takeBack(Runnable act) {
+    return acts.remove(act);
+  }
+
+  /** It is over: do all of it. */
+  public void run() {
+    over = true;
+    for (Runnable act : acts) {
+      if (takeBack(act)) {
+        act.run();
+      }
+    }
+  }
+}
