@@ -52,7 +52,10 @@ def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     if "://" in (arguments.database or ""):
         return _fail(EXIT_USAGE, f"{arguments.database}: an embedded system needs a local folder")
-    database = Path(arguments.database).expanduser().resolve() if arguments.database else None
+    try:
+        database = Path(arguments.database).expanduser().resolve() if arguments.database else None
+    except RuntimeError as error:  # of `~NAME`
+        return _fail(EXIT_USAGE, f"{arguments.database}: {error}")
     try:
         settings = config.load()
         blank_shown(variables_in(settings.storage.options_file))  # the services are given them

@@ -22,7 +22,10 @@ def begin_early(arguments: Sequence[str]) -> WarmParent | None:
     database, folder = places.get("--database"), places.get("--home")
     if (database is None) == (folder is None):
         return None
-    home = Home(Path(folder)) if folder is not None else Home.of(Path(database or "").expanduser())
+    try:
+        home = Home(Path(folder)) if folder is not None else Home.of(Path(database or "").expanduser())
+    except RuntimeError:  # of `~NAME`
+        return None
     if not home.folder.is_dir() or _is_held(home.lock_file):
         return None
     on_demand = os.environ.get("LEMAN_SPARK__ON_DEMAND", "").lower() in ("1", "true", "yes", "on")

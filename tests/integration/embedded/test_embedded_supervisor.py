@@ -24,6 +24,7 @@ import structlog
 
 from core.errors import FailedPrecondition
 from embedded import __main__ as embedded
+from embedded.early import begin_early
 from embedded.tcp_ports import HeldPort, free_port
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
 
@@ -375,6 +376,7 @@ def test_a_redis_from_outside_fixed_ports_and_the_table_of_foreground(tmp_path):
         ("lake", {"LEMAN_SERVER__PROT": "1"}, "LEMAN_SERVER__PROT"),
         ("lake", {"LEMAN_SERVER__HOST": "0.0.0.0"}, "this machine only"),
         ("file/below", {}, "Not a directory"),
+        ("~no-such-user/lake", {}, "~no-such-user/lake: Could not determine home directory"),
     ],
 )
 def test_wrong_arguments_and_settings(tmp_path, monkeypatch, capsys, default_logging, database, environment, told):
@@ -382,6 +384,7 @@ def test_wrong_arguments_and_settings(tmp_path, monkeypatch, capsys, default_log
     (tmp_path / "file").touch()
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    assert begin_early(["--database", database]) is None
     assert embedded.main(["--database", database]) in {1, 2}
     assert told in capsys.readouterr().err
     assert not (tmp_path / "lake" / "_leman" / "service.json").exists()
