@@ -13,7 +13,7 @@ from commit_coordinator.measured_commits import measured
 from commit_coordinator.removal_gate import Gate
 from commit_coordinator.requests import CommitRequest, CommitResult
 from commit_coordinator.views.preparation import ViewChecks
-from core.lance_io.tables import incarnation_at
+from core.lance_io.incarnations import incarnation_at
 from core.observability import measures
 from core.rpc.blocking import BlockingPool
 

@@ -20,7 +20,7 @@ import structlog
 from core import whole_files
 from core.domain.garbage import DAY
 from core.filesystems import filesystem_of
-from core.lance_io.tables import incarnation_at
+from core.lance_io.incarnations import incarnation_at
 from core.locations import OWN_FOLDER
 from core.storage_errors import in_use
 

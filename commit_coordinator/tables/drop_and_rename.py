@@ -10,7 +10,7 @@ from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUn
 from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.requests import CommitResult
 from core.errors import Aborted, Unavailable
-from core.lance_io.tables import incarnation_at
+from core.lance_io.incarnations import incarnation_at
 from core.locations import database_and_table
 from core.rpc.blocking import BlockingPool
 

@@ -5,10 +5,22 @@ from __future__ import annotations
 import contextlib
 
 from core.errors import NotFound
-from core.lance_io.tables import INCARNATION_KEY, LanceTables
+from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
 
 #: Versions that are looked through for one from before a restore.
 _LOOKED_BACK = 50
+
+
+def incarnation_at(uri: str) -> str | None:
+    """Return the incarnation of the table or view at a place; empty: it has none; None: there is no table.
+
+    Raises:
+        LemanError: what else `open_table` raises.
+    """
+    try:
+        return str(open_table(uri).config().get(INCARNATION_KEY, ""))
+    except NotFound:
+        return None
 
 
 def is_another(uri: str, incarnation: str) -> bool:

@@ -340,15 +340,3 @@ def _with_columns(dataset: lance.LanceDataset, also: Sequence[pa.Field], express
     schema = pa.schema([fields[name] for name in read])
     written: Any = dataset.data_storage_version
     return lance.write_dataset(schema.empty_table(), "memory://columns.lance", data_storage_version=written)
-
-
-def incarnation_at(uri: str) -> str | None:
-    """Return the incarnation of the table or view at a place; empty: it has none; None: there is no table.
-
-    Raises:
-        LemanError: what else `open_table` raises.
-    """
-    try:
-        return str(open_table(uri).config().get(INCARNATION_KEY, ""))
-    except NotFound:
-        return None

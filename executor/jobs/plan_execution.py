@@ -95,9 +95,7 @@ class PlanExecution:
         if self._context.udf.remote is not None:
             patience = self._context.udf.remote.patience_seconds
             self._units.server_breaks = ServerBreaks(f"{plan.header.udf.name}@{plan.header.udf.version}", patience)
-        given = self._context.stores
-        stores = RenewedStores(plan.header, spec.database, given)
-        self._units.renewed_stores, self._units.renewed_since = stores, stores.since
+        self._units.stores = RenewedStores.of(plan.header, spec.database, self._context.stores)
         self._fleet = WorkerFleet(status, services, self._context, self._slots, self._units)
         self._computed = False
         self._busy = ""

@@ -60,20 +60,13 @@ async def check_same_table(job: Job) -> None:
         Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
     """
     if await is_replaced(job):
-        name = job.request.table
-        raise Aborted(
-            TABLE_REPLACED,
-            f"Table '{name}' of job {job.job_id} was dropped, and another one has its name now. "
-            "Backfill that one if it is meant",
-            table=name,
-        )
+        raise _replaced(job, f"since job {job.job_id} ended", "Backfill that one if it is meant")
 
 
-def _replaced(job: Job) -> Aborted:
+def _replaced(
+    job: Job, when: str = "during the job", advice: str = "Send the request again if it is meant for that one"
+) -> Aborted:
     kind, name = "View" if job.column is None else "Table", job.request.table
     return Aborted(
-        TABLE_REPLACED,
-        f"{kind} '{name}' was dropped during the job, and another one has its name now. "
-        "Send the request again if it is meant for that one",
-        table=name,
+        TABLE_REPLACED, f"{kind} '{name}' was dropped {when}, and another one has its name now. {advice}", table=name
     )

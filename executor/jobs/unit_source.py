@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 
 from core.domain.plan import Plan
@@ -27,6 +26,7 @@ from executor.jobs.committer import Committer
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
 from executor.jobs.unit_spans import UnitSpans
+from executor.jobs.work_context import RenewedStores
 from executor.scheduling.crash_tracker import Crash, CrashTracker, rows_in_flight
 from executor.scheduling.poison_rows import decide, describe
 from executor.scheduling.reassigned import ReassignedUnits, given_back
@@ -71,10 +71,8 @@ class PlanUnits:
         self._waits = waits
         self._watch = watch
         self._crashes = crashes
-        #: What holds in place of the work context's `stores` by now; empty: these still hold.
-        self.renewed_stores: Callable[[], tuple[StoreOptions, ...]] = tuple
-        #: Whether others hold than those that a unit was given out with.
-        self.renewed_since: Callable[[WorkUnit], bool] = lambda _unit: False
+        #: What holds in place of the work context's `stores` by now.
+        self.stores = RenewedStores((), ())
         self._first: list[WorkUnit] = work_queue.first_units()
         self._spans = UnitSpans(status.span)
         self._reassigned = ReassignedUnits()
@@ -180,6 +178,10 @@ class PlanUnits:
             await self._freed.wait()
         self._freed.set()
         return None
+
+    def renewed_stores(self) -> tuple[StoreOptions, ...]:
+        """Return how workers reach object stores by now; empty: as they were told in the beginning."""
+        return self.stores.now()
 
     async def _rest(self) -> None:
         """Pause as the error policy asks before a suspect row is tried again."""
@@ -308,7 +310,7 @@ class PlanUnits:
         failure = outcome.failure
         if failure is None:
             return None
-        outdated = failure.reason == DENIED and unit is not None and self.renewed_since(unit)
+        outdated = failure.reason == DENIED and unit is not None and self.stores.since(unit)
         if failure.reason in _REPLANNED or outdated:
             self.trouble.append(failure.message)
             return None

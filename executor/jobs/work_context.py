@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
 import pyarrow as pa
 
@@ -87,12 +88,18 @@ def work_context(
 class RenewedStores:
     """How workers are to reach object stores by now; empty: as they were given it, and never otherwise since."""
 
-    def __init__(self, header: PlanHeader, database: str, given: tuple[StoreOptions, ...]) -> None:
-        self._places = _places(header, database)
+    def __init__(self, places: tuple[str, ...], given: tuple[StoreOptions, ...]) -> None:
+        self._places = places
         self._given = given
         self._renewed = False
 
-    def __call__(self) -> tuple[StoreOptions, ...]:
+    @classmethod
+    def of(cls, header: PlanHeader, database: str, given: tuple[StoreOptions, ...]) -> Self:
+        """Watch what a plan's workers were given."""
+        return cls(_places(header, database), given)
+
+    def now(self) -> tuple[StoreOptions, ...]:
+        """Return them."""
         now = options_for(self._places)
         self._renewed = self._renewed or now != self._given
         return now if self._renewed else ()
@@ -101,7 +108,7 @@ class RenewedStores:
         """Look whether they are others by now than those that a unit was given out with."""
         for place in self._places:
             were_renewed(place)
-        return (self() or self._given) != (unit.stores or self._given)
+        return (self.now() or self._given) != (unit.stores or self._given)
 
 
 def _places(header: PlanHeader, database: str) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
 from core.checkpoints.leftovers import remove_leftovers
 from core.domain.garbage import Use
 from core.errors import Unavailable
-from core.lance_io.tables import incarnation_at
+from core.lance_io.incarnations import incarnation_at
 from core.lance_io.views import scratch_table
 from core.stores import known
 from core.stores.lance_options import lance_options
