@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import leman
-from tests import bytecode, scheduling
+from tests import bytecode, class_archive, scheduling
 from tests.object_store.store_server import MODULE, VARIABLE, Program, program
 
 START_SECONDS = 120.0
@@ -34,7 +34,6 @@ settings.load_profile("leman" if os.environ.get("LEMAN_LONG") else "suite")
 STATE = tempfile.mkdtemp(prefix="leman-tests-")
 atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = STATE
-UNTOUCHED = {"LEMAN_SPARK__CLASS_ARCHIVE": "false"}  # tests leave the user's cache folder alone
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,8 @@ def start_system(database: Path, **settings: str) -> System:
     """Starts an embedded system and returns when it is ready."""
     database.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "embedded", "--database", str(database), "--idle-seconds", "0"]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | UNTOUCHED | settings
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")}
+    environment |= class_archive.settings() | settings
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -109,7 +109,10 @@ def store_program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Before processes are started that run files side by side: they import as much as this one."""
-    bytecode.use(renew=bool(config.getoption("numprocesses", None)))
+    side_by_side = bool(config.getoption("numprocesses", None))
+    bytecode.use(renew=side_by_side)
+    if side_by_side:
+        class_archive.make()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

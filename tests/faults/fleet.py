@@ -16,6 +16,7 @@ from pathlib import Path
 
 import leman
 from core.release import SERVICES
+from tests import class_archive
 from tests.conftest import ROOT
 from tests.faults.lake import wait_for
 from tests.redis_process import RedisProcess
@@ -151,7 +152,7 @@ class Fleet:
             "LEMAN_SERVER__TOKEN": TOKEN,
             "LEMAN_REDIS__URL": redis_url,
             **({"LEMAN_COMMIT__ALONE": "false"} if coordinators > 1 else {}),
-            "LEMAN_SPARK__CLASS_ARCHIVE": "false",
+            **class_archive.settings(),
             **settings,
         }
         self.members = [Member(self, kind, number) for kind in SERVICES for number in (1, 2)]

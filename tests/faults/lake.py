@@ -20,6 +20,7 @@ import redis
 
 import leman
 from embedded.service_file import Home
+from tests import class_archive
 from tests.integration.call_log import values
 
 DEADLINE = 60.0
@@ -73,7 +74,7 @@ def settings(folder: Path) -> dict[str, str]:
         "LEMAN_EXECUTOR__RESERVATION_TTL_SECONDS": "2",
         "LEMAN_SERVER__GRACE_SECONDS": "5",
         "LEMAN_EMBEDDED__IDLE_SECONDS": "0",
-        "LEMAN_SPARK__CLASS_ARCHIVE": "false",
+        **class_archive.settings(),
         "LEMAN_SPARK__ON_DEMAND": "false",
         "LEMAN_CRASH": str(folder),
     }

@@ -10,8 +10,6 @@ import sys
 
 import pytest
 
-from tests.conftest import UNTOUCHED
-
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 EXECUTOR = """
@@ -55,7 +53,7 @@ def test_an_executor_whose_master_does_not_answer_never_says_that_it_is_ready(tm
         nobody.bind(("127.0.0.1", 0))
         master = f"spark://127.0.0.1:{nobody.getsockname()[1]}"
         settings = {"LEMAN_SPARK__MASTER": master, "LEMAN_SPARK__CLASS_ARCHIVE": "false"}
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | UNTOUCHED | settings
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | settings
         ended = subprocess.run(
             [sys.executable, "-m", "executor"],
             capture_output=True,

@@ -21,7 +21,7 @@ from tests.conformance.clients import restarts
 from tests.conformance.clients.case_files import Case
 from tests.conformance.clients.proxy import HOST, Proxy
 from tests.conformance.clients.turns import Turns
-from tests.conftest import ROOT, UNTOUCHED, System, start_system, stop_system
+from tests.conftest import ROOT, System, start_system, stop_system
 
 ROLES = {
     "admin": ["admin", "code"],
@@ -145,7 +145,7 @@ class Services:
             process = subprocess.Popen(
                 [sys.executable, "-m", "planner"],
                 cwd=ROOT,
-                env=kept | UNTOUCHED | settings,
+                env=kept | settings,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -19,7 +19,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.conftest import ROOT, START_SECONDS, UNTOUCHED
+from tests.conftest import ROOT, START_SECONDS
 
 SPARK = Path(pyspark.__file__).parent
 BRIDGE, EXECUTOR, WORKERS = "hub", "main", ("one", "two")
@@ -153,7 +153,7 @@ def system(hosts: Hosts, lake: Path, **settings: str) -> Iterator[Path]:
     command = [sys.executable, "-m", "embedded", "--database", str(lake), "--idle-seconds", "0"]
     conf = {"spark.executor.memory": "512m", **json.loads(settings.pop("conf", "{}"))}
     settings |= {"LEMAN_SPARK__MASTER": MASTER, "LEMAN_SPARK__CONF": json.dumps(conf)}
-    process = hosts.start(EXECUTOR, command, f"{lake.name}.log", **UNTOUCHED, **settings)
+    process = hosts.start(EXECUTOR, command, f"{lake.name}.log", LEMAN_SPARK__CLASS_ARCHIVE="false", **settings)
     file, pause, deadline = lake / "_leman" / "service.json", threading.Event(), time.monotonic() + 2 * START_SECONDS
     while not file.exists():
         assert process.poll() is None, (hosts.folder / f"{lake.name}.log").read_text()

@@ -1,0 +1,39 @@
+"""An archive of Spark's classes for the systems that tests start: each start takes a quarter less of the processors.
+
+It lies beside the environment's packages; those in the user's cache folder are left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path(sys.prefix) / "leman-test-classes"
+_ROOT = Path(__file__).resolve().parent.parent
+_OF_FOLDER = {"LEMAN_SPARK__CLASS_ARCHIVE_DIR": str(FOLDER)}
+
+
+def is_there() -> bool:
+    """Whether there is one."""
+    return any(FOLDER.glob("*.jsa"))
+
+
+def settings() -> dict[str, str]:
+    """What a system uses it by, or leaves all archives alone where there is none yet."""
+    return _OF_FOLDER if is_there() else {"LEMAN_SPARK__CLASS_ARCHIVE": "false"}
+
+
+def make() -> None:
+    """Have it made where there is none, beside what comes next: it takes a quarter of a minute."""
+    if not is_there():
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("LEMAN_")}
+        subprocess.Popen(
+            [sys.executable, "-m", "executor.spark.class_archive"],
+            cwd=_ROOT,
+            env=kept | _OF_FOLDER,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
