@@ -50,6 +50,7 @@ def test_the_client_and_its_examples_with_real_services(system: System, tmp_path
         assert f"--- PASS: {example} " in told
 
 
+@pytest.mark.lint
 @pytest.mark.timeout(600)
 def test_the_code_is_vetted_and_formatted():
     go("vet", "./...")
@@ -78,6 +79,7 @@ def test_the_programs_of_the_first_page_compile_and_the_first_prints_what_it_say
     assert (told.stdout, told.stderr) == (first_program(page, "go")[1], "")
 
 
+@pytest.mark.lint
 @pytest.mark.timeout(600)
 def test_staticcheck_finds_nothing(tmp_path: Path):
     go("build", "-o", str(tmp_path), "honnef.co/go/tools/cmd/staticcheck", folder=CLIENT / "tools")

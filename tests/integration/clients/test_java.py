@@ -91,5 +91,6 @@ def _packages(named: list[ElementTree.Element]) -> set[tuple[str | None, ...]]:
     return {tuple(one.findtext(f"{{*}}{part}") for part in ("groupId", "artifactId", "version")) for one in named}
 
 
+@pytest.mark.lint
 def test_the_code_is_formatted():
     run("./format", "--check")

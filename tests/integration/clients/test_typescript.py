@@ -61,6 +61,7 @@ def test_the_client_with_services_of_its_own_process():
     assert re.search(r"^ℹ skipped 0$", told, re.MULTILINE)
 
 
+@pytest.mark.lint
 @pytest.mark.usefixtures("built")
 def test_the_code_is_linted_and_formatted():
     run("npm", "run", "lint")
