@@ -1,7 +1,8 @@
 """Which process of the whole suite, and of that of clusters and object stores, runs which file.
 
 Two of them share the processors; a third one has the files that wait much, for services that restart, leases that
-expire and programs of clients: in their pauses the others have the processors, and it ends with the last of them.
+expire and programs of clients: in their pauses the others have the processors. After these it takes others, too: many
+wait for something now and then.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def group(nodeid: str) -> str:
 
 
 class WaitingApart(LoadFileScheduling):
-    """Gives files that wait to one process, and all others to the others."""
+    """Gives files that wait to one process, before all others, and to no other one as long as there are others."""
 
     def __init__(self, config: pytest.Config, log: Producer) -> None:
         super().__init__(config, log)
@@ -59,9 +60,6 @@ class WaitingApart(LoadFileScheduling):
     def _assign_work_unit(self, node: WorkerController) -> None:
         waits = node is self._waiting
         scope = next((file for file in self.workqueue if (file in WAITING) == waits), None)
-        if scope is None and waits:
-            node.shutdown()
-            return
         if scope is not None:
             self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)

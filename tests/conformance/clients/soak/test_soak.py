@@ -10,8 +10,8 @@ from tests.conformance.clients.soak import soak
 
 USED = [language for language in languages.find("soak") if not language.missing()]
 EVERY_SECONDS = 20.0
-#: Three minutes.
-ROUNDS = 3
+#: Two minutes.
+ROUNDS = 2
 #: A job over them takes five seconds: few are made, as others need the processors, and many are killed under.
 ROWS = 50
 
