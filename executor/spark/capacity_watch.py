@@ -1,4 +1,7 @@
-"""The watch over a Spark cluster's capacity: while it is full jobs wait, instead of failing for missing workers."""
+"""The watch over a Spark cluster's capacity: while it is full jobs wait, instead of failing for missing workers.
+
+So they do, for a shorter time, where none of its workers is as large as an executor is to be.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ class CapacityWatch:
     Args:
         cores: Counts the cores of the executors that have registered.
         look: Asks the master; it is called while there are no such cores.
+        executor: Returns the cores and the bytes of memory that each executor is to have.
     """
 
     def __init__(
@@ -30,16 +34,17 @@ class CapacityWatch:
         master: str,
         cores: Callable[[], int],
         look: Callable[[], Capacity | None],
+        executor: Callable[[], tuple[int, int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._master = master
-        self._cores, self._look, self._clock = cores, look, clock
+        self._cores, self._look, self._executor, self._clock = cores, look, executor, clock
         self._asking = threading.Lock()
         self._asked = -_ASK_SECONDS
         self._full_since = self._full_until = clock()
         #: The master has answered before.
         self.knows = False
-        #: Why no executor can be had at present.
+        #: Why no executor can be had at present: CLUSTER_BUSY, or RESOURCES_NOT_AVAILABLE.
         self.busy: LemanError | None = None
 
     def begin(self) -> None:
@@ -63,12 +68,23 @@ class CapacityWatch:
             self.busy = None
             return
         self._full_until = now
-        busy = worker_problems.busy(self._master, capacity)
-        if self.busy is None:
+        busy = self._lack(capacity)
+        if self.busy is None or self.busy.reason != busy.reason:
             self._full_since = now
         if str(busy) != str(self.busy):
             _log.warning("jobs wait", reason=busy.reason, message=busy.message)
         self.busy = busy
+
+    def _lack(self, capacity: Capacity) -> LemanError:
+        cores, memory_bytes = self._executor()
+        if capacity.sizes and not capacity.could_hold(cores, memory_bytes):
+            return worker_problems.no_worker_for(self._master, cores, memory_bytes, capacity)
+        return worker_problems.busy(self._master, capacity)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether others have what executors need, and may give it back."""
+        return self.busy is not None and self.busy.reason == worker_problems.CLUSTER_BUSY
 
     @property
     def seconds_with_capacity(self) -> float:
@@ -76,5 +92,5 @@ class CapacityWatch:
         return self._clock() - self._full_until
 
     def seconds_without(self, since: float) -> float:
-        """Return the seconds for which the cluster has been full without a break, since `since` at the earliest."""
+        """Return the seconds for which `busy` has had its reason without a break, since `since` at the earliest."""
         return self._clock() - max(since, self._full_since) if self.busy is not None else 0.0

@@ -33,7 +33,9 @@ class ClusterReadiness:
         self._python = python
         self._driver_host = driver_host
         self._master = spark_conf.master(settings)
-        self._capacity = CapacityWatch(self._master, self.registered_cores, self._look)
+        self._capacity = CapacityWatch(
+            self._master, self.registered_cores, self._look, lambda: spark_conf.executor_size(self.conf)
+        )
         self.context: SparkContext | None = None
         self.trouble: LemanError | None = None
 
@@ -84,7 +86,8 @@ class ClusterReadiness:
         It blocks for seconds at the most.
         """
         self._capacity.check()
-        if self._capacity.seconds_without(begin) > self._settings.busy_seconds:
+        limit = self._settings.busy_seconds if self._capacity.is_full else self._settings.start_seconds
+        if self._capacity.seconds_without(begin) > limit:
             return self._capacity.busy
         return self.unusable(tag)
 

@@ -62,6 +62,11 @@ def heap_bytes(conf: Mapping[str, str]) -> int:
     return mebibytes(conf.get("spark.executor.memory", "1g")) << 20
 
 
+def executor_size(conf: Mapping[str, str]) -> tuple[int, int]:
+    """Return the cores and the bytes of heap that each executor of a standalone cluster is to have at the least."""
+    return int(conf.get("spark.executor.cores", "1")), heap_bytes(conf)
+
+
 def task_cores(conf: Mapping[str, str]) -> int:
     """Return how many cores a worker takes whose function does not say."""
     return int(conf.get("spark.task.cpus", "1"))

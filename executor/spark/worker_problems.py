@@ -7,6 +7,8 @@ import re
 from core.errors import FailedPrecondition, LemanError, ResourceExhausted, Unavailable
 from executor.spark.standalone_capacity import Capacity
 
+#: Reason of ResourceExhausted.
+CLUSTER_BUSY = "CLUSTER_BUSY"
 _ADVICE = (
     "Install Leman there under the same path, name the workers' own interpreter (LEMAN_SPARK__PYTHON), or ship this "
     "environment: `leman pack-env`"
@@ -68,18 +70,33 @@ def busy(master: str, capacity: Capacity) -> ResourceExhausted:
             f"no worker of {master} has the cores and the memory free that an executor is to have "
             "(spark.executor.cores, spark.executor.memory)"
         )
-    return ResourceExhausted("CLUSTER_BUSY", why, retry_after_seconds=30.0, master=master)
+    return ResourceExhausted(CLUSTER_BUSY, why, retry_after_seconds=30.0, master=master)
 
 
 def too_small(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
     """Return the error (RESOURCES_NOT_AVAILABLE) where no worker is as large as an executor that a function needs."""
-    largest = max(capacity.sizes, key=lambda size: (size.cores, size.memory_bytes))
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and no worker of {master} has that: "
-        f"the largest has {_executor(largest.cores, largest.memory_bytes)}. {_ASK_LESS}",
+        f"the largest has {_largest(capacity)}. {_ASK_LESS}",
         master=master,
     )
+
+
+def no_worker_for(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
+    """Return the error (RESOURCES_NOT_AVAILABLE) where no worker is as large as the settings want each executor."""
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"Each Spark executor is to have {_executor(cores, memory_bytes)}, and no worker of {master} has that: the "
+        f"largest has {_largest(capacity)}. Set spark.executor.cores and spark.executor.memory in LEMAN_SPARK__CONF to "
+        "what workers have, or have larger workers. Finished work is kept",
+        master=master,
+    )
+
+
+def _largest(capacity: Capacity) -> str:
+    largest = max(capacity.sizes, key=lambda size: (size.cores, size.memory_bytes))
+    return _executor(largest.cores, largest.memory_bytes)
 
 
 def no_executor(master: str, cores: int, memory_bytes: int, seconds: float) -> FailedPrecondition:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from core.errors import ResourceExhausted
+from core.errors import LemanError, ResourceExhausted
 from executor.job_service import JobServicer
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.spark import capacity_watch, readiness, spark_runner, standalone_capacity, worker_problems
 from executor.spark.capacity_watch import CapacityWatch
-from executor.spark.standalone_capacity import Capacity, capacity_of, masters
+from executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of, masters
 from leman.v1 import jobs_pb2, planner_pb2
 from tests.unit.executor.spark.test_worker_problems import CLUSTER, Workers, until
 
@@ -22,6 +23,7 @@ FULL, FREE, TAKEN = (
     Capacity(workers=2, cores=4, used=0, waits=False),
     Capacity(workers=2, cores=4, used=4, waits=False),
 )
+GIB = 1 << 30
 
 
 def page(cores: int, state: str, *, used: int, of: int = 4, workers: int = 2) -> dict[str, object]:
@@ -94,7 +96,7 @@ class Clocked:
     def __init__(self) -> None:
         self.now, self.cores, self.asked = 100.0, 0, 0
         self.capacity: Capacity | None = FULL
-        self.watch = CapacityWatch(CLUSTER, lambda: self.cores, self.look, lambda: self.now)
+        self.watch = CapacityWatch(CLUSTER, lambda: self.cores, self.look, lambda: (2, GIB), lambda: self.now)
 
     def look(self) -> Capacity | None:
         self.asked += 1
@@ -151,6 +153,50 @@ def test_how_long_a_job_has_waited_counts_from_its_begin_and_from_the_last_break
     clocked.capacity = FULL
     clocked.after(10)
     assert clocked.after(5).seconds_without(begin) == 5
+
+
+def with_workers(*sizes: WorkerSize) -> Capacity:
+    return replace(FULL, used=0, sizes=sizes)
+
+
+def test_a_cluster_whose_workers_are_too_small_is_none_that_is_full():
+    clocked = Clocked()
+    clocked.capacity = with_workers(WorkerSize(8, GIB // 2), WorkerSize(1, 8 * GIB))
+    begin = clocked.now
+    assert clocked.after(10).busy is not None
+    assert clocked.watch.busy.reason == "RESOURCES_NOT_AVAILABLE"
+    assert not clocked.watch.is_full
+    assert "is to have 2 cores and 1 GiB" in clocked.watch.busy.message
+    assert "the largest has 8 cores and 0.5 GiB" in clocked.watch.busy.message
+    clocked.after(5)
+    clocked.capacity = with_workers(WorkerSize(2, GIB))
+    assert clocked.after(10).is_full
+    assert clocked.watch.seconds_without(begin) == 0, "the time for the other reason does not count"
+
+
+@pytest.mark.parametrize(
+    ("conf", "size", "reason"),
+    [
+        ({"spark.executor.cores": "4"}, WorkerSize(2, 4 * GIB), "RESOURCES_NOT_AVAILABLE"),
+        ({"spark.executor.memory": "8g"}, WorkerSize(2, 4 * GIB), "RESOURCES_NOT_AVAILABLE"),
+        ({"spark.executor.cores": "2", "spark.executor.memory": "4g"}, WorkerSize(2, 4 * GIB), "CLUSTER_BUSY"),
+        ({}, WorkerSize(1, GIB), "CLUSTER_BUSY"),
+    ],
+)
+def test_a_job_that_no_worker_could_ever_run_waits_as_long_as_a_larger_one_may_register(
+    monkeypatch, conf, size, reason
+):
+    made = Workers(monkeypatch, start_seconds=0.1, busy_seconds=0.3, conf=conf)
+    monkeypatch.setattr(capacity_watch, "_ASK_SECONDS", 0.01)
+    monkeypatch.setattr(readiness.standalone_capacity, "look", lambda *_: with_workers(size))
+    monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
+    context = SimpleNamespace(process_name=lambda _salt: "f@1 x")
+    try:
+        with pytest.raises(LemanError) as caught:
+            asyncio.run(made.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
+    finally:
+        made.end()
+    assert caught.value.reason == reason
 
 
 @pytest.fixture
