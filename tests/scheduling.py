@@ -14,7 +14,7 @@ from xdist.workermanage import WorkerController
 
 #: So many processes are needed for one to do nothing but wait.
 WITH_A_WAITING_ONE = 3
-#: Files that wait much, with services of their own, so that this process needs none of those that others share.
+#: Files that wait much, with services of their own.
 WAITING = (
     "tests/conformance/clients/soak/test_soak.py",
     "tests/conformance/clients/test_cases.py",

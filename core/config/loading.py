@@ -139,8 +139,9 @@ def _env_name(location: tuple[int | str, ...]) -> str:
 
 def _wrong(location: tuple[int | str, ...], said: str, kind: str) -> str:
     """Return what is wrong, and where in a setting that is JSON; what is about several settings names them itself."""
+    said = said.removeprefix("Value error, ")
     if not location:
-        return said.removeprefix("Value error, ")
+        return said
     name, inside = _env_name(location), location[2:]
     if not inside and kind in _NOT_OF_ITS_KIND and name in _examples():
         return _needs_json(name)

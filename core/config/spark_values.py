@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-_AMOUNT = re.compile(r"(\d+)(?:(b)|([kmgtp])b?)?")
+_AMOUNT = re.compile(r"([0-9]+)(?:(b)|([kmgtp])b?)?")
 #: Spark gives the heap of its driver to the JVM as it stands.
-_HEAP = re.compile(r"\d+[kmgt]", re.IGNORECASE)
+_HEAP = re.compile(r"[0-9]+[kmgt]", re.IGNORECASE)
 
 
 def mebibytes(text: str) -> int:

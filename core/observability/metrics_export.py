@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from core.config import Metrics
 from core.observability import measures
 from core.observability.otlp import Collector
-from core.rpc.bind_failures import bind_failure
+from core.rpc.bind_failures import LISTEN_ERRORS, bind_failure
 
 METER = "leman"
 
@@ -42,7 +42,7 @@ class MetricsExport:
             readers.append(PrometheusMetricReader(registry=registry, scope_info_enabled=False))
             try:
                 self._page, _ = start_http_server(settings.port, settings.host, registry)
-            except OSError as error:
+            except LISTEN_ERRORS as error:
                 names = {"host_setting": "LEMAN_METRICS__HOST", "port_setting": "LEMAN_METRICS__PORT"}
                 refused = bind_failure("cannot serve metrics", settings.host, settings.port, **names, error=error)
                 raise refused from None

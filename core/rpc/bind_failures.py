@@ -7,6 +7,8 @@ import socket
 
 from core.errors import Unavailable
 
+#: What is raised where an address cannot be listened on; UnicodeError is Python's for a name that is none.
+LISTEN_ERRORS = (OSError, UnicodeError)
 _TAKEN = "something else listens there; give it another port, or end the other one"
 _FOREIGN = "that is no address of this machine"
 _RESERVED = "this user may not listen there: ports below 1024 are the system's"
@@ -19,12 +21,15 @@ def bind_failure(
 
     Args:
         doing: What cannot be done, such as `cannot serve metrics`.
-        error: What was raised. One that is no OSError, as gRPC's, has no reason in it: the address is tried once more.
+        error: What was raised. One that is none of LISTEN_ERRORS, as gRPC's, has no reason in it: the address is tried
+            once more.
     """
-    cause = error if isinstance(error, OSError) else _tried(host, port) or error
+    cause = error if isinstance(error, LISTEN_ERRORS) else _tried(host, port) or error
     number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) else None
     if isinstance(cause, socket.gaierror):
         which, why = host_setting, f"the name does not resolve ({cause.strerror})"
+    elif isinstance(cause, UnicodeError):
+        which, why = host_setting, f"that is no name of a machine ({cause})"
     elif number == errno.EADDRINUSE:
         which, why = port_setting, _TAKEN
     elif number == errno.EADDRNOTAVAIL:
@@ -41,7 +46,7 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def _tried(host: str, port: int) -> OSError | None:
+def _tried(host: str, port: int) -> Exception | None:
     """Return why the address cannot be taken; None: nothing is in the way now."""
     try:
         kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
@@ -49,6 +54,6 @@ def _tried(host: str, port: int) -> OSError | None:
             with socket.socket(family) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)
-    except OSError as error:
+    except LISTEN_ERRORS as error:
         return error
     return None

@@ -69,7 +69,8 @@ class HistoryJobStore:
         if not same_attempt(kept, job):
             self._running.lose(job.job_id)
         elif kept.state.terminal:
-            self._tell_end(kept)
+            if job.state.terminal:  # else it was saved with the end, or after it, which is told by whoever saved that
+                self._tell_end(kept)
         elif kept.state is JobState.RUNNING and self.lineage is not None:
             self.lineage.runs(kept, self._lineage_of(kept))
         return kept

@@ -35,12 +35,12 @@ class RunningJobs:
 
     def lose(self, job_id: str) -> None:
         """End what runs here for a job that another executor has, and say nothing more about the job."""
+        self.measured.forget(job_id)
         run = self.here(job_id)
         if run is None:
             return
         _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
         run.status.lose()
-        self.measured.forget(job_id)
         if run.status.span is not None:
             run.status.span.end("LeftToOther")
         self._lost.add(job_id)

@@ -217,7 +217,8 @@ class Takeovers:
         self._running.measured.begin(job)
         now = time.time()
         await self._store.save(replace(job, updated_at=now, ended_at=now))
-        await self._leases.release(job.job_id, ended=job.job_id not in self._store.unsaved)
+        if job.job_id not in self._store.unsaved:
+            await self._leases.release(job.job_id, ended=True)
 
     async def hand_back(self, job: Job) -> None:
         """Note that the job lost its executor without a death: such takeovers are not limited.

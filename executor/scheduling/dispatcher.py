@@ -21,7 +21,7 @@ import structlog
 from core.domain.store import StoreOptions
 from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkUnit
 from core.observability import measures
-from core.rpc.bind_failures import bind_failure
+from core.rpc.bind_failures import LISTEN_ERRORS, bind_failure
 from executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, InFlight, Running, WorkerMessage, framed
 
 _log = structlog.get_logger(__name__)
@@ -148,7 +148,7 @@ class Dispatcher:
         """
         try:
             self._server = await asyncio.start_server(self._serve, self._bind, self._port)
-        except OSError as error:
+        except LISTEN_ERRORS as error:
             names = {"host_setting": "LEMAN_SPARK__DRIVER_HOST", "port_setting": "LEMAN_SPARK__CALLBACK_PORT"}
             raise bind_failure("cannot listen for workers", self._bind, self._port, **names, error=error) from None
 

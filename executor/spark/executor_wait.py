@@ -24,6 +24,7 @@ class ExecutorWait:
 
     Args:
         profile: What each executor is to have, beside its heap.
+        memory_bytes: Its heap, which is all that a standalone master counts.
         begun: Tells whether a task has begun; it is not called again once one has.
         look: Asks the master; None where there is none to ask. It blocks for seconds at the most.
     """
@@ -32,15 +33,14 @@ class ExecutorWait:
         self,
         settings: Spark,
         profile: SlotProfile,
+        memory_bytes: int,
         *,
         begun: Callable[[], bool],
         look: Callable[[], Capacity | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._master = settings, spark_conf.master(settings)
-        self._cores = profile.executor_cores
-        #: A standalone master counts the heap alone.
-        self._memory_bytes = spark_conf.heap_bytes(settings.conf)
+        self._cores, self._memory_bytes = profile.executor_cores, memory_bytes
         self._begun, self._look, self._clock = begun, look, clock
         self._since = self._asked = clock()
         self._over = False

@@ -107,7 +107,8 @@ class ClusterReadiness:
                 return self.context is not None and has_begun(self.context, tag)
             return False
 
-        return ExecutorWait(self._settings, profile, begun=begun, look=self._look)
+        heap = spark_conf.heap_bytes(self.conf)
+        return ExecutorWait(self._settings, profile, heap, begun=begun, look=self._look)
 
     def unusable(self, tag: str) -> LemanError | None:
         """Return why the workers of a Spark job cannot run Python, from its first task that failed so; else None."""

@@ -162,6 +162,7 @@ class SparkRunner:
             if driver_lives():
                 raise self._not_started(cause(error)) from error
             archive.discard()  # it may be what the JVM died of
+            SparkContext._gateway = SparkContext._jvm = None  # else pyspark starts none
             return self._opened(driver_launch.context_settings(self._settings, [], self._folder))
 
     def _opened(self, chosen: dict[str, str], gateway: Any = None) -> SparkContext:

@@ -14,8 +14,10 @@ _ADVICE = (
     "environment: `leman pack-env`"
 )
 _ASK_LESS = "Ask for less (num_cpus, num_gpus, memory), or have larger workers. Finished work is kept"
-#: How Spark says that a master's url is none, and that another setting's value is.
+#: How Spark says that a master's url is none, and that the value of a setting is.
 _BAD_MASTER = re.compile(r"Master URL|Master must ")
+#: How Spark says that its driver's heap is too small for it.
+_SMALL_HEAP = re.compile(r"INVALID_DRIVER_MEMORY|Insufficient driver memory")
 _BAD_VALUE = re.compile(r"IllegalArgumentException|NumberFormatException")
 _MISSING = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: (?:error=\d+, )?([^\n]+)')
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)")
@@ -149,6 +151,8 @@ def not_started(master: str, cause: str, *, local: bool, has_jvm: bool = True) -
     """
     if _BAD_MASTER.search(cause):
         advice = "See to LEMAN_SPARK__MASTER"
+    elif _SMALL_HEAP.search(cause):
+        advice = "See to LEMAN_SPARK__DRIVER_MEMORY"
     elif not has_jvm:
         advice = "See to LEMAN_SPARK__DRIVER_MEMORY, LEMAN_SPARK__CONF, JAVA_HOME and SPARK_HOME"
     elif local or _BAD_VALUE.search(cause):

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from core.config import Settings
 from core.errors import InvalidArgument, Unavailable
-from core.rpc.bind_failures import bind_failure
+from core.rpc.bind_failures import LISTEN_ERRORS, bind_failure
 from core.rpc.http.admission import Admission
 from core.rpc.http.app import HttpFront
 from core.rpc.tls import TlsFiles, renew_at_handshakes
@@ -207,7 +207,7 @@ def _bound(settings: Settings) -> socket.socket:
         if settings.server.reuse_port:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((host, port))
-    except OSError as error:
+    except LISTEN_ERRORS as error:
         listening.close()
         names = {"host_setting": "LEMAN_SERVER__HOST", "port_setting": "LEMAN_SERVER__HTTP_PORT"}
         raise bind_failure("cannot listen for HTTP", host, port, **names, error=error) from None

@@ -89,8 +89,8 @@ def test_a_heap_that_no_jvm_takes_is_refused_by_name(monkeypatch, heap):
     with pytest.raises(InvalidArgument) as caught:
         config.load()
     assert caught.value.reason == "BAD_SETTING"
-    assert f"LEMAN_SPARK__DRIVER_MEMORY: Value error, '{heap}' is no heap" in caught.value.message
-    assert f"LEMAN_SPARK__CONF: Value error, spark.driver.memory: '{heap}' is no heap" in caught.value.message
+    assert f"LEMAN_SPARK__DRIVER_MEMORY: '{heap}' is no heap" in caught.value.message
+    assert f"LEMAN_SPARK__CONF: spark.driver.memory: '{heap}' is no heap" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_heap_that_no_jvm_takes_is_refused_by_name(monkeypatch, heap):
 )
 def test_what_is_said_of_sparks_executors_is_refused_by_name_where_it_is_no_amount(monkeypatch, key, value):
     monkeypatch.setenv("LEMAN_SPARK__CONF", json.dumps({key: value, "spark.app.secret": "s3cret"}))
-    with pytest.raises(InvalidArgument, match=re.escape(f"LEMAN_SPARK__CONF: Value error, {key}: ")) as caught:
+    with pytest.raises(InvalidArgument, match=re.escape(f"LEMAN_SPARK__CONF: {key}: ")) as caught:
         config.load()
     assert caught.value.reason == "BAD_SETTING"
     assert "s3cret" not in str(caught.value)

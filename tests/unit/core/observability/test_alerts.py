@@ -18,6 +18,7 @@ from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
 from core.observability import measures
 from executor.job_manager.measured_jobs import MeasuredJobs, show
+from executor.job_manager.running_jobs import RunningJobs
 from leman.cli._app import app
 from tests.unit.core.observability.page import Page, Scrape
 from tests.unit.core.observability.test_dashboard import FOLDER, alerts
@@ -137,6 +138,17 @@ def test_a_command_that_somebody_is_told_to_say_is_one(said: str):
 def test_all_rules_about_jobs_say_how_to_find_them():
     about = {"LemanJobsFail", "LemanJobsDoNotMove", "LemanJobStalled", "LemanErrorBudgetNearlyUsed"}
     assert {rule["alert"] for rule in alerts() if COMMAND.search(rule["annotations"]["description"])} == about
+
+
+def test_a_job_that_another_executor_has_is_measured_there(page: Page):
+    """Also one that was about to be ended here, and never ran."""
+    running = RunningJobs()
+    before = page.values()
+    running.measured.begin(job("backfill"))
+    running.lose("j")
+    running.measured.end(replace(job("backfill"), state=JobState.FAILED, ended_at=101.0))
+    (selector,) = GROWTH.findall(expression("LemanJobsFail"))
+    assert growth(selector, before, page.values()) == {"backfill": 0, "refresh": 0}
 
 
 def test_the_log_names_the_job_that_failed_and_its_database(tmp_path):

@@ -52,7 +52,10 @@ def test_an_address_of_ipv6_stands_in_brackets():
 
 
 @pytest.mark.parametrize("http", [-1, 0])
-@pytest.mark.parametrize(("host", "why"), [("no.such.host.invalid", "does not resolve"), ("192.0.2.1", "no address")])
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [("no.such.host.invalid", "does not resolve"), ("192.0.2.1", "no address"), ("a..b", "no name of a machine")],
+)
 def test_a_server_says_that_its_host_is_wrong(host, why, http):
     settings = Settings(server=Server(host=host, http_port=http, allow_insecure_bind=True, allow_anonymous=True))
 

@@ -7,9 +7,11 @@ import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from core.config import Executor as ExecutorSettings
 from core.config import Settings
@@ -118,6 +120,27 @@ def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(data
     ended, stored, kept = asyncio.run(live())
     assert (ended.state, stored.state, kept.state) == (JobState.FAILED, JobState.RUNNING, JobState.FAILED)
     assert kept.error.reason == "STORAGE_FULL"
+
+
+def test_a_failure_is_told_once_also_where_another_state_is_written_with_it(database):
+    async def live() -> list[object]:
+        executor = Executor(database)
+        job = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
+        await executor.works()
+        task = executor.running.tasks[job.job_id]
+        task.cancel()  # or the job might come to another end
+        await asyncio.wait([task])
+        error = JobError(kind="Internal", reason="INTERNAL_BUG", message="bug")
+        with capture_logs() as lines:
+            kept = await asyncio.gather(
+                executor.store.save(replace(job, state=JobState.FAILED, error=error)),
+                executor.store.save(replace(job, state=JobState.RUNNING, updated_at=job.updated_at + 1)),
+            )
+        assert [one.state for one in kept] == [JobState.FAILED] * 2
+        await executor.stop()
+        return [line["reason"] for line in lines if line["event"] == "a job failed"]
+
+    assert asyncio.run(live()) == ["INTERNAL_BUG"]
 
 
 def test_runs_of_jobs_with_nothing_to_do_are_forgotten_and_the_jobs_are_not(database, monkeypatch):

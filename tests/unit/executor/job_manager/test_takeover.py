@@ -12,6 +12,7 @@ from core.domain.plan import BackfillSpec
 from core.errors import ATTEMPT_FENCED, FailedPrecondition
 from executor.coordination.leases import Answer
 from executor.history.job_history import JobHistory
+from executor.job_manager import job_store
 from tests.unit.executor.manager_helpers import Executor
 
 LEASE_SECONDS = 0.15
@@ -258,6 +259,47 @@ async def idle(executor: Executor) -> bool:
 
 async def free(pair: Pair) -> bool:
     return not pair.keys
+
+
+def test_the_lease_of_a_job_that_is_only_ended_is_kept_until_its_end_is_written(database, monkeypatch):
+    monkeypatch.setattr(job_store, "_SAVE_AGAIN_SECONDS", 0.01)
+    save = JobHistory.save_all
+
+    def refuse(self: JobHistory, jobs: list[Job]) -> list[Job]:
+        if any(job.state.terminal for job in jobs):
+            raise FailedPrecondition("STORAGE_FULL", "no space left")
+        return save(self, jobs)
+
+    released: list[bool] = []
+
+    class Noted(Leases):
+        async def release(self, job_id: str, *, ended: bool = False) -> None:
+            released.append(ended)
+            await super().release(job_id, ended=ended)
+
+    async def live() -> None:
+        history = JobHistory(str(database))
+        history.prepare()
+        spec = BackfillSpec(str(database), "t", "y")
+        history.save(Job("job-1", "r1", JobState.CANCELLING, spec, 1.0, 2.0, executor="that died"))
+        monkeypatch.setattr(JobHistory, "save_all", refuse)
+        keys: dict[str, str] = {}
+        executor = Executor(database, leases=Noted(keys, "me"))
+        await executor.jobs.open_database(str(database))
+        async with asyncio.timeout(10):
+            while not executor.store.unsaved:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+            for _ in range(20):
+                await asyncio.sleep(0.01)
+                assert (keys, released) == ({"job-1": "me"}, [])
+            monkeypatch.setattr(JobHistory, "save_all", save)
+            while keys:  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.01)
+        assert (await executor.job("job-1")).state is JobState.CANCELLED
+        assert released == [True]
+        await executor.stop()
+
+    asyncio.run(live())
 
 
 async def beaten(leases: Leases, times: int) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from core.config import Spark
 from core.errors import FailedPrecondition, LemanError
 from executor.scheduling.resources import SlotProfile
+from executor.spark import spark_conf
 from executor.spark.executor_wait import ExecutorWait, RoomWait
 from executor.spark.readiness import ClusterReadiness
 from executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of
@@ -26,10 +27,10 @@ class Waiting:
 
     def __init__(self, capacity: Capacity | None, profile: SlotProfile, heap: str = "1g") -> None:
         self.now, self.capacity, self.has_begun, self.asked = 0.0, capacity, False, 0
-        conf = {"spark.executor.memory": heap}
-        settings = Spark(master=MASTER, conf=conf, start_seconds=60, busy_seconds=600, resource_seconds=900)
+        settings = Spark(master=MASTER, start_seconds=60, busy_seconds=600, resource_seconds=900)
+        memory_bytes = spark_conf.heap_bytes({"spark.executor.memory": heap})
         self.wait = ExecutorWait(
-            settings, profile, begun=lambda: self.has_begun, look=self.look, clock=lambda: self.now
+            settings, profile, memory_bytes, begun=lambda: self.has_begun, look=self.look, clock=lambda: self.now
         )
 
     def look(self) -> Capacity | None:

@@ -137,6 +137,7 @@ def test_sparks_own_words_say_why_it_does_not_start():
     ("why", "local", "has_jvm", "named"),
     [
         ("Invalid maximum heap size: -Xmx1x", False, False, {"DRIVER_MEMORY", "CONF"}),
+        ("SparkIllegalArgumentException: [INVALID_DRIVER_MEMORY.SYSTEM_MEMORY] Insuff", True, True, {"DRIVER_MEMORY"}),
         ("NumberFormatException: lots", True, True, {"CONF"}),
         ("SparkIllegalArgumentException: abc", False, True, {"CONF"}),
         ("SparkException: Could not parse Master URL: 'local[x]'", True, True, {"MASTER"}),

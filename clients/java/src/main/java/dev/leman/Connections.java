@@ -114,7 +114,8 @@ final class Connections extends Channel {
 
   @Override
   public <Q, A> ClientCall<Q, A> newCall(MethodDescriptor<Q, A> method, CallOptions options) {
-    CallOptions own = options.getExecutor() == null ? options.withExecutor(executor) : options;
+    Executor given = options.getExecutor();
+    CallOptions own = options.withExecutor(given == null ? executor : Threads.lasting(given));
     return method.getType().clientSendsOneMessage()
         ? new RepeatingCall<>(this, method, own)
         : new CarryingCall<>(this, own, bare(method, own));

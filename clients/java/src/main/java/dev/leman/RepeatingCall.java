@@ -30,6 +30,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   private int attempts;
   private ClientCall<Q, A> attempt;
   private Connections.Pause pause;
+  private Status cancelled;
   private volatile String token = "";
 
   /** Set without the lock: who holds that may be within gRPC while a close ends the call. */
@@ -83,19 +84,18 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   @Override
   public void cancel(String message, Throwable cause) {
     synchronized (lock) {
-      if (attempt != null) {
-        attempt.cancel(message, cause);
-        return;
+      if (cancelled == null) {
+        cancelled = Status.CANCELLED.withDescription(message).withCause(cause);
       }
-      if (!ends()) {
+      if (attempt != null) {
+        attempt.cancel(message, cause); // one that has just failed does not hear of it: see later
         return;
       }
       if (pause != null) {
         pause.cancel();
       }
     }
-    Status status = Status.CANCELLED.withDescription(message).withCause(cause);
-    options.getExecutor().execute(() -> listener.onClose(status, new Metadata()));
+    end(cancelled, new Metadata());
   }
 
   /** Make an attempt, once it is known which endpoint answers. */
@@ -217,8 +217,12 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
   private void later(Runnable next, Duration wait) {
     synchronized (lock) {
       attempt = null;
-      pause = connections.later(next, wait);
+      if (cancelled == null) {
+        pause = connections.later(next, wait);
+        return;
+      }
     }
+    end(cancelled, new Metadata());
   }
 
   /** What comes of one attempt. */

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.google.common.util.concurrent.ListenableFuture;
 import com.google.protobuf.ByteString;
 import com.google.rpc.Code;
 import dev.leman.v1.AppendRowsRequest;
@@ -37,6 +38,8 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.Flow;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -163,6 +166,24 @@ class ClosingTest {
     }
     served.close();
     assertClosed(inThread(() -> append(served.database().table("docs"))));
+  }
+
+  @Test
+  void aCallWhoseOwnExecutorHasEndedIsToldThatItIsClosed() throws Exception {
+    Lost between = new Lost(() -> {});
+    Served served = Served.behind(between, new Catalog(), new Tables());
+    served.database().table("docs").describe();
+    between.loses = true;
+    ExecutorService own = Executors.newSingleThreadExecutor();
+    ListenableFuture<?> call =
+        CatalogServiceGrpc.newFutureStub(served.client.channel())
+            .withExecutor(own)
+            .describeTable(DescribeTableRequest.getDefaultInstance());
+    assertTrue(between.came.tryAcquire(20, TimeUnit.SECONDS));
+    own.shutdown();
+    served.close();
+    assertClosed(
+        assertThrows(ExecutionException.class, () -> call.get(20, TimeUnit.SECONDS)).getCause());
   }
 
   /** One call of each kind, which all have come to where they are lost. */

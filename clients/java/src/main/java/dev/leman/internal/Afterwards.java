@@ -24,13 +24,25 @@ public final class Afterwards {
     return acts.remove(act);
   }
 
-  /** It is over: do all of it. */
+  /**
+   * It is over: do all of it.
+   *
+   * @throws RuntimeException what the first one threw that did; the others are done all the same
+   */
   public void run() {
     over = true;
+    RuntimeException first = null;
     for (Runnable act : acts) {
-      if (takeBack(act)) {
-        act.run();
+      try {
+        if (takeBack(act)) {
+          act.run();
+        }
+      } catch (RuntimeException thrown) {
+        first = first == null ? thrown : first;
       }
+    }
+    if (first != null) {
+      throw first;
     }
   }
 }
