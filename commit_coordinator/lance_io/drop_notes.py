@@ -2,8 +2,8 @@
 
 A caller whose answer was lost sends the request again, perhaps to another coordinator, or to one that was started anew.
 By then another table may have the name, which nobody asked to drop. So a request notes in its database which table it
-is about before it removes that: `<database>/_leman/drops/<digest of place and request id>.json`. Notes are kept for a
-day.
+is about before it removes that, and afterwards that it has: `<database>/_leman/drops/<digest of place and request
+id>.json`. A table without an incarnation, which Lance made, gets one for that. Notes are kept for a day.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import contextlib
 import hashlib
 import json
 import time
+import uuid
 from collections.abc import Callable
 
 import pyarrow.fs as pafs
 import structlog
 
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear, commit_outcomes
 from core import whole_files
 from core.domain.garbage import DAY
+from core.errors import LemanError
 from core.filesystems import filesystem_of
 from core.lance_io.incarnations import incarnation_at
+from core.lance_io.tables import INCARNATION_KEY, open_table
 from core.locations import OWN_FOLDER
 from core.storage_errors import in_use
 
@@ -41,12 +45,14 @@ def once(uri: str, request_id: str, check: Callable[[], None], remove: Callable[
     incarnation = incarnation_at(uri)
     if not _is_done(uri, request_id, incarnation):
         check()
-        _write(uri, request_id, incarnation)
+        about = incarnation or _given_incarnation(uri)
+        _write(uri, request_id, about, removed=False)
         remove()
+        _write(uri, request_id, about, removed=True)
 
 
 def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
-    """Tell whether a request has removed its table: it noted one, and there is none now, or another one.
+    """Tell whether a request has removed its table: it noted so, or noted one, and there is none now, or another one.
 
     Args:
         incarnation: of the table that is there now; empty: it has none; None: there is no table.
@@ -57,14 +63,26 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
     system, path = _note_of(uri, request_id)
     try:
         with in_use("What was dropped", uri), system.open_input_stream(path) as stream:
-            noted = json.loads(stream.readall())["incarnation"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):  # a part of a note is of who did not come to remove
-        return False
-    return incarnation is None or (bool(noted) and incarnation != noted)
+            note = json.loads(stream.readall())
+            noted, removed = note["incarnation"], note.get("removed", False)  # which earlier releases do not write
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return False  # a part of a note is of who did not come to remove
+    return bool(removed) or incarnation is None or (bool(noted) and incarnation != noted)
 
 
-def _write(uri: str, request_id: str, incarnation: str | None) -> None:
-    """Note which table a request is about to remove.
+def _given_incarnation(uri: str) -> str:
+    """Give a table its incarnation, and return that; empty: it cannot be written to, as a disk is full."""
+    try:
+        with commit_outcomes(uri):
+            open_table(uri).update_config({INCARNATION_KEY: uuid.uuid4().hex})
+        return incarnation_at(uri) or ""  # somebody may have given it another one at the same time
+    except (LemanError, CommitConflict, CommitUnclear) as error:
+        _log.warning("a table that is dropped cannot be told from others", uri=uri, why=str(error))
+        return ""
+
+
+def _write(uri: str, request_id: str, incarnation: str, *, removed: bool) -> None:
+    """Note which table a request is about to remove, or has removed.
 
     Where a note cannot be written, as a disk is full, the table goes all the same: then the coordinator's memory alone
     knows of the request.
@@ -74,7 +92,9 @@ def _write(uri: str, request_id: str, incarnation: str | None) -> None:
     try:
         if isinstance(system, pafs.LocalFileSystem):
             system.create_dir(folder)
-        whole_files.put(system, path, json.dumps({"incarnation": incarnation or ""}).encode())
+        whole_files.put(system, path, json.dumps({"incarnation": incarnation, "removed": removed}).encode())
+        if removed:
+            return
         for note in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
             if note.is_file and note.mtime is not None and note.mtime.timestamp() < time.time() - DAY:
                 with contextlib.suppress(FileNotFoundError):

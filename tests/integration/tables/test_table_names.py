@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import grpc
@@ -100,6 +101,59 @@ def test_who_asks_again_after_a_restart_does_not_drop_what_others_made_meanwhile
     assert f"{name}.lance" not in folders(tmp_path)
     run(later)
     assert lance.dataset(str(tmp_path / f"{name}.lance")).to_table().to_pydict() == {"y": [1]}
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["the answer was lost", "the coordinator was killed"])
+@pytest.mark.parametrize("maker", ["Lance", "Leman", "who moves a copy back"])
+def test_a_drop_of_a_table_that_lance_made_is_about_that_one_alone(tmp_path, monkeypatch, maker, stopped):
+    """It had no incarnation when it was dropped; the coordinator that is asked again remembers nothing."""
+    place, aside = tmp_path / "t.lance", tmp_path / "aside"
+    lance.write_dataset(pa.table({"x": [1]}), str(place))
+    shutil.copytree(place, aside)
+
+    async def first():
+        async with coordinator(tmp_path) as up:
+            if stopped:
+                await refusal(up.drop(request_id="mine"))
+            else:
+                await up.drop(request_id="mine")
+
+    async def later():
+        async with coordinator(tmp_path) as up:
+            if maker == "Leman":
+                await up.create(pa.schema([("x", pa.int64())]))
+                await up.append(pa.table({"x": [1]}))
+            elif maker == "Lance":
+                lance.write_dataset(pa.table({"x": [1]}), str(place))
+            else:
+                aside.rename(place)
+            await up.drop(request_id="mine")
+
+    with monkeypatch.context() as killed:
+        if stopped:
+            killed.setattr(folder_removal, "crash_point", _die)
+        run(first)
+    assert not place.exists()
+    run(later)
+    assert lance.dataset(str(place)).to_table().to_pydict() == {"x": [1]}
+
+
+def test_a_copy_with_the_incarnation_of_a_dropped_table_stays(tmp_path):
+    place, aside = Path(make_table(str(tmp_path / "t.lance")).uri), tmp_path / "aside"
+    shutil.copytree(place, aside)
+
+    async def ask():
+        async with coordinator(tmp_path) as up:
+            await up.drop(request_id="mine")
+
+    run(ask)
+    aside.rename(place)
+    run(ask)
+    assert lance.dataset(str(place)).count_rows() == 40
+
+
+def _die(_point: str) -> None:
+    raise RuntimeError("killed")
 
 
 def test_a_table_that_is_made_while_another_one_of_its_name_goes_stays(tmp_path, monkeypatch):
