@@ -48,7 +48,9 @@ async def explained(job: Job, error: LemanError) -> LemanError:
     Where that is another one it may be of another kind, have no such column, or hold what the function does not take:
     the reason would be that one's. It is TABLE_REPLACED then, and the error itself otherwise.
     """
-    if error.reason in (ATTEMPT_FENCED, TABLE_REPLACED) or not await is_replaced(job):
+    if error.reason == TABLE_REPLACED:  # of a refresh it may be the source that was
+        return error if job.column is None else _replaced(job)
+    if error.reason == ATTEMPT_FENCED or not await is_replaced(job):
         return error
     return _replaced(job)
 
@@ -60,13 +62,13 @@ async def check_same_table(job: Job) -> None:
         Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
     """
     if await is_replaced(job):
-        raise _replaced(job, f"since job {job.job_id} ended", "Backfill that one if it is meant")
+        raise _replaced(job, f" of job {job.job_id} was dropped", "Backfill that one if it is meant")
 
 
 def _replaced(
-    job: Job, when: str = "during the job", advice: str = "Send the request again if it is meant for that one"
+    job: Job,
+    fate: str = " was dropped during the job",
+    advice: str = "Send the request again if it is meant for that one",
 ) -> Aborted:
     kind, name = "View" if job.column is None else "Table", job.request.table
-    return Aborted(
-        TABLE_REPLACED, f"{kind} '{name}' was dropped {when}, and another one has its name now. {advice}", table=name
-    )
+    return Aborted(TABLE_REPLACED, f"{kind} '{name}'{fate}, and another one has its name now. {advice}", table=name)

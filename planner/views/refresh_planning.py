@@ -133,7 +133,9 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
     version = case.definition.base_version
     if case.definition.format.value > 1 and case.target.stable_row_ids:
         return
-    if case.definition.format.value > 1:
+    if case.target.stable_row_ids and broken is RefreshReason.SOURCE_REPLACED:
+        problem, advice = "its source was made anew", "Drop the view and create it again"
+    elif case.definition.format.value > 1 or broken is RefreshReason.SOURCE_REPLACED:
         problem = "its source was made anew without stable row IDs"
         advice = (
             "Make the source with stable row IDs (TableService.CreateTable does), then drop the view and create it "

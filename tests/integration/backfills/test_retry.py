@@ -83,7 +83,7 @@ def test_a_retry_leaves_another_table_of_that_name_alone(db, flaky, fixed):
     other, _ = filled(db, flaky)
     version = other.version
     again = flaky.function("2", [], 10) if fixed else None
-    with pytest.raises(leman.errors.LemanError, match=r"dropped since job .* ended, and another one") as caught:
+    with pytest.raises(leman.errors.LemanError, match=r"Table 't' of job .* was dropped, and another one") as caught:
         db.retry_job(job_id, udf=again, progress=False)
     assert caught.value.reason == "TABLE_REPLACED"
     assert not flaky.seen()

@@ -394,9 +394,14 @@ def test_addresses_can_be_filled_from_their_own_version():
     assert outcome(made) == ("FULL", "FIRST_FILL")
 
 
-def test_addresses_into_another_table_are_refused():
-    other = source(5, fragment(0), incarnation="other", stable=False)
-    assert refused(target=other, base=other, **ADDRESSES).reason == "STABLE_ROW_IDS_REQUIRED"
+@pytest.mark.parametrize(("stable", "told"), [(False, "anew without stable row IDs. Make"), (True, "anew. Drop")])
+def test_addresses_into_another_table_are_refused(stable, told):
+    """What is advised leads somewhere: the version that is asked for has the number of the recorded one."""
+    other = source(5, fragment(0), incarnation="other", stable=stable)
+    error = refused(target=other, base=other, **ADDRESSES)
+    assert error.reason == "STABLE_ROW_IDS_REQUIRED"
+    assert told in error.message
+    assert "src_version" not in error.message
 
 
 def test_source_made_anew_without_stable_row_ids():
