@@ -84,7 +84,8 @@ class CapacityWatch:
     @property
     def is_full(self) -> bool:
         """Whether others have what executors need, and may give it back."""
-        return self.busy is not None and self.busy.reason == worker_problems.CLUSTER_BUSY
+        busy = self.busy  # another thread may look just now
+        return busy is not None and busy.reason == worker_problems.CLUSTER_BUSY
 
     @property
     def seconds_with_capacity(self) -> float:
