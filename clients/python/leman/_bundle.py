@@ -20,6 +20,9 @@ from leman.errors import UdfDefinitionError
 
 #: What to do about a value that cannot be sent.
 BUILD_IT_THERE = "Build what it holds inside the function, or in __init__ of a class."
+#: What Python says of a dictionary, a module's for one, that another thread has written to while it was pickled: it is
+#: pickled anew then, so often at the most.
+_CHANGED, _TRIES_MORE = "changed size during iteration", 9
 _PLACE_OF_FILE = 10  # among the arguments of CodeType, since Python 3.11
 
 
@@ -36,18 +39,25 @@ def make_bundle(target: Any) -> Bundle:
 
     Raises UdfDefinitionError, saying what cannot be pickled, or which import workers could not follow.
     """
-    buffer = io.BytesIO()
-    try:
-        with _user_modules_by_value():
-            _Pickler(buffer).dump(target)
-    except UdfDefinitionError:
-        raise
-    except Exception as error:  # noqa: BLE001 - objects may refuse to be pickled in any way they like
-        raise UdfDefinitionError(
-            f"The function cannot be sent to workers: {type(error).__name__}: {error}. {BUILD_IT_THERE}"
-        ) from None
-    data = buffer.getvalue()
+    for last in (*[False] * _TRIES_MORE, True):
+        try:
+            data = _pickled(target)
+            break
+        except UdfDefinitionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - objects may refuse to be pickled in any way they like
+            if last or not (isinstance(error, RuntimeError) and _CHANGED in str(error)):
+                raise UdfDefinitionError(
+                    f"The function cannot be sent to workers: {type(error).__name__}: {error}. {BUILD_IT_THERE}"
+                ) from None
     return Bundle(data, hashlib.sha256(data).hexdigest())
+
+
+def _pickled(target: Any) -> bytes:
+    buffer = io.BytesIO()
+    with _user_modules_by_value():
+        _Pickler(buffer).dump(target)
+    return buffer.getvalue()
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]

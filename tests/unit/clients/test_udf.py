@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import pickle
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import leman
+from leman._bundle import make_bundle
 from leman.errors import TypeMismatch, UdfDefinitionError
 from leman.v1 import udf_pb2
 
@@ -455,6 +457,26 @@ def test_bundle_is_described(user_code):
 def test_import_that_workers_could_not_follow(user_code):
     with pytest.raises(UdfDefinitionError, match=r"lazy\(\) imports mine\.deep .* top of the file"):
         user_code.lazy.bundle()
+
+
+class Written:
+    """What another thread writes to whenever it is pickled, up to now and then."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self.times:
+            self.times -= 1
+            raise RuntimeError("dictionary changed size during iteration")
+        return int, (7,)
+
+
+def test_what_another_thread_writes_to_while_it_is_pickled_is_pickled_anew():
+    written = Written(3)
+    assert pickle.loads(make_bundle(lambda: written).data)() == 7
+    with pytest.raises(UdfDefinitionError, match="changed size"):
+        make_bundle(functools.partial(int, Written(1000)))
 
 
 def test_what_cannot_be_pickled_is_named():
