@@ -64,7 +64,10 @@ def skipping(*names: str) -> ErrorHandlingConfig:
     return ErrorHandlingConfig(on_error=[Skip(names)])
 
 
-def check_only_poison_is_missing(db: leman.Database, table: leman.Table, error_type: str) -> None:
+def check_only_poison_is_missing(
+    db: leman.Database, table: leman.Table, error_type: str, *, uncounted: int = 0
+) -> None:
+    """`uncounted`: rows that may have been stored without being counted."""
     assert values(table, "y") == {x: None if x in POISON else 2 * x for x in range(ROWS)}
     job = db.jobs(table.name)[0]
     assert job.state is JobState.DONE_WITH_ERRORS
@@ -75,9 +78,8 @@ def check_only_poison_is_missing(db: leman.Database, table: leman.Table, error_t
     assert [e.row_address for e in found] == [x // PER_FRAGMENT << 32 | x % PER_FRAGMENT for x in POISON]
     done = job.progress
     assert (done.rows_planned, done.rows_committed) == (ROWS, ROWS)
-    # of a worker that was given up as silent, on a machine that is slow, nobody counts what it has stored
-    assert done.rows_checkpointed <= ROWS
-    assert done.rows_computed <= ROWS - len(POISON)
+    assert ROWS - uncounted <= done.rows_checkpointed <= ROWS
+    assert (done.rows_computed, done.rows_failed) == (done.rows_checkpointed - len(POISON), len(POISON))
     again = db.job(table.backfill("y", progress=False))
     assert (again.state, again.progress.rows_evaluated) == (JobState.DONE_WITH_ERRORS, 0)
 
@@ -114,7 +116,8 @@ def test_endless_loops_are_skipped_by_policy(db, tmp_path):
         db, "loops", poison("loop", POISON, tmp_path, error_handling=skipping("UdfTimeout"), timeout=0.2)
     )
     table.backfill("y", progress=False)
-    check_only_poison_is_missing(db, table, "UdfTimeout")
+    # on a machine that is slow the rows of a fragment were not counted, once: a known fault of counts, not of values
+    check_only_poison_is_missing(db, table, "UdfTimeout", uncounted=PER_FRAGMENT)
     assert sorted(tried("loop", tmp_path)) == sorted(POISON), "the watchdog names the row at once"
 
 
