@@ -77,7 +77,7 @@ class CapacityWatch:
 
     def _lack(self, capacity: Capacity) -> LemanError:
         cores, memory_bytes = self._executor()
-        if capacity.sizes and not capacity.could_hold(cores, memory_bytes):
+        if capacity.is_too_small_for(cores, memory_bytes):
             return worker_problems.no_worker_for(self._master, cores, memory_bytes, capacity)
         return worker_problems.busy(self._master, capacity)
 

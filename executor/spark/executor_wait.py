@@ -66,7 +66,7 @@ class ExecutorWait:
         if capacity is None:
             seconds = self._settings.resource_seconds
             return worker_problems.no_executor(self._master, cores, memory_bytes, seconds), seconds
-        if capacity.sizes and not capacity.could_hold(cores, memory_bytes):
+        if capacity.is_too_small_for(cores, memory_bytes):
             too_small = worker_problems.too_small(self._master, cores, memory_bytes, capacity)
             self.why = too_small.message
             return too_small, self._settings.start_seconds

@@ -44,9 +44,11 @@ class Capacity:
     #: Of each live worker.
     sizes: tuple[WorkerSize, ...] = ()
 
-    def could_hold(self, cores: int, memory_bytes: int) -> bool:
-        """Tell whether a worker has so much for an executor, in use or not."""
-        return any(size.cores >= cores and size.memory_bytes >= memory_bytes for size in self.sizes)
+    def is_too_small_for(self, cores: int, memory_bytes: int) -> bool:
+        """Tell whether no live worker has so much for an executor, in use or not; False where there is none at all."""
+        return bool(self.sizes) and not any(
+            size.cores >= cores and size.memory_bytes >= memory_bytes for size in self.sizes
+        )
 
     def has_room_for(self, cores: int, memory_bytes: int) -> bool:
         """Tell whether a worker has so much free."""
