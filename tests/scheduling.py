@@ -57,6 +57,16 @@ class WaitingApart(LoadFileScheduling):
         if len(self.nodes) == self.numnodes >= WITH_A_WAITING_ONE:
             self._waiting = node
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Take a process out; what it had not done, others do.
+
+        Of one that died amid a test, xdist gives others also the files that it was done with: nothing to do, and a
+        process that has one test left waits for ever for what comes after it.
+        """
+        given = self.assigned_work[node]
+        self.assigned_work[node] = {file: tests for file, tests in given.items() if not all(tests.values())}
+        return super().remove_node(node)
+
     def _assign_work_unit(self, node: WorkerController) -> None:
         waits = node is self._waiting
         scope = next((file for file in self.workqueue if (file in WAITING) == waits), None)

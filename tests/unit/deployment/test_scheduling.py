@@ -16,11 +16,13 @@ BUSY = [f"tests/{name}.py" for name in "abcdefghijklm"]
 
 
 class Node:
-    """A process that does nothing with what it is given."""
+    """A process that does nothing with what it is given. As xdist's, it runs a test once it knows the next one, or that
+    there is none."""
 
     def __init__(self, name: str) -> None:
         self.gateway = SimpleNamespace(id=name)
         self.given: list[int] = []
+        self.done = 0
         self.shutting_down = False
 
     def send_runtest_some(self, indices: list[int]) -> None:
@@ -29,27 +31,64 @@ class Node:
     def shutdown(self) -> None:
         self.shutting_down = True
 
+    @property
+    def runs(self) -> bool:
+        """Whether it goes on by itself."""
+        return self.done < len(self.given) - (not self.shutting_down)
+
+
+class Suite:
+    """Tests that so many processes run, which are as quick as each other."""
+
+    def __init__(self, names: list[str], processes: int) -> None:
+        self.names = names
+        self._tests = [f"{name}::test" for name in names]
+        option = SimpleNamespace(loadscopereorder=False)
+        config: Any = SimpleNamespace(getvalue=lambda _name: ["popen"] * processes, option=option)
+        self._scheduler: Any = scheduling.WaitingApart(config, Producer("tests", enabled=False))
+        self.nodes: list[Node] = []
+        for _ in range(processes):
+            self._start()
+        self._scheduler.schedule()
+
+    def _start(self) -> None:
+        node = Node(f"gw{len(self.nodes)}")
+        self.nodes.append(node)
+        self._scheduler.add_node(node)
+        self._scheduler.add_node_collection(node, self._tests)
+
+    def run(self, rounds: int = 1000) -> None:
+        """Have each of them run one test in a round, until there are no more."""
+        for _ in range(rounds):
+            if self._scheduler.tests_finished:
+                for node in self.nodes:
+                    node.shutdown()
+            running = [node for node in self.nodes if node.runs]
+            for node in running:
+                node.done += 1
+                self._scheduler.mark_test_complete(node, node.given[node.done - 1])
+            if not running:
+                return
+
+    def crash(self, node: Node) -> str:
+        """End a process amid a test, which is told, and start another one."""
+        running = self._scheduler.remove_node(node)
+        del node.given[node.done :]
+        self._start()
+        self._scheduler.schedule()
+        return running
+
+    def ran(self, node: Node) -> list[str]:
+        """The files whose tests it has run."""
+        return [self.names[index] for index in node.given[: node.done]]
+
 
 def files(processes: int) -> list[list[str]]:
-    """What each of so many processes runs, which are as quick as each other."""
-    names = [*BUSY[:1], *scheduling.WAITING[:3], *BUSY[1:]]
-    tests = [f"{name}::test" for name in names]
-    option = SimpleNamespace(loadscopereorder=False)
-    config: Any = SimpleNamespace(getvalue=lambda _name: ["popen"] * processes, option=option)
-    scheduler = scheduling.WaitingApart(config, Producer("tests", enabled=False))
-    nodes: list[Any] = [Node(f"gw{number}") for number in range(processes)]
-    for node in nodes:
-        scheduler.add_node(node)
-        scheduler.add_node_collection(node, tests)
-    scheduler.schedule()
-    done = dict.fromkeys(range(processes), 0)
-    while scheduler.has_pending:
-        for number, node in enumerate(nodes):
-            if done[number] < len(node.given):
-                scheduler.mark_test_complete(node, node.given[done[number]])
-                done[number] += 1
-    assert all(node.shutting_down for node in nodes)
-    return [[names[index] for index in node.given] for node in nodes]
+    """What each of so many processes runs."""
+    suite = Suite([*BUSY[:1], *scheduling.WAITING[:3], *BUSY[1:]], processes)
+    suite.run()
+    assert all(node.shutting_down for node in suite.nodes)
+    return [suite.ran(node) for node in suite.nodes]
 
 
 def test_the_last_of_three_has_all_that_wait_and_then_helps_the_others():
@@ -62,6 +101,18 @@ def test_the_last_of_three_has_all_that_wait_and_then_helps_the_others():
 @pytest.mark.parametrize("processes", [1, 2])
 def test_fewer_share_everything(processes):
     assert sorted(itertools.chain(*files(processes))) == sorted([*BUSY, *scheduling.WAITING[:3]])
+
+
+@pytest.mark.parametrize("crashing", range(3))
+@pytest.mark.parametrize("rounds", range(4))
+def test_a_process_that_ends_amid_a_test_leaves_nothing_undone(crashing, rounds):
+    suite = Suite([*scheduling.WAITING[:3], *(f"tests/{number}.py" for number in range(30))], 3)
+    suite.run(3 * rounds)
+    node = suite.nodes[crashing]
+    amid = suite.names[node.given[node.done]]
+    assert suite.crash(node) == f"{amid}::test"
+    suite.run()
+    assert sorted(itertools.chain(*map(suite.ran, suite.nodes))) == sorted(suite.names)
 
 
 def test_the_files_are_there():
