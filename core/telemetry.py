@@ -51,7 +51,9 @@ def configure(settings: Settings, service: str, stream: TextIO | None = None) ->
         logger_factory=structlog.WriteLoggerFactory(file=out),
     )
     logging.basicConfig(level=level, handlers=[_ToStructlog()], force=True)
-    logging.getLogger(_GRPC).addFilter(_no_news)
+    grpc = logging.getLogger(_GRPC)
+    grpc.addFilter(_no_news)
+    grpc.setLevel(max(level, logging.INFO))  # debug lines name servers that are being freed: who keeps one, crashes
     for name in _CHATTY:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import logging
 import os
 import shutil
 import signal
@@ -34,6 +35,10 @@ settings.load_profile("leman" if os.environ.get("LEMAN_LONG") else "suite")
 STATE = tempfile.mkdtemp(prefix="leman-tests-")
 atexit.register(shutil.rmtree, STATE, ignore_errors=True)
 os.environ["XDG_STATE_HOME"] = STATE
+# A line at debug in which gRPC names a server that it is freeing ends the process in which pytest keeps it.
+logging.getLogger("grpc._cython.cygrpc").setLevel(logging.INFO)
+# What asyncio says when gRPC has news for the loop of an earlier test is not of the test that runs then.
+logging.getLogger("asyncio").addFilter(lambda record: "PollerCompletionQueue._handle_events" not in record.getMessage())
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,34 @@ def test_a_caller_who_is_gone_when_a_message_is_sent_is_no_error(lines):
     assert "a bug" in told[0]["exception"]
 
 
+def test_no_line_of_grpc_names_what_is_being_freed():
+    """Whoever keeps one, such as a handler that sends lines later, would refer to an object that is no more."""
+    program = """
+import asyncio, gc, logging
+import grpc
+from core import telemetry
+from core.config import Log, Settings
+
+class Keeps(logging.Handler):
+    def emit(self, record):
+        kept.append(record)
+
+async def main():
+    for _ in range(20):
+        grpc.aio.server()
+
+kept = []
+telemetry.configure(Settings(log=Log(level="debug")), "planner")
+logging.getLogger().addHandler(Keeps())
+asyncio.run(main())
+gc.collect()
+kept.clear()
+gc.collect()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_a_collector_that_stays_away_is_told_of_once(lines):
     stream = lines()
     exporter, other = logging.getLogger("opentelemetry.exporter.otlp.proto.grpc.exporter"), logging.getLogger("lance")
