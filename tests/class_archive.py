@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 FOLDER = Path(sys.prefix) / "leman-test-classes"
@@ -29,11 +30,7 @@ def make() -> None:
     """Have it made where there is none, beside what comes next: it takes a quarter of a minute."""
     if not is_there():
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LEMAN_")}
-        subprocess.Popen(
-            [sys.executable, "-m", "executor.spark.class_archive"],
-            cwd=_ROOT,
-            env=kept | _OF_FOLDER,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        command = [sys.executable, "-m", "executor.spark.class_archive"]
+        quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        how = {"cwd": _ROOT, "env": kept | _OF_FOLDER, "check": False, **quiet}
+        threading.Thread(target=subprocess.run, args=[command], kwargs=how, daemon=True).start()
