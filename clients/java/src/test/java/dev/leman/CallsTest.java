@@ -18,6 +18,12 @@ import dev.leman.v1.RegisterUdfRequest;
 import dev.leman.v1.RegisterUdfResponse;
 import dev.leman.v1.TableServiceGrpc;
 import dev.leman.v1.UdfDefinition;
+import io.grpc.CallOptions;
+import io.grpc.Channel;
+import io.grpc.ClientCall;
+import io.grpc.ClientInterceptor;
+import io.grpc.Metadata;
+import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.protobuf.StatusProto;
@@ -30,9 +36,11 @@ import java.util.ArrayList;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Queue;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -257,6 +265,35 @@ class CallsTest {
     }
   }
 
+  /** The attempt that has just failed does not hear of it, and the next one is not there yet. */
+  @Test
+  void aCallThatIsCancelledBetweenTwoAttemptsIsNotMadeAgain() throws Exception {
+    Unheard attempts = new Unheard();
+    try (Served served = Served.behind(attempts, catalog)) {
+      RepeatingCall<DescribeTableRequest, DescribeTableResponse> call =
+          new RepeatingCall<>(
+              served.connections,
+              CatalogServiceGrpc.getDescribeTableMethod(),
+              CallOptions.DEFAULT.withExecutor(Runnable::run));
+      CompletableFuture<Status> told = new CompletableFuture<>();
+      call.start(
+          new ClientCall.Listener<>() {
+            @Override
+            public void onClose(Status status, Metadata trailers) {
+              told.complete(status);
+            }
+          },
+          new Metadata());
+      call.sendMessage(DescribeTableRequest.getDefaultInstance());
+      call.halfClose();
+      ClientCall.Listener<?> attempt = attempts.begun.poll(10, TimeUnit.SECONDS);
+      call.cancel("no longer wanted", null);
+      attempt.onClose(Status.UNAVAILABLE, new Metadata());
+      assertEquals(Status.Code.CANCELLED, told.get(10, TimeUnit.SECONDS).getCode());
+      assertTrue(attempts.begun.isEmpty());
+    }
+  }
+
   @Test
   void anInterruptedThreadEndsItsCallAndStaysInterrupted() throws Exception {
     catalog.silent = true;
@@ -292,6 +329,34 @@ class CallsTest {
     ExecutionException failed =
         assertThrows(ExecutionException.class, () -> table.appendAsync(() -> null).get());
     assertEquals(LemanException.CLOSED, LemanException.from(failed).reason());
+  }
+
+  /** Begins calls that hear of nothing, and end as the test wants. */
+  private static final class Unheard implements ClientInterceptor {
+    final BlockingQueue<ClientCall.Listener<?>> begun = new LinkedBlockingQueue<>();
+
+    @Override
+    public <Q, A> ClientCall<Q, A> interceptCall(
+        MethodDescriptor<Q, A> method, CallOptions options, Channel next) {
+      return new ClientCall<>() {
+        @Override
+        public void start(Listener<A> listener, Metadata headers) {
+          begun.add(listener);
+        }
+
+        @Override
+        public void request(int messages) {}
+
+        @Override
+        public void cancel(String message, Throwable cause) {}
+
+        @Override
+        public void halfClose() {}
+
+        @Override
+        public void sendMessage(Q message) {}
+      };
+    }
   }
 
   /** Describes each table, unless there is a failure left. */
