@@ -71,10 +71,15 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
 
 
 def _given_incarnation(uri: str) -> str:
-    """Give a table its incarnation, and return that; empty: it cannot be written to, as a disk is full."""
+    """Give a table its incarnation, unless it has got one since, which a job may know; return the one that it has.
+
+    Empty: it cannot be written to, as a disk is full.
+    """
     try:
-        with commit_outcomes(uri):
-            open_table(uri).update_config({INCARNATION_KEY: uuid.uuid4().hex})
+        table = open_table(uri)
+        if not table.config().get(INCARNATION_KEY):
+            with commit_outcomes(uri):
+                table.update_config({INCARNATION_KEY: uuid.uuid4().hex})
         return incarnation_at(uri) or ""  # somebody may have given it another one at the same time
     except (LemanError, CommitConflict, CommitUnclear) as error:
         _log.warning("a table that is dropped cannot be told from others", uri=uri, why=str(error))

@@ -74,7 +74,8 @@ class Spark(Section):
     start_seconds: float = Field(default=60.0, gt=0)
     """How long jobs wait after the start for the first worker of a cluster; then they are refused, and health says
     NOT_SERVING, until one has called back. Also how long a job waits for an executor that is large enough, where all
-    that have registered are too small for its function."""
+    that have registered are too small for its function, and for a worker that is as large as `spark.executor.cores` and
+    `spark.executor.memory` say, where no live one of a standalone cluster is."""
     busy_seconds: float = Field(default=3600.0, gt=0)
     """How long a job waits for a standalone cluster whose cores others have, before it fails with CLUSTER_BUSY."""
     resource_seconds: float = Field(default=900.0, gt=0)
@@ -105,6 +106,17 @@ class Spark(Section):
         default_factory=dict, repr=False, examples=[{"spark.cores.max": "2"}]
     )
     """Further Spark settings, as a JSON object of strings."""
+
+    @model_validator(mode="after")
+    def _some_executor(self) -> Self:
+        """Refuse limits under which a standalone cluster starts no executor at all; others do not read the first."""
+        most, each = (int(self.conf.get(key, "0")) for key in ("spark.cores.max", "spark.executor.cores"))
+        if 0 < most < each and self.master.startswith("spark://"):
+            raise ValueError(
+                f"spark.cores.max={most} in LEMAN_SPARK__CONF allows no executor of spark.executor.cores={each}; raise "
+                "the first, or lower the second"
+            )
+        return self
 
 
 class Executor(Section):

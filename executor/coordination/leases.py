@@ -7,9 +7,11 @@ finds a job that nobody has.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import enum
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 import redis.asyncio as aioredis
@@ -187,6 +189,23 @@ class JobLeases:
         except (RedisError, OSError) as error:
             _log.debug("lease not renewed", job_id=job_id, error=str(error))
         return False
+
+    @contextlib.asynccontextmanager
+    async def kept(self, job_id: str) -> AsyncIterator[None]:
+        """Renew the lease beside what is done within, however long that takes."""
+        over = asyncio.Event()
+        beating = asyncio.create_task(self._renew_until(over, job_id))
+        try:
+            yield
+        finally:
+            over.set()  # what a cancelled call to Redis raises may be taken for its error
+            beating.cancel()
+            await asyncio.wait((beating,))  # else it takes the lease once more that is given up after this
+
+    async def _renew_until(self, over: asyncio.Event, job_id: str) -> None:
+        while not over.is_set():
+            await asyncio.sleep(self.lease_seconds / 3)
+            await self.renew(job_id)
 
     def age(self) -> float:
         """Return the seconds since a lease was renewed, of that for which it is longest ago; 0: there is none.

@@ -101,17 +101,17 @@ class HistoryJobStore:
 
         The lease is held until then, so that nobody takes over a job that has ended.
         """
-        saved = False
+        kept = None
         try:
-            while not saved:
-                await asyncio.sleep(_SAVE_AGAIN_SECONDS)
-                await self._leases.renew(job.job_id)
-                with contextlib.suppress(LemanError):
-                    database.jobs.put(await database.save(job))
-                    saved = True
+            async with self._leases.kept(job.job_id):
+                while kept is None:
+                    await asyncio.sleep(_SAVE_AGAIN_SECONDS)
+                    with contextlib.suppress(LemanError):
+                        kept = await database.save(job)
+                database.jobs.put(kept)
         finally:
             del self.unsaved[job.job_id]
-            await self._leases.release(job.job_id, ended=saved)
+            await self._leases.release(job.job_id, ended=kept is not None and kept.state.terminal)
 
     async def save_error(self, job: Job, row: RowFailure) -> None:
         """See the port."""

@@ -72,11 +72,15 @@ class Takeovers:
 
     def take_over_when_free(self, database: JobDatabase, job_id: str) -> None:
         """Take over a job that another executor runs or ran, as soon as that one's lease is free."""
-        if job_id in self.waiting or job_id in self._running.runs:
+        if job_id in self.waiting or self._is_ours(job_id):
             return
         task = asyncio.create_task(self._wait_and_adopt(database, job_id))
         self.waiting[job_id] = task
         task.add_done_callback(lambda _: self.waiting.pop(job_id, None))
+
+    def _is_ours(self, job_id: str) -> bool:
+        """Tell whether this executor runs the job, or has its end, which history does not have yet."""
+        return job_id in self._running.runs or job_id in self._store.unsaved
 
     async def take_over_abandoned(self, path: str, job_ids: Iterable[str]) -> None:
         """Take over jobs of a database that nobody has.
@@ -116,6 +120,8 @@ class Takeovers:
                 await asyncio.sleep(self._leases.lease_seconds / 3)
         except Exception:  # noqa: BLE001 whoever asks for the job next tries again
             _log.exception("job not taken over", job_id=job_id)
+            if not self._is_ours(job_id):
+                await self._leases.release(job_id)
 
     async def _look(self, database: JobDatabase, job_id: str) -> Unavailable | None:
         """Take over a job once its lease is free, and return None.
@@ -210,15 +216,16 @@ class Takeovers:
 
         Its earlier attempts are refused first, as its last executor may only be frozen.
         """
-        try:
-            await begin_attempt(self._services.commits, job)
-        except LemanError as error:  # who commits by the same coordinator cannot reach it either
-            _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
-        self._running.measured.begin(job)
-        now = time.time()
-        await self._store.save(replace(job, updated_at=now, ended_at=now))
+        async with self._leases.kept(job.job_id):
+            try:
+                await begin_attempt(self._services.commits, job)
+            except LemanError as error:  # who commits by the same coordinator cannot reach it either
+                _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
+            self._running.measured.begin(job)
+            now = time.time()
+            kept = await self._store.save(replace(job, updated_at=now, ended_at=now))
         if job.job_id not in self._store.unsaved:
-            await self._leases.release(job.job_id, ended=True)
+            await self._leases.release(job.job_id, ended=kept.state.terminal)
 
     async def hand_back(self, job: Job) -> None:
         """Note that the job lost its executor without a death: such takeovers are not limited.

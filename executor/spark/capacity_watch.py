@@ -64,7 +64,7 @@ class CapacityWatch:
 
     def _note(self, capacity: Capacity | None) -> None:
         now, self.knows = self._clock(), self.knows or capacity is not None
-        if capacity is None or not capacity.waits:
+        if capacity is None or not (capacity.waits or capacity.is_too_small_for(*self._executor())):
             self.busy = None
             return
         self._full_until = now

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -55,6 +56,25 @@ def asked(leases: Sequence[JobLeases], *questions: Any) -> list[Any]:
                 await each.close()
 
     return asyncio.run(ask())
+
+
+def test_it_is_kept_beside_what_is_done(server):
+    """For three times as long as it lives by itself."""
+    mine, another = JobLeases(server.url, "mine", 0.3), JobLeases(server.url, "another", 0.3)
+
+    async def work() -> set[Answer]:
+        found = set()
+        async with mine.kept("j"):
+            end = time.monotonic() + 3 * mine.lease_seconds
+            while time.monotonic() < end:
+                found.add(await another.acquire("j"))
+                await asyncio.sleep(0.02)
+        return found
+
+    answers = asked(
+        [mine, another], lambda: mine.acquire("j"), work, lambda: mine.release("j"), lambda: another.acquire("j")
+    )
+    assert answers == [Answer.OURS, {Answer.HELD}, None, Answer.OURS]
 
 
 def test_one_has_it_until_it_is_given_up(server):

@@ -15,13 +15,16 @@ import pytest
 
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.lance_io import drop_notes
 from commit_coordinator.lance_io.row_merges import StagedMerge
 from commit_coordinator.lance_io.row_staging import StagedRows
 from commit_coordinator.requests import CommitResult
 from commit_coordinator.tables import changes
 from commit_coordinator.tables.incoming import Incoming
 from commit_coordinator.tables.requests import DeleteRowsRequest, RowsRequest
-from core.errors import AlreadyExists, Internal
+from core.errors import AlreadyExists, Internal, Unavailable
+from core.lance_io.incarnations import incarnation_at
+from core.lance_io.tables import INCARNATION_KEY
 from tests.integration.commits.commit_helpers import between, submit
 from tests.unit.commit_coordinator.test_staged_merges import RULES as BY_ID
 
@@ -125,3 +128,17 @@ def test_rows_come_and_go_through_both_at_once(uri):
     assert Counter(numbers_in(uri)) == Counter([0, *range(1, 13), *range(20, 24)])
     submit(DeleteRowsRequest(uri, uuid.uuid4().hex, "b", "n > 5"))
     assert numbers_in(uri) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_drop_that_fails_leaves_a_table_what_another_coordinator_gave_it(uri):
+    """A job knows its table by that; it would take it for another one."""
+
+    def given_meanwhile() -> None:
+        lance.dataset(uri).update_config({INCARNATION_KEY: "of a job"})
+
+    def fails() -> None:
+        raise Unavailable("STORE_UNAVAILABLE", "away")
+
+    with pytest.raises(Unavailable):
+        drop_notes.once(uri, "r", given_meanwhile, fails)
+    assert incarnation_at(uri) == "of a job"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 
@@ -113,6 +114,21 @@ def test_what_is_said_of_sparks_executors_is_refused_by_name_where_it_is_no_amou
         config.load()
     assert caught.value.reason == "BAD_SETTING"
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("master", "cores", "refused"),
+    [("spark://m:7077", "2", True), ("spark://m:7077", "4", False), ("yarn", "2", False), ("", "2", False)],
+)
+def test_limits_under_which_spark_starts_no_executor_are_refused(monkeypatch, master, cores, refused):
+    monkeypatch.setenv("LEMAN_SPARK__MASTER", master)
+    monkeypatch.setenv("LEMAN_SPARK__CONF", json.dumps({"spark.cores.max": cores, "spark.executor.cores": "4"}))
+    with (
+        pytest.raises(InvalidArgument, match=r"spark.cores.max=2 in LEMAN_SPARK__CONF allows no executor of .*cores=4;")
+        if refused
+        else contextlib.nullcontext()
+    ):
+        config.load()
 
 
 @pytest.mark.parametrize(

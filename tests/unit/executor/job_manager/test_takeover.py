@@ -10,7 +10,7 @@ from pathlib import Path
 from core.domain.job import Attempt, Job, JobState
 from core.domain.plan import BackfillSpec
 from core.errors import ATTEMPT_FENCED, FailedPrecondition
-from executor.coordination.leases import Answer
+from executor.coordination.leases import Answer, JobLeases
 from executor.history.job_history import JobHistory
 from executor.job_manager import job_store
 from tests.unit.executor.manager_helpers import Executor
@@ -57,6 +57,8 @@ class Leases:
             del self._keys[job_id]
         if ended:
             self._open_jobs.pop(job_id, None)
+
+    kept, _renew_until = JobLeases.kept, JobLeases._renew_until
 
     async def open_jobs(self) -> dict[str, str] | None:
         return None if self.unknown else dict(self._open_jobs)
@@ -261,6 +263,88 @@ async def free(pair: Pair) -> bool:
     return not pair.keys
 
 
+class Noted(Leases):
+    """Those of one executor, with what it gave up: whether as ended."""
+
+    def __init__(self, keys: dict[str, str], owner: str) -> None:
+        super().__init__(keys, owner)
+        self.released: list[bool] = []
+        self.renewed = 0
+
+    async def renew(self, job_id: str) -> bool:
+        self.renewed += 1
+        return await super().renew(job_id)
+
+    async def release(self, job_id: str, *, ended: bool = False) -> None:
+        self.released.append(ended)
+        await super().release(job_id, ended=ended)
+
+
+def left_by_the_dead(database: Path, state: JobState) -> tuple[JobHistory, Job]:
+    """A job whose executor is no more, and the history that it is in."""
+    history = JobHistory(str(database))
+    history.prepare()
+    spec = BackfillSpec(str(database), "t", "y")
+    job = Job("job-1", "r1", state, spec, 1.0, 2.0, executor="that died")
+    history.save(job)
+    return history, job
+
+
+def test_a_lease_is_renewed_while_a_job_is_only_ended_and_is_the_others_where_one_has_the_job_since(
+    database, monkeypatch
+):
+    async def live() -> None:
+        history, job = left_by_the_dead(database, JobState.CANCELLING)
+        keys: dict[str, str] = {}
+        leases = Noted(keys, "me")
+        executor = Executor(database, leases=leases)
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        async def begin_attempt(*_: object, **__: object) -> int:
+            asked.set()
+            await go_on.wait()
+            return 1
+
+        monkeypatch.setattr(executor.commits, "begin_attempt", begin_attempt)
+        await executor.jobs.open_database(str(database))
+        async with asyncio.timeout(10):
+            await asked.wait()
+            while leases.renewed < 3:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+            keys["job-1"] = "another"
+            await asyncio.to_thread(history.save, replace(job, attempt=3, executor="another"))
+            go_on.set()
+            while not leases.released:  # noqa: ASYNC110 - likewise
+                await asyncio.sleep(0.01)
+        assert (leases.released, keys) == ([False], {"job-1": "another"})
+        assert (await executor.job("job-1")).state is JobState.CANCELLING
+        await executor.stop()
+
+    asyncio.run(live())
+
+
+def test_a_takeover_that_fails_gives_the_lease_back(database, monkeypatch):
+    async def live() -> None:
+        left_by_the_dead(database, JobState.RUNNING)
+        keys: dict[str, str] = {}
+        leases = Noted(keys, "me")
+        executor = Executor(database, leases=leases)
+
+        def refuse(_: JobHistory, __: list[Job]) -> list[Job]:
+            raise FailedPrecondition("STORAGE_FULL", "no space left")
+
+        monkeypatch.setattr(JobHistory, "save_all", refuse)
+        await executor.jobs.open_database(str(database))
+        async with asyncio.timeout(10):
+            while not leases.released:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+        assert (leases.released, keys) == ([False], {})
+        monkeypatch.undo()
+        await executor.stop()
+
+    asyncio.run(live())
+
+
 def test_the_lease_of_a_job_that_is_only_ended_is_kept_until_its_end_is_written(database, monkeypatch):
     monkeypatch.setattr(job_store, "_SAVE_AGAIN_SECONDS", 0.01)
     save = JobHistory.save_all
@@ -270,24 +354,20 @@ def test_the_lease_of_a_job_that_is_only_ended_is_kept_until_its_end_is_written(
             raise FailedPrecondition("STORAGE_FULL", "no space left")
         return save(self, jobs)
 
-    released: list[bool] = []
-
-    class Noted(Leases):
-        async def release(self, job_id: str, *, ended: bool = False) -> None:
-            released.append(ended)
-            await super().release(job_id, ended=ended)
-
     async def live() -> None:
-        history = JobHistory(str(database))
-        history.prepare()
-        spec = BackfillSpec(str(database), "t", "y")
-        history.save(Job("job-1", "r1", JobState.CANCELLING, spec, 1.0, 2.0, executor="that died"))
+        left_by_the_dead(database, JobState.CANCELLING)
         monkeypatch.setattr(JobHistory, "save_all", refuse)
         keys: dict[str, str] = {}
-        executor = Executor(database, leases=Noted(keys, "me"))
+        leases = Noted(keys, "me")
+        released = leases.released
+        executor = Executor(database, leases=leases)
         await executor.jobs.open_database(str(database))
         async with asyncio.timeout(10):
             while not executor.store.unsaved:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+            del keys["job-1"]  # it has run out, and who looks for jobs that nobody has finds this one
+            await executor.jobs._takeovers.take_over_abandoned(str(database), ["job-1"])
+            while keys != {"job-1": "me"}:  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
             for _ in range(20):
                 await asyncio.sleep(0.01)

@@ -174,6 +174,18 @@ def test_a_cluster_whose_workers_are_too_small_is_none_that_is_full():
     assert clocked.watch.seconds_without(begin) == 0, "the time for the other reason does not count"
 
 
+def test_the_only_worker_that_was_large_enough_may_have_died():
+    """The master says that an application that had executors still runs."""
+    clocked = Clocked()
+    clocked.capacity = replace(with_workers(WorkerSize(1, 8 * GIB)), waits=False)
+    begin = clocked.now
+    assert clocked.after(10).busy is not None
+    assert clocked.watch.busy.reason == "RESOURCES_NOT_AVAILABLE"
+    assert clocked.after(20).seconds_without(begin) == 20
+    clocked.capacity = replace(with_workers(WorkerSize(2, GIB)), waits=False)
+    assert clocked.after(10).busy is None
+
+
 @pytest.mark.parametrize(
     ("conf", "size", "reason"),
     [
@@ -186,7 +198,9 @@ def test_a_cluster_whose_workers_are_too_small_is_none_that_is_full():
 def test_a_job_that_no_worker_could_ever_run_waits_as_long_as_a_larger_one_may_register(
     monkeypatch, conf, size, reason
 ):
-    made = Workers(monkeypatch, start_seconds=0.1, busy_seconds=0.3, conf=conf)
+    limits = {"start_seconds": 3600.0, "busy_seconds": 3600.0}
+    limits["busy_seconds" if reason == "CLUSTER_BUSY" else "start_seconds"] = 0.2
+    made = Workers(monkeypatch, **limits, conf=conf)
     monkeypatch.setattr(capacity_watch, "_ASK_SECONDS", 0.01)
     monkeypatch.setattr(readiness.standalone_capacity, "look", lambda *_: with_workers(size))
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
