@@ -417,14 +417,22 @@ final class Connections extends Channel {
     closing.countDown();
     timer.shutdownNow();
     tokens.close(closedError(null));
-    atClose.run();
+    try {
+      atClose.run();
+    } finally {
+      endChannels();
+    }
+  }
+
+  private void endChannels() {
     try {
       endpoints.close();
       threads.end(pool, Duration.ofSeconds(1));
     } catch (InterruptedException interrupted) {
       pool.shutdownNow();
       Thread.currentThread().interrupt();
+    } finally {
+      ends.run();
     }
-    ends.run();
   }
 }

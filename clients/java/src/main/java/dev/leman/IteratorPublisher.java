@@ -56,13 +56,12 @@ final class IteratorPublisher<T, I extends IteratorPublisher.Source<T>>
     }
 
     @Override
-    public void request(long items) {
+    public synchronized void request(long items) {
       if (items <= 0) {
         refused = new IllegalArgumentException("request() takes a number above 0, not " + items);
-        asked.release();
-        return;
       }
-      asked.release((int) Math.min(items, Integer.MAX_VALUE - asked.availablePermits()));
+      long more = Math.max(1, items);
+      asked.release((int) Math.min(more, Integer.MAX_VALUE - asked.availablePermits()));
     }
 
     @Override

@@ -116,6 +116,23 @@ class ClosingTest {
   }
 
   @Test
+  void whatThrowsAtACloseKeepsNothingElseFromEnding() throws Exception {
+    Tables tables = new Tables();
+    tables.held = true;
+    Served served = Served.of(tables);
+    CompletableFuture<Void> reader =
+        inThread(() -> readAgainAndAgain(served.database().table("docs")));
+    awaitBegun(1);
+    served.connections.atClose.add(
+        () -> {
+          throw new IllegalStateException("no");
+        });
+    assertEquals("no", assertThrows(IllegalStateException.class, served::close).getMessage());
+    assertClosed(reader);
+    assertTrue(served.connections.pool.isShutdown());
+  }
+
+  @Test
   void aCallThatBeginsAmidTheCloseEnds() throws Exception {
     List<Held> held = new ArrayList<>();
     List<CompletableFuture<Void>> calls = new ArrayList<>();

@@ -27,22 +27,26 @@ public final class Afterwards {
   /**
    * It is over: do all of it.
    *
-   * @throws RuntimeException what the first one threw that did; the others are done all the same
+   * @throws RuntimeException what the first one threw that did, or its Error; the others are done
+   *     all the same
    */
   public void run() {
     over = true;
-    RuntimeException first = null;
+    Throwable first = null;
     for (Runnable act : acts) {
       try {
         if (takeBack(act)) {
           act.run();
         }
-      } catch (RuntimeException thrown) {
+      } catch (RuntimeException | Error thrown) {
         first = first == null ? thrown : first;
       }
     }
-    if (first != null) {
-      throw first;
+    if (first instanceof RuntimeException thrown) {
+      throw thrown;
+    }
+    if (first instanceof Error thrown) {
+      throw thrown;
     }
   }
 }

@@ -8,6 +8,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
@@ -39,9 +40,17 @@ public final class Threads implements ThreadFactory {
    */
   public static Executor lasting(Executor executor) {
     return work -> {
+      AtomicBoolean begun = new AtomicBoolean();
       try {
-        executor.execute(work);
+        executor.execute(
+            () -> {
+              begun.set(true);
+              work.run();
+            });
       } catch (RejectedExecutionException ended) {
+        if (begun.get()) {
+          throw ended; // the work was done in this thread, and another executor has refused it
+        }
         work.run();
       }
     };

@@ -28,6 +28,17 @@ class AfterwardsTest {
   }
 
   @Test
+  void anErrorIsThrownOnceAllIsDone() {
+    afterwards.add(
+        () -> {
+          throw new AssertionError("no");
+        });
+    IntStream.range(0, 20).forEach(number -> afterwards.add(() -> done.add(number)));
+    assertEquals("no", assertThrows(AssertionError.class, afterwards::run).getMessage());
+    assertEquals(20, done.size());
+  }
+
+  @Test
   void whatIsTakenBackIsNotDoneAndWhatComesLaterIsDoneAtOnce() {
     Runnable taken = () -> done.add(1);
     afterwards.add(taken);

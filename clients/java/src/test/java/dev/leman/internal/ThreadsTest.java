@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotSame;
 import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
@@ -12,6 +13,8 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -61,6 +64,19 @@ class ThreadsTest {
     threads.end(pool, SHORT);
     assertEquals("interrupted", told.get());
     assertTrue(threads.join(LONG));
+  }
+
+  @Test
+  void whatWasDoneIsNotDoneAgainWhereItIsRefusedSomethingItself() {
+    AtomicInteger done = new AtomicInteger();
+    Runnable refused =
+        () -> {
+          done.incrementAndGet();
+          throw new RejectedExecutionException("by another one");
+        };
+    assertThrows(
+        RejectedExecutionException.class, () -> Threads.lasting(Runnable::run).execute(refused));
+    assertEquals(1, done.get());
   }
 
   @Test
