@@ -11,14 +11,19 @@ import sys
 import threading
 from pathlib import Path
 
+from executor.spark import spark_conf
+from executor.spark.class_archive import ClassArchive
+from executor.spark.driver_launch import spark_home
+
 FOLDER = Path(sys.prefix) / "leman-test-classes"
 _ROOT = Path(__file__).resolve().parent.parent
 _OF_FOLDER = {"LEMAN_SPARK__CLASS_ARCHIVE_DIR": str(FOLDER)}
 
 
 def is_there() -> bool:
-    """Whether there is one."""
-    return any(FOLDER.glob("*.jsa"))
+    """Whether there is one that fits the Java and the Spark that are here."""
+    archive = ClassArchive.of(spark_home(), spark_conf.JVM_OPTIONS, str(FOLDER))
+    return archive is not None and archive.file is not None
 
 
 def settings() -> dict[str, str]:
