@@ -33,11 +33,12 @@ _FOLDER = "drops"
 _log = structlog.get_logger(__name__)
 
 
-def once(uri: str, request_id: str, check: Callable[[], None], remove: Callable[[], None]) -> None:
+def once(uri: str, request_id: str, check: Callable[[], None], remove: Callable[[str], None]) -> None:
     """Have a table removed, unless this very request has done so: what has the name since then stays.
 
     Args:
         check: raises where it may not be removed.
+        remove: is given the incarnation of the table; empty: it has none.
 
     Raises:
         LemanError: what `check` and `remove` raise, or `open_table` and `storage_errors.failed` give.
@@ -47,7 +48,7 @@ def once(uri: str, request_id: str, check: Callable[[], None], remove: Callable[
         check()
         about = incarnation or _given_incarnation(uri)
         _write(uri, request_id, about, removed=False)
-        remove()
+        remove(about)
         _write(uri, request_id, about, removed=True)
 
 

@@ -11,31 +11,41 @@ from pathlib import Path
 import structlog
 
 from core.crash_points import crash_point
+from core.errors import LemanError
 from core.filesystems import delete_folder, filesystem_of
+from core.lance_io.incarnations import is_another
 from core.locations import OWN_FOLDER, in_object_store
 
 #: Begins the name of a folder in `OWN_FOLDER` that was a table.
 _DROPPED = "dropped-"
+#: Begins that of one that was moved there by mistake, and whose own name somebody has taken at the same moment.
+_SET_ASIDE = "set-aside-"
 #: Pauses before what is left of a table is tried again: workers of its jobs may still write there.
 _PAUSES = (0.2, 1.0, 3.0)
 
 _log = structlog.get_logger(__name__)
 
 
-def remove_folder(uri: str) -> None:
+def remove_folder(uri: str, incarnation: str) -> None:
     """Remove a table's folder; where this raises, the table is still there.
 
     On a local disk it gets another name first, in one step: from then on the table's name is free, and what others make
     under it is not touched. In a store its versions go first: without them nobody takes the rest for a table. What is
     left after that and cannot be removed is told in the log, as the table is gone.
 
+    Args:
+        incarnation: of the table that is meant; empty: that is not known. On a local disk another one gets its name
+            back: whoever freezes before the step may wake up when others have dropped the table and made another one.
+
     Raises:
-        FileNotFoundError: there is no such folder.
+        FileNotFoundError: there is no such folder, or another table has it.
         OSError: it cannot be removed.
+        LemanError: which table it is cannot be read.
     """
     system, path = filesystem_of(uri)
     dropped = None if in_object_store(uri) else _moved(Path(path))
     if dropped is not None:
+        _check_meant(dropped, Path(path), incarnation)
         crash_point("coordinator.table_removed")
         _sweep(dropped.parent)
         return
@@ -70,6 +80,27 @@ def _moved(folder: Path) -> Path | None:
             return None
         raise
     return dropped
+
+
+def _check_meant(dropped: Path, folder: Path, incarnation: str) -> None:
+    """Give a folder its name back where it is not that of the table that is meant, and raise FileNotFoundError."""
+    try:
+        if not incarnation or not is_another(str(dropped), incarnation):
+            return
+    except LemanError:
+        _put_back(dropped, folder)
+        raise
+    _put_back(dropped, folder)
+    raise FileNotFoundError(errno.ENOENT, "another table has its name", str(folder))
+
+
+def _put_back(dropped: Path, folder: Path) -> None:
+    try:
+        dropped.rename(folder)
+    except OSError as error:  # a third one has the name
+        aside = dropped.with_name(f"{_SET_ASIDE}{uuid.uuid4().hex}")
+        dropped.rename(aside)
+        _log.error("a table is set aside: it has lost its name", table=str(folder), path=str(aside), why=str(error))
 
 
 def _sweep(own: Path) -> None:

@@ -14,6 +14,7 @@ from commit_coordinator.lance_io.view_drop import views_on
 from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.crash_points import crash_point
 from core.errors import FailedPrecondition, NotFound
+from core.lance_io.incarnations import is_another
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
 from core.locations import TABLE_ENDING, in_object_store
@@ -57,15 +58,20 @@ def check(uri: str, *, force: bool) -> None:
         )
 
 
-def remove(uri: str) -> None:
+def remove(uri: str, incarnation: str = "") -> None:
     """Remove a table; stopped anywhere, it is there with all its rows, or no table any more.
 
+    Args:
+        incarnation: of the table that is meant; empty: whichever is there. Another one stays.
+
     Raises:
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: what `storage_errors.failed` and `is_another` give.
     """
+    if incarnation and is_another(uri, incarnation):
+        return
     try:
         remove_checkpoints_elsewhere(uri)  # where that fails, there is still a table to be removed
-        remove_folder(uri)
+        remove_folder(uri, incarnation)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -8,6 +8,7 @@ from commit_coordinator.lance_io.folder_removal import remove_folder
 from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.domain.view import SCRATCH_PREFIX
 from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.lance_io.incarnations import is_another
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import scratch_table
 from core.locations import table_uri
@@ -56,19 +57,25 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
     return found
 
 
-def drop(database: str, name: str) -> None:
+def drop(database: str, name: str, incarnation: str = "") -> None:
     """Remove a view, its scratch tables first; stopped anywhere, it is there with all its rows, or no table any more.
+
+    Args:
+        incarnation: of the view that is meant; empty: whichever is there. Another one stays.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
+        LemanError: what `is_another` gives.
     """
+    uri = table_uri(database, name)
+    if incarnation and is_another(uri, incarnation):
+        return
     pattern = re.compile(_SCRATCH_TABLE.format(re.escape(name)))
     for scratch in scratch_table.scratch_tables(database, pattern):
         scratch_table.drop(scratch)
-    uri = table_uri(database, name)
     try:
         remove_checkpoints_elsewhere(uri)  # where that fails, there is still a view to be removed
-        remove_folder(uri)
+        remove_folder(uri, incarnation)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import lance
@@ -15,7 +16,7 @@ import pytest
 
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.lance_io import drop_notes
+from commit_coordinator.lance_io import drop_notes, folder_removal, table_removal, view_drop
 from commit_coordinator.lance_io.row_merges import StagedMerge
 from commit_coordinator.lance_io.row_staging import StagedRows
 from commit_coordinator.requests import CommitResult
@@ -136,9 +137,55 @@ def test_a_drop_that_fails_leaves_a_table_what_another_coordinator_gave_it(uri):
     def given_meanwhile() -> None:
         lance.dataset(uri).update_config({INCARNATION_KEY: "of a job"})
 
-    def fails() -> None:
+    def fails(_: str) -> None:
         raise Unavailable("STORE_UNAVAILABLE", "away")
 
     with pytest.raises(Unavailable):
         drop_notes.once(uri, "r", given_meanwhile, fails)
     assert incarnation_at(uri) == "of a job"
+
+
+def replaced(uri: str) -> None:
+    """Another coordinator drops the table, and somebody makes another one."""
+    folder_removal.remove_folder(uri, "")
+    lance.write_dataset(pa.table({"n": [7, 8]}), uri)
+
+
+def removed(uri: str, module: ModuleType, incarnation: str) -> None:
+    if module is view_drop:
+        view_drop.drop(str(Path(uri).parent), "t", incarnation)
+    else:
+        table_removal.remove(uri, incarnation)
+
+
+@pytest.mark.parametrize("module", [table_removal, view_drop])
+@pytest.mark.parametrize("amid", [False, True])
+def test_a_coordinator_that_freezes_in_a_drop_leaves_what_others_made_meanwhile(uri, module, amid, monkeypatch):
+    def remove(incarnation: str) -> None:
+        if amid:
+            monkeypatch.setattr(module, "remove_checkpoints_elsewhere", replaced)
+        else:
+            replaced(uri)
+        removed(uri, module, incarnation)
+
+    drop_notes.once(uri, "r", lambda: None, remove)
+    assert lance.dataset(uri).to_table().to_pydict() == {"n": [7, 8]}
+    assert list((Path(uri).parent / "_leman").glob("dropped-*")) == []
+
+
+def test_a_table_that_loses_its_name_to_a_third_one_is_set_aside(uri, monkeypatch):
+    is_another = folder_removal.is_another
+
+    def third(place: str, incarnation: str) -> bool:
+        lance.write_dataset(pa.table({"n": [9]}), uri)
+        return is_another(place, incarnation)
+
+    def remove(incarnation: str) -> None:
+        monkeypatch.setattr(table_removal, "remove_checkpoints_elsewhere", replaced)
+        monkeypatch.setattr(folder_removal, "is_another", third)
+        table_removal.remove(uri, incarnation)
+
+    drop_notes.once(uri, "r", lambda: None, remove)
+    assert lance.dataset(uri).to_table().to_pydict() == {"n": [9]}
+    (aside,) = (Path(uri).parent / "_leman").glob("set-aside-*")
+    assert lance.dataset(str(aside)).to_table().to_pydict() == {"n": [7, 8]}
