@@ -47,9 +47,10 @@ class HistoryJobStore:
         other executor can be asked for the job.
         """
         database = self._databases.of(job)
-        unknown = job.state is JobState.DONE and database.jobs.get(job.job_id) is None
-        had_nothing_to_do = unknown and not job.progress.commits
-        if not job.state.terminal:  # an end is in history before anybody is told
+        known = database.jobs.get(job.job_id)
+        had_nothing_to_do = job.state is JobState.DONE and known is None and not job.progress.commits
+        # an end, and an attempt, is in history before anybody is told
+        if not job.state.terminal and (known is None or same_attempt(known, job)):
             database.jobs.put(job)
         if had_nothing_to_do and database.writes_are_dear and self._leases.is_alone:
             database.jobs.put(job)

@@ -118,10 +118,14 @@ class Takeovers:
                     _log.warning("a job is not taken over yet", job_id=job_id, why=doubt.message)
                 told = True
                 await asyncio.sleep(self._leases.lease_seconds / 3)
-        except Exception:  # noqa: BLE001 whoever asks for the job next tries again
+        except LemanError as error:  # whoever asks for the job next tries again, or looks for jobs that nobody has
+            _log.warning("job not taken over", job_id=job_id, error=str(error))
+        except Exception:  # noqa: BLE001 likewise
             _log.exception("job not taken over", job_id=job_id)
-            if not self._is_ours(job_id):
-                await self._leases.release(job_id)
+        else:
+            return
+        if not self._is_ours(job_id):
+            await self._leases.release(job_id)
 
     async def _look(self, database: JobDatabase, job_id: str) -> Unavailable | None:
         """Take over a job once its lease is free, and return None.
