@@ -12,7 +12,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 from urllib.parse import unquote, urlsplit
 
 import structlog
@@ -48,7 +48,7 @@ def configure(settings: Settings, service: str, stream: TextIO | None = None) ->
             _masked(_renderer(out, json_lines=settings.log.json_lines), secrets_of(settings)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=out),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Unfailing(out))),
     )
     logging.basicConfig(level=level, handlers=[_ToStructlog()], force=True)
     grpc = logging.getLogger(_GRPC)
@@ -111,6 +111,24 @@ def _masked(render: Processor, secrets: list[str]) -> Processor:
         return without_passwords(line)
 
     return masked
+
+
+class _Unfailing:
+    """A stream that drops what it has no room for, as the log's disk is full: no call and no job fails for that."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        """Write what can be written."""
+        with contextlib.suppress(OSError):
+            self._out.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush what can be written."""
+        with contextlib.suppress(OSError):
+            self._out.flush()
 
 
 class _SeldomOfExporters(logging.Filter):

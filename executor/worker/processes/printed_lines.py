@@ -50,8 +50,13 @@ class PrintedLines(io.RawIOBase):
     def _put(self, lines: list[bytes]) -> None:
         tag = f"[{PrintedLines.job_id}] ".encode() if PrintedLines.job_id and self.is_log else b""
         text = masked.out_of_bytes(b"".join(tag + line + b"\n" for line in lines))
-        while text:
-            text = text[os.write(self._fd, text) :]
+        try:
+            while text:
+                text = text[os.write(self._fd, text) :]
+        except OSError:
+            if not self.is_log:
+                raise
+            # the disk of the log is full, for example: no reason for a job to fail, or for its process to end
 
 
 def opened(fd: int) -> tuple[PrintedLines, io.TextIOWrapper]:

@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import structlog
@@ -86,6 +87,20 @@ def test_any_password_in_a_url_is_masked(lines):
     (line,) = map(json.loads, stream.getvalue().splitlines())
     assert line["uri"] == "https://***@example.com/x?y=a@b"
     assert line["plain"] == "s3://bucket/key"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_log_that_takes_no_more_makes_nothing_fail():
+    with io.TextIOWrapper(Path("/dev/full").open("wb", buffering=0), write_through=True) as full:
+        with pytest.raises(OSError, match="No space left"):
+            print("x", file=full, flush=True)
+        telemetry.configure(Settings(), "planner", full)
+        try:
+            structlog.get_logger().info("no room for this")
+            logging.getLogger("lib").error("nor for this")
+        finally:
+            logging.basicConfig(level=logging.WARNING, handlers=[], force=True)
+            structlog.reset_defaults()
 
 
 def test_console_form_is_text(lines):

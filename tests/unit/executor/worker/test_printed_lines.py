@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +52,16 @@ def test_text_that_is_no_utf8_is_escaped(stream):
     _, text, read = stream
     print("\ud800", file=text)
     assert read() == "[job-1] \\ud800\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_function_may_print_where_the_log_takes_no_more():
+    full = os.open("/dev/full", os.O_WRONLY)
+    lines, text = printed_lines.opened(full)
+    print("there is no room for this", file=text)
+    text.write("nor for a rest")
+    lines.end_line()
+    lines.is_log = False
+    with pytest.raises(OSError, match="No space left"):
+        print("the function has it lead here", file=text)
+    os.close(full)
