@@ -22,7 +22,7 @@ from leman.errors import UdfDefinitionError
 BUILD_IT_THERE = "Build what it holds inside the function, or in __init__ of a class."
 #: What Python says of a dictionary, a module's for one, that another thread has written to while it was pickled: it is
 #: pickled anew then, so often at the most.
-_CHANGED, _TRIES = "changed size during iteration", 10
+_CHANGED, _TRIES = ("changed size during iteration", "keys changed during iteration"), 10
 _PLACE_OF_FILE = 10  # among the arguments of CodeType, since Python 3.11
 
 
@@ -46,7 +46,8 @@ def make_bundle(target: Any) -> Bundle:
         except UdfDefinitionError:
             raise
         except Exception as error:  # noqa: BLE001 - objects may refuse to be pickled in any way they like
-            if not tries_left or not (isinstance(error, RuntimeError) and _CHANGED in str(error)):
+            changed = isinstance(error, RuntimeError) and str(error).endswith(_CHANGED)
+            if not tries_left or not changed:
                 raise UdfDefinitionError(
                     f"The function cannot be sent to workers: {type(error).__name__}: {error}. {BUILD_IT_THERE}"
                 ) from None

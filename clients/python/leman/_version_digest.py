@@ -133,11 +133,13 @@ class _Walker:
         return of_parts(self._container(value), *(self.digest(item) for item in value))
 
     def _unordered(self, value: set[Any] | frozenset[Any]) -> bytes:
-        return of_parts(self._container(value), *sorted(self._apart(item) for item in value))
+        held = value.copy() if type(value) is set else value  # another thread may write to it
+        return of_parts(self._container(value), *sorted(self._apart(item) for item in held))
 
     def _mapping(self, value: dict[Any, Any]) -> bytes:
-        keys = sorted(((self._apart(key), key) for key in value), key=lambda pair: pair[0])
-        items = (of_parts(digest, self._at(f"[{key!r}]", value[key])) for digest, key in keys)
+        held = value.copy() if type(value) is dict else value  # likewise
+        keys = sorted(((self._apart(key), key) for key in held), key=lambda pair: pair[0])
+        items = (of_parts(digest, self._at(f"[{key!r}]", held[key])) for digest, key in keys)
         return of_parts(self._container(value), *items)
 
     def _container(self, value: Any) -> bytes:
@@ -153,7 +155,7 @@ class _Walker:
             return of_parts(b"module", value.__name__.encode())
         own = {
             name: item
-            for name, item in vars(value).items()
+            for name, item in vars(value).copy().items()
             if not name.startswith("__") and getattr(item, "__module__", value.__name__) == value.__name__
         }
         return of_parts(b"user module", self._mapping(own))

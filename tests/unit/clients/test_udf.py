@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Any, Optional
 
 import cloudpickle
@@ -19,6 +20,7 @@ import pytest
 
 import leman
 from leman._bundle import make_bundle
+from leman._version_digest import derive_version
 from leman.errors import TypeMismatch, UdfDefinitionError
 from leman.v1 import udf_pb2
 
@@ -462,21 +464,52 @@ def test_import_that_workers_could_not_follow(user_code):
 class Written:
     """What another thread writes to whenever it is pickled, up to now and then."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, said: str) -> None:
         self.times = times
+        self.said = said
 
     def __reduce__(self) -> tuple[object, ...]:
         if self.times:
             self.times -= 1
-            raise RuntimeError("dictionary changed size during iteration")
+            raise RuntimeError(self.said)
         return int, (7,)
 
 
-def test_what_another_thread_writes_to_while_it_is_pickled_is_pickled_anew():
-    written = Written(3)
+class Writes:
+    """A key at whose look another thread writes to what holds it: adds an entry, or takes one away."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self.act()
+        return int, (7,)
+
+
+@pytest.mark.parametrize("kind", [dict, set])
+@pytest.mark.parametrize("more", [True, False])
+def test_what_another_thread_writes_to_has_a_version_all_the_same(kind, more):
+    held: Any = kind()
+
+    def act() -> None:
+        if more:
+            held.update(kind.fromkeys([len(held)]) if kind is dict else {len(held)})
+        else:
+            held.clear()
+
+    key = Writes(act)
+    held.update({key: 1, "a": 2} if kind is dict else {key, "a"})
+    assert derive_version(lambda: held)
+
+
+@pytest.mark.parametrize(
+    "said", ["dictionary changed size during iteration", "dictionary keys changed during iteration"]
+)
+def test_what_another_thread_writes_to_while_it_is_pickled_is_pickled_anew(said):
+    written = Written(3, said)
     assert pickle.loads(make_bundle(lambda: written).data)() == 7
-    with pytest.raises(UdfDefinitionError, match="changed size"):
-        make_bundle(functools.partial(int, Written(1000)))
+    with pytest.raises(UdfDefinitionError, match=said):
+        make_bundle(functools.partial(int, Written(1000, said)))
 
 
 def test_what_cannot_be_pickled_is_named():
