@@ -13,7 +13,7 @@ import structlog
 from core.crash_points import crash_point
 from core.errors import LemanError
 from core.filesystems import delete_folder, filesystem_of
-from core.lance_io.incarnations import is_another
+from core.lance_io.incarnations import incarnation_at, is_another
 from core.locations import OWN_FOLDER, in_object_store
 
 #: Begins the name of a folder in `OWN_FOLDER` that was a table.
@@ -83,9 +83,14 @@ def _moved(folder: Path) -> Path | None:
 
 
 def _check_meant(dropped: Path, folder: Path, incarnation: str) -> None:
-    """Give a folder its name back where it is not that of the table that is meant, and raise FileNotFoundError."""
+    """Give a folder its name back where it is not that of the table that is meant, and raise FileNotFoundError.
+
+    One without versions is of a table that somebody is about to make.
+    """
+    if not incarnation:
+        return
     try:
-        if not incarnation or not is_another(str(dropped), incarnation):
+        if incarnation_at(str(dropped)) is not None and not is_another(str(dropped), incarnation):
             return
     except LemanError:
         _put_back(dropped, folder)

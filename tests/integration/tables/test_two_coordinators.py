@@ -173,6 +173,20 @@ def test_a_coordinator_that_freezes_in_a_drop_leaves_what_others_made_meanwhile(
     assert list((Path(uri).parent / "_leman").glob("dropped-*")) == []
 
 
+def test_what_somebody_is_about_to_make_gets_its_name_back_too(uri, monkeypatch):
+    def begun(place: str) -> None:
+        folder_removal.remove_folder(place, "")
+        (Path(place) / "data").mkdir(parents=True)
+        (Path(place) / "data" / "rows.lance").write_bytes(b"rows")
+
+    def remove(incarnation: str) -> None:
+        monkeypatch.setattr(table_removal, "remove_checkpoints_elsewhere", begun)
+        table_removal.remove(uri, incarnation)
+
+    drop_notes.once(uri, "r", lambda: None, remove)
+    assert (Path(uri) / "data" / "rows.lance").read_bytes() == b"rows"
+
+
 def test_a_table_that_loses_its_name_to_a_third_one_is_set_aside(uri, monkeypatch):
     is_another = folder_removal.is_another
 
