@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from core.crash_points import crash_point
+from core.domain.garbage import DAY
 from core.errors import LemanError
 from core.filesystems import delete_folder, filesystem_of
 from core.lance_io.incarnations import incarnation_at, is_another
@@ -18,7 +19,9 @@ from core.locations import OWN_FOLDER, in_object_store
 
 #: Begins the name of a folder in `OWN_FOLDER` that was a table.
 _DROPPED = "dropped-"
-#: Begins that of one that was moved there by mistake, and whose own name somebody has taken at the same moment.
+#: Begins that of one that is being looked at, whether it is the table that is meant: no other drop removes it.
+_MOVED = "moved-"
+#: Begins that of one that was not, and whose own name somebody has taken at the same moment.
 _SET_ASIDE = "set-aside-"
 #: Pauses before what is left of a table is tried again: workers of its jobs may still write there.
 _PAUSES = (0.2, 1.0, 3.0)
@@ -43,11 +46,12 @@ def remove_folder(uri: str, incarnation: str) -> None:
         LemanError: which table it is cannot be read.
     """
     system, path = filesystem_of(uri)
-    dropped = None if in_object_store(uri) else _moved(Path(path))
-    if dropped is not None:
-        _check_meant(dropped, Path(path), incarnation)
+    moved = None if in_object_store(uri) else _moved(Path(path))
+    if moved is not None:
+        _check_meant(moved, Path(path), incarnation)
+        moved.rename(moved.with_name(moved.name.replace(_MOVED, _DROPPED)))
         crash_point("coordinator.table_removed")
-        _sweep(dropped.parent)
+        _sweep(moved.parent)
         return
     delete_folder(system, f"{path}/_versions")
     crash_point("coordinator.table_removed")
@@ -67,22 +71,22 @@ def remove_folder(uri: str, incarnation: str) -> None:
 
 def _moved(folder: Path) -> Path | None:
     """Give a table's folder a name of Leman's own, and return that; None where it cannot be moved there in one step."""
-    dropped = folder.parent / OWN_FOLDER / f"{_DROPPED}{uuid.uuid4().hex}"
+    moved = folder.parent / OWN_FOLDER / f"{_MOVED}{uuid.uuid4().hex}"
     if folder.is_symlink():
         return None
     try:
-        dropped.parent.mkdir(exist_ok=True)
-        folder.rename(dropped)
+        moved.parent.mkdir(exist_ok=True)
+        folder.rename(moved)
     except FileNotFoundError:
         raise
     except OSError as error:
         if error.errno in (errno.EXDEV, errno.EBUSY, errno.ENOSPC, errno.EDQUOT):
             return None
         raise
-    return dropped
+    return moved
 
 
-def _check_meant(dropped: Path, folder: Path, incarnation: str) -> None:
+def _check_meant(moved: Path, folder: Path, incarnation: str) -> None:
     """Give a folder its name back where it is not that of the table that is meant, and raise FileNotFoundError.
 
     One without versions is of a table that somebody is about to make.
@@ -90,27 +94,28 @@ def _check_meant(dropped: Path, folder: Path, incarnation: str) -> None:
     if not incarnation:
         return
     try:
-        if incarnation_at(str(dropped)) is not None and not is_another(str(dropped), incarnation):
+        if incarnation_at(str(moved)) is not None and not is_another(str(moved), incarnation):
             return
     except LemanError:
-        _put_back(dropped, folder)
+        _put_back(moved, folder)
         raise
-    _put_back(dropped, folder)
+    _put_back(moved, folder)
     raise FileNotFoundError(errno.ENOENT, "another table has its name", str(folder))
 
 
-def _put_back(dropped: Path, folder: Path) -> None:
+def _put_back(moved: Path, folder: Path) -> None:
     try:
-        dropped.rename(folder)
-    except OSError as error:  # a third one has the name
-        aside = dropped.with_name(f"{_SET_ASIDE}{uuid.uuid4().hex}")
-        dropped.rename(aside)
+        moved.rename(folder)
+    except OSError as error:  # a third one has the name, or a writer of this one has made a file under it
+        aside = moved.with_name(moved.name.replace(_MOVED, _SET_ASIDE))
+        moved.rename(aside)
         _log.error("a table is set aside: it has lost its name", table=str(folder), path=str(aside), why=str(error))
 
 
 def _sweep(own: Path) -> None:
-    """Remove what was dropped, also what somebody left who was stopped amid it."""
-    for dropped in own.glob(f"{_DROPPED}*"):
+    """Remove what was dropped, also what somebody left who was stopped amid it; what others look at, a day later."""
+    looked_at = (moved for moved in own.glob(f"{_MOVED}*") if moved.stat().st_ctime < time.time() - DAY)
+    for dropped in (*own.glob(f"{_DROPPED}*"), *looked_at):
         shutil.rmtree(dropped, ignore_errors=True)
         if dropped.exists():
             _log.warning("files of a dropped table are left", path=str(dropped))

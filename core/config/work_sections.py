@@ -109,9 +109,13 @@ class Spark(Section):
 
     @model_validator(mode="after")
     def _some_executor(self) -> Self:
-        """Refuse limits under which a standalone cluster starts no executor at all; others do not read the first."""
+        """Refuse limits under which a standalone cluster starts no executor at all.
+
+        Others do not read the first, and with dynamic allocation a function may ask for smaller ones.
+        """
         most, each = (int(self.conf.get(key, "0")) for key in ("spark.cores.max", "spark.executor.cores"))
-        if 0 < most < each and self.master.startswith("spark://"):
+        dynamic = self.conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+        if 0 < most < each and self.master.startswith("spark://") and not dynamic:
             raise ValueError(
                 f"spark.cores.max={most} in LEMAN_SPARK__CONF allows no executor of spark.executor.cores={each}; raise "
                 "the first, or lower the second"

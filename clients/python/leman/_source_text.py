@@ -55,7 +55,8 @@ def constant(value: Any) -> str:
 
 def _mark(value: Any) -> str:
     """Four hex digits: enough to see that something changed, too few to try out what it is."""
-    parts = sorted(map(_mark, value)) if isinstance(value, set | frozenset) else repr(value)
+    held = value.copy() if type(value) is set else value  # other threads may write to it
+    parts = sorted(map(_mark, held)) if isinstance(held, set | frozenset) else repr(held)
     return hashlib.sha256(str(parts).encode(errors="replace")).hexdigest()[:4]
 
 

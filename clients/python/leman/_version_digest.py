@@ -10,6 +10,7 @@ Python.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copyreg
 import dataclasses
@@ -44,6 +45,8 @@ from leman.errors import UdfDefinitionError, VersionRequired
 VERSION_LENGTH = 16
 
 _LOADS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+#: Mappings whose entries are those of the dictionary that they are; others may make them up.
+_PLAIN_MAPPINGS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
 _NAMED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _NOT_CODE = {  # written by Python itself; annotations matter only where a decorator reads them
     "__abstractmethods__", "__annotations__", "__dataclass_fields__", "__dict__", "__doc__",
@@ -133,11 +136,11 @@ class _Walker:
         return of_parts(self._container(value), *(self.digest(item) for item in value))
 
     def _unordered(self, value: set[Any] | frozenset[Any]) -> bytes:
-        held = value.copy() if type(value) is set else value  # another thread may write to it
+        held = value.copy() if type(value) is set else value  # other threads may write to it
         return of_parts(self._container(value), *sorted(self._apart(item) for item in held))
 
     def _mapping(self, value: dict[Any, Any]) -> bytes:
-        held = value.copy() if type(value) is dict else value  # likewise
+        held = dict.copy(value) if type(value) in _PLAIN_MAPPINGS else value  # likewise
         keys = sorted(((self._apart(key), key) for key in held), key=lambda pair: pair[0])
         items = (of_parts(digest, self._at(f"[{key!r}]", held[key])) for digest, key in keys)
         return of_parts(self._container(value), *items)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from typing import Any
@@ -10,6 +11,8 @@ from executor.worker.processes.masked_values import masked
 
 #: A line without an end is written in parts of this size.
 _LONGEST = 1 << 16
+#: What the log's disk says where it takes no more.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class PrintedLines(io.RawIOBase):
@@ -53,10 +56,10 @@ class PrintedLines(io.RawIOBase):
         try:
             while text:
                 text = text[os.write(self._fd, text) :]
-        except OSError:
-            if not self.is_log:
+        except OSError as error:
+            if not self.is_log or error.errno not in _NO_ROOM:
                 raise
-            # the disk of the log is full, for example: no reason for a job to fail, or for its process to end
+            # no reason for a job to fail, or for its process to end
 
 
 def opened(fd: int) -> tuple[PrintedLines, io.TextIOWrapper]:

@@ -59,13 +59,13 @@ def asked(leases: Sequence[JobLeases], *questions: Any) -> list[Any]:
 
 
 def test_it_is_kept_beside_what_is_done(server):
-    """For three times as long as it lives by itself."""
-    mine, another = JobLeases(server.url, "mine", 0.3), JobLeases(server.url, "another", 0.3)
+    """For twice as long as it lives by itself."""
+    mine, another = JobLeases(server.url, "mine", 1.5), JobLeases(server.url, "another", 1.5)
 
     async def work() -> set[Answer]:
         found = set()
         async with mine.kept("j"):
-            end = time.monotonic() + 3 * mine.lease_seconds
+            end = time.monotonic() + 2 * mine.lease_seconds
             while time.monotonic() < end:
                 found.add(await another.acquire("j"))
                 await asyncio.sleep(0.02)

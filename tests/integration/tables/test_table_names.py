@@ -174,7 +174,7 @@ def test_a_table_that_is_made_while_another_one_of_its_name_goes_stays(tmp_path,
 
     run(scenario)
     assert lance.dataset(world.uri).to_table().to_pydict() == {"y": [1, 2]}
-    assert not list(Path(tmp_path, "_leman").glob("dropped-*"))
+    assert not list(Path(tmp_path, "_leman").glob("*ed-*"))
 
 
 def test_what_somebody_left_who_was_stopped_while_a_table_went_goes_with_the_next_one(tmp_path):

@@ -170,7 +170,36 @@ def test_a_coordinator_that_freezes_in_a_drop_leaves_what_others_made_meanwhile(
 
     drop_notes.once(uri, "r", lambda: None, remove)
     assert lance.dataset(uri).to_table().to_pydict() == {"n": [7, 8]}
-    assert list((Path(uri).parent / "_leman").glob("dropped-*")) == []
+    assert [path.name for path in (Path(uri).parent / "_leman").iterdir()] == ["drops"]
+
+
+def test_a_folder_that_one_drop_looks_at_is_not_removed_by_another_one(uri, monkeypatch):
+    """It would be half a table by the time it gets its name back."""
+    known, own = folder_removal.incarnation_at, Path(uri).parent / "_leman"
+
+    def other_drops(place: str) -> str | None:
+        folder_removal._sweep(own)
+        return known(place)
+
+    monkeypatch.setattr(folder_removal, "incarnation_at", other_drops)
+    monkeypatch.setattr(table_removal, "remove_checkpoints_elsewhere", replaced)
+    drop_notes.once(uri, "r", lambda: None, lambda incarnation: table_removal.remove(uri, incarnation))
+    assert lance.dataset(uri).to_table().to_pydict() == {"n": [7, 8]}
+    monkeypatch.undo()
+    monkeypatch.setattr(folder_removal, "incarnation_at", other_drops)
+    drop_notes.once(uri, "s", lambda: None, lambda incarnation: table_removal.remove(uri, incarnation))
+    assert not Path(uri).exists()
+    assert [path.name for path in own.iterdir()] == ["drops"]
+
+
+def test_what_somebody_stopped_looking_at_goes_a_day_later(uri, monkeypatch):
+    left = Path(uri).parent / "_leman" / "moved-before"
+    (left / "data").mkdir(parents=True)
+    folder_removal._sweep(left.parent)
+    assert left.exists()
+    monkeypatch.setattr(folder_removal, "DAY", -1.0)
+    folder_removal._sweep(left.parent)
+    assert not left.exists()
 
 
 def test_what_somebody_is_about_to_make_gets_its_name_back_too(uri, monkeypatch):

@@ -427,6 +427,15 @@ final class Connections extends Channel {
   private void endChannels() {
     try {
       endpoints.close();
+    } catch (InterruptedException interrupted) {
+      Thread.currentThread().interrupt(); // nor are the threads waited for
+    } finally {
+      endThreads();
+    }
+  }
+
+  private void endThreads() {
+    try {
       threads.end(pool, Duration.ofSeconds(1));
     } catch (InterruptedException interrupted) {
       pool.shutdownNow();
