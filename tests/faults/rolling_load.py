@@ -9,6 +9,7 @@ from pathlib import Path
 
 import leman
 from leman import JobState
+from leman.errors import FailedPrecondition
 from tests.faults.lake import CallLog, wait_for
 from tests.integration.call_log import numbers, values
 
@@ -172,7 +173,7 @@ class Functions:
                 future.pause()
                 future.resume()
             self.led += 1
-        except leman.FailedPrecondition as error:
+        except FailedPrecondition as error:
             if error.reason != "JOB_ENDED":
                 raise
             self.ended_before += 1
