@@ -338,23 +338,11 @@ class CallsTest {
     @Override
     public <Q, A> ClientCall<Q, A> interceptCall(
         MethodDescriptor<Q, A> method, CallOptions options, Channel next) {
-      return new ClientCall<>() {
+      return new UnheardCall<>() {
         @Override
         public void start(Listener<A> listener, Metadata headers) {
           begun.add(listener);
         }
-
-        @Override
-        public void request(int messages) {}
-
-        @Override
-        public void cancel(String message, Throwable cause) {}
-
-        @Override
-        public void halfClose() {}
-
-        @Override
-        public void sendMessage(Q message) {}
       };
     }
   }

@@ -432,24 +432,12 @@ class ClosingTest {
       if (!loses) {
         return next.newCall(method, options);
       }
-      return new ClientCall<>() {
+      return new UnheardCall<>() {
         @Override
         public void start(Listener<A> listener, Metadata headers) {
           came.release();
           begins.run();
         }
-
-        @Override
-        public void request(int messages) {}
-
-        @Override
-        public void cancel(String message, Throwable cause) {}
-
-        @Override
-        public void halfClose() {}
-
-        @Override
-        public void sendMessage(Q message) {}
       };
     }
   }
