@@ -78,8 +78,11 @@ class Server(Section):
     """TCP port of JSON over HTTP, on the same host and with the same TLS; 0: any free one, named in the line that the
     service prints when it is ready; -1: none. In an embedded system it is the planner's."""
     http_origins: str = ""
-    """Origins of web pages that may call over HTTP, such as `https://a.example`, between commas; `*`: all; empty:
-    none."""
+    """Origins of web pages that may call over HTTP, such as `https://a.example`, between commas; empty: none. `*`: all,
+    which only a service may have that answers nobody without a token."""
+    http_hosts: str = ""
+    """Host names, between commas, by which callers reach a service over HTTP that answers them without a token.
+    Loopback names hold anyway, and addresses where it is bound to more than loopback."""
 
 
 class Jwt(Section):

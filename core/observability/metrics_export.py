@@ -6,6 +6,8 @@ Imported only where metrics are asked for, and begun in the process that measure
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIServer
 
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
@@ -18,7 +20,12 @@ from prometheus_client import CollectorRegistry, start_http_server
 from core.config import Metrics
 from core.observability import measures
 from core.observability.otlp import Collector
+from core.rpc.addresses import is_loopback
 from core.rpc.bind_failures import LISTEN_ERRORS, bind_failure
+from core.rpc.web_pages import is_foreign, names_host
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 METER = "leman"
 
@@ -46,6 +53,9 @@ class MetricsExport:
                 names = {"host_setting": "LEMAN_METRICS__HOST", "port_setting": "LEMAN_METRICS__PORT"}
                 refused = bind_failure("cannot serve metrics", settings.host, settings.port, **names, error=error)
                 raise refused from None
+            page = self._page.get_app()
+            assert page is not None
+            self._page.set_app(_guarded(page, local=is_loopback(settings.host)))
         if collector is not None:
             readers.append(PeriodicExportingMetricReader(OTLPMetricExporter(**collector.options)))
         self._provider = MeterProvider(readers, resource, shutdown_on_exit=False)
@@ -72,3 +82,18 @@ class MetricsExport:
         if self._page is not None:
             self._page.shutdown()
             self._page.server_close()
+
+
+def _guarded(page: WSGIApplication, *, local: bool) -> WSGIApplication:
+    """Return the page for all but web pages, whatever the verb; see `core.rpc.web_pages`."""
+
+    def answer(request: WSGIEnvironment, begin: StartResponse) -> Iterable[bytes]:
+        headers = {"origin": request.get("HTTP_ORIGIN", ""), "sec-fetch-site": request.get("HTTP_SEC_FETCH_SITE", "")}
+        host = request.get("HTTP_HOST", "")
+        named = not local or names_host(host, local=True, allowed=())
+        if named and not is_foreign(headers, f"http://{host}", ()):
+            return page(request, begin)
+        begin("403 Forbidden", [("content-type", "text/plain")])
+        return [b"web pages may not read this, and its address is 127.0.0.1 or localhost\n"]
+
+    return answer

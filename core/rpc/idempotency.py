@@ -1,4 +1,4 @@
-"""Which methods change nothing, and which may be sent again: what the options and requests of the protos say."""
+"""Which methods change nothing, may be asked for with GET, or may be sent again, as the protos say."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import MethodDescriptor
 
 from core.rpc.request_ids import REQUEST_ID
+from leman.v1 import annotations_pb2
 
 _OPTIONS = descriptor_pb2.MethodOptions
 
 
-def changes_nothing(method: MethodDescriptor) -> bool:
-    """Tell whether a method only looks (`idempotency_level = NO_SIDE_EFFECTS`)."""
+def allows_get(method: MethodDescriptor) -> bool:
+    """Return whether HTTP's GET may ask for a method (`idempotency_level = NO_SIDE_EFFECTS`).
+
+    A web page can cause a GET unasked: such a method changes nothing, runs nothing of its caller's, and costs little.
+    """
     return bool(method.GetOptions().idempotency_level == _OPTIONS.NO_SIDE_EFFECTS)
+
+
+def changes_nothing(method: MethodDescriptor) -> bool:
+    """Return whether a method only reads, whatever that costs."""
+    return allows_get(method) or bool(method.GetOptions().Extensions[annotations_pb2.access].reads)
 
 
 def may_be_repeated(method: MethodDescriptor) -> bool:

@@ -9,6 +9,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool
 
 from leman._patience import Patience
+from leman.v1 import annotations_pb2
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -24,12 +25,18 @@ def is_repeatable(path: str) -> bool:
 
 def is_read(path: str) -> bool:
     """Whether a method changes nothing."""
-    return _level(path) == _LEVEL.Value("NO_SIDE_EFFECTS")
+    options = _options(path)
+    return _level(path) == _LEVEL.Value("NO_SIDE_EFFECTS") or bool(options.Extensions[annotations_pb2.access].reads)
 
 
 def _level(path: str) -> int:
+    return int(_options(path).idempotency_level)
+
+
+def _options(path: str) -> descriptor_pb2.MethodOptions:
     method = descriptor_pool.Default().FindMethodByName(path.lstrip("/").replace("/", "."))
-    return int(method.GetOptions().idempotency_level)
+    options: descriptor_pb2.MethodOptions = method.GetOptions()
+    return options
 
 
 class Connections(Protocol):

@@ -171,7 +171,7 @@ def _method(exchange: Exchange) -> Method:
             f"{exchange.path[:200]} is no method: paths are /leman.v1.Service/Method, and {_OPENAPI} lists them",
         )
         raise HttpRefusal(HTTPStatus.NOT_FOUND, error)
-    allowed = ("GET", "POST") if method.changes_nothing and not method.server_streaming else ("POST",)
+    allowed = ("GET", "POST") if method.allows_get else ("POST",)
     if exchange.method not in allowed:
         error = InvalidArgument("HTTP_METHOD", f"{method.path} is called with {' or '.join(allowed)}")
         raise HttpRefusal(HTTPStatus.METHOD_NOT_ALLOWED, error, ("allow", ", ".join(allowed)))

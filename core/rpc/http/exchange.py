@@ -34,7 +34,9 @@ class Exchange:
         self.path: str = scope["path"]
         #: Of the caller's connection, in gRPC's form; empty where it is not known.
         self.address = "tcp:{}:{}".format(*scope["client"]) if scope.get("client") else ""
-        self.headers: Mapping[str, str] = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
+        self.headers: Mapping[str, str] = _headers(scope["headers"])
+        #: The origin of pages that this port would serve.
+        self.own_origin = f"{scope.get('scheme', 'http')}://{self.headers.get('host', '')}".lower()
         self.extra: list[tuple[str, str]] = []
         self._query: bytes = scope["query_string"]
         self._receive = receive
@@ -116,6 +118,15 @@ class Exchange:
             return
         content = json.dumps(error.body, ensure_ascii=False).encode()
         await self.answer(error.http_status, content, (("content-type", "application/json"), *error.headers, *headers))
+
+
+def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    """Return headers by their names; several under one name are one list (RFC 9110, 5.2)."""
+    found: dict[str, str] = {}
+    for raw, value in pairs:
+        name, text = raw.decode("latin-1").lower(), value.decode("latin-1")
+        found[name] = f"{found[name]}, {text}" if name in found else text
+    return found
 
 
 def refusal(refused: HttpRefusal) -> WireError:

@@ -11,10 +11,10 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
-from core.rpc.idempotency import changes_nothing
+from core.rpc.idempotency import allows_get
 from core.rpc.routes import path_of, public_services
 
-#: Its proto is not ours, and does not say that it changes nothing.
+#: Its proto is not ours, and has no idempotency level.
 _CHECK = "grpc.health.v1.Health.Check"
 
 
@@ -27,8 +27,8 @@ class Method:
     response: type[Message]
     client_streaming: bool
     server_streaming: bool
-    #: Whether it changes nothing, so that it may be asked for with GET.
-    changes_nothing: bool
+    #: Whether GET may ask for it, too.
+    allows_get: bool
 
 
 @functools.cache
@@ -46,5 +46,5 @@ def _method(method: MethodDescriptor) -> Method:
         message_factory.GetMessageClass(method.output_type),
         method.client_streaming,
         method.server_streaming,
-        changes_nothing(method) or method.full_name == _CHECK,
+        method.full_name == _CHECK or (allows_get(method) and not method.server_streaming),
     )

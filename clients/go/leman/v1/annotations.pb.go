@@ -98,7 +98,10 @@ type Access struct {
 	Code bool `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
 	// Fields of the request, as paths such as `definition.python_bundle`: where one of them is set, the call takes the
 	// right `code`, too.
-	CodeWhere     []string `protobuf:"bytes,3,rep,name=code_where,json=codeWhere,proto3" json:"code_where,omitempty"`
+	CodeWhere []string `protobuf:"bytes,3,rep,name=code_where,json=codeWhere,proto3" json:"code_where,omitempty"`
+	// Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
+	// reads much, or waits. NO_SIDE_EFFECTS would let clients send it as an HTTP GET, which a page can cause unasked.
+	Reads         bool `protobuf:"varint,4,opt,name=reads,proto3" json:"reads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -154,6 +157,13 @@ func (x *Access) GetCodeWhere() []string {
 	return nil
 }
 
+func (x *Access) GetReads() bool {
+	if x != nil {
+		return x.Reads
+	}
+	return false
+}
+
 var file_leman_v1_annotations_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
@@ -177,12 +187,13 @@ var File_leman_v1_annotations_proto protoreflect.FileDescriptor
 
 const file_leman_v1_annotations_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleman/v1/annotations.proto\x12\bleman.v1\x1a google/protobuf/descriptor.proto\"_\n" +
+	"\x1aleman/v1/annotations.proto\x12\bleman.v1\x1a google/protobuf/descriptor.proto\"u\n" +
 	"\x06Access\x12\"\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0e.leman.v1.RoleR\x04role\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\bR\x04code\x12\x1d\n" +
 	"\n" +
-	"code_where\x18\x03 \x03(\tR\tcodeWhere*q\n" +
+	"code_where\x18\x03 \x03(\tR\tcodeWhere\x12\x14\n" +
+	"\x05reads\x18\x04 \x01(\bR\x05reads*q\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_READER\x10\x01\x12\x0f\n" +

@@ -1817,13 +1817,13 @@ const file_leman_v1_commit_proto_rawDesc = "" +
 	"\fFLAW_MISSING\x10\x02\x12\x13\n" +
 	"\x0fFLAW_UNREADABLE\x10\x03B\x0e\n" +
 	"\f_fragment_idB\a\n" +
-	"\x05_rows2\xa7\x04\n" +
+	"\x05_rows2\xa9\x04\n" +
 	"\rCommitService\x12O\n" +
 	"\tGetCommit\x12\x1a.leman.v1.GetCommitRequest\x1a\x1b.leman.v1.GetCommitResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12U\n" +
 	"\vListCommits\x12\x1c.leman.v1.ListCommitsRequest\x1a\x1d.leman.v1.ListCommitsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12^\n" +
 	"\x0eCollectGarbage\x12\x1f.leman.v1.CollectGarbageRequest\x1a .leman.v1.CollectGarbageResponse\"\t\xb2\xde\"\x02\b\x04\x90\x02\x02\x12I\n" +
-	"\bDropView\x12\x19.leman.v1.DropViewRequest\x1a\x1a.leman.v1.DropViewResponse\"\x06\xb2\xde\"\x02\b\x03\x12`\n" +
-	"\x0eVerifyDatabase\x12\x1f.leman.v1.VerifyDatabaseRequest\x1a .leman.v1.VerifyDatabaseResponse\"\t\xb2\xde\"\x02\b\x02\x90\x02\x010\x01\x12a\n" +
+	"\bDropView\x12\x19.leman.v1.DropViewRequest\x1a\x1a.leman.v1.DropViewResponse\"\x06\xb2\xde\"\x02\b\x03\x12b\n" +
+	"\x0eVerifyDatabase\x12\x1f.leman.v1.VerifyDatabaseRequest\x1a .leman.v1.VerifyDatabaseResponse\"\v\xb2\xde\"\x04\b\x02 \x01\x90\x02\x020\x01\x12a\n" +
 	"\x0fOptimizeIndices\x12 .leman.v1.OptimizeIndicesRequest\x1a!.leman.v1.OptimizeIndicesResponse\"\t\xb2\xde\"\x02\b\x02\x90\x02\x02Bd\n" +
 	"\fdev.leman.v1B\vCommitProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\bLeman.V1\xca\x02\bLeman\\V1\xea\x02\tLeman::V1b\x06proto3"
 

@@ -4229,14 +4229,14 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\bJobOrder\x12\x19\n" +
 	"\x15JOB_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16JOB_ORDER_NEWEST_FIRST\x10\x01\x12\x1a\n" +
-	"\x16JOB_ORDER_OLDEST_FIRST\x10\x022\x96\t\n" +
+	"\x16JOB_ORDER_OLDEST_FIRST\x10\x022\x9a\t\n" +
 	"\n" +
 	"JobService\x12L\n" +
 	"\tCreateJob\x12\x1a.leman.v1.CreateJobRequest\x1a\x1b.leman.v1.CreateJobResponse\"\x06\xb2\xde\"\x02\b\x02\x12F\n" +
 	"\x06GetJob\x12\x17.leman.v1.GetJobRequest\x1a\x18.leman.v1.GetJobResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12L\n" +
 	"\bListJobs\x12\x19.leman.v1.ListJobsRequest\x1a\x1a.leman.v1.ListJobsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12N\n" +
-	"\bWatchJob\x12\x19.leman.v1.WatchJobRequest\x1a\x1a.leman.v1.WatchJobResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x010\x01\x12I\n" +
-	"\aWaitJob\x12\x18.leman.v1.WaitJobRequest\x1a\x19.leman.v1.WaitJobResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12O\n" +
+	"\bWatchJob\x12\x19.leman.v1.WatchJobRequest\x1a\x1a.leman.v1.WatchJobResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x010\x01\x12K\n" +
+	"\aWaitJob\x12\x18.leman.v1.WaitJobRequest\x1a\x19.leman.v1.WaitJobResponse\"\v\xb2\xde\"\x04\b\x01 \x01\x90\x02\x02\x12O\n" +
 	"\tUpdateJob\x12\x1a.leman.v1.UpdateJobRequest\x1a\x1b.leman.v1.UpdateJobResponse\"\t\xb2\xde\"\x02\b\x02\x90\x02\x02\x12O\n" +
 	"\tCancelJob\x12\x1a.leman.v1.CancelJobRequest\x1a\x1b.leman.v1.CancelJobResponse\"\t\xb2\xde\"\x02\b\x02\x90\x02\x02\x12L\n" +
 	"\bPauseJob\x12\x19.leman.v1.PauseJobRequest\x1a\x1a.leman.v1.PauseJobResponse\"\t\xb2\xde\"\x02\b\x02\x90\x02\x02\x12O\n" +
@@ -4245,8 +4245,8 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"CancelJobs\x12\x1b.leman.v1.CancelJobsRequest\x1a\x1c.leman.v1.CancelJobsResponse\"\t\xb2\xde\"\x02\b\x02\x90\x02\x02\x12O\n" +
 	"\tDeleteJob\x12\x1a.leman.v1.DeleteJobRequest\x1a\x1b.leman.v1.DeleteJobResponse\"\t\xb2\xde\"\x02\b\x03\x90\x02\x02\x12I\n" +
 	"\bRetryJob\x12\x19.leman.v1.RetryJobRequest\x1a\x1a.leman.v1.RetryJobResponse\"\x06\xb2\xde\"\x02\b\x02\x12[\n" +
-	"\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12{\n" +
-	"\x0fPreviewFunction\x12 .leman.v1.PreviewFunctionRequest\x1a!.leman.v1.PreviewFunctionResponse\"#\xb2\xde\"\x1c\b\x03\x1a\x18definition.python_bundle\x90\x02\x01Bb\n" +
+	"\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12}\n" +
+	"\x0fPreviewFunction\x12 .leman.v1.PreviewFunctionRequest\x1a!.leman.v1.PreviewFunctionResponse\"%\xb2\xde\"\x1e\b\x03\x1a\x18definition.python_bundle \x01\x90\x02\x02Bb\n" +
 	"\fdev.leman.v1B\tJobsProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\bLeman.V1\xca\x02\bLeman\\V1\xea\x02\tLeman::V1b\x06proto3"
 
 var (

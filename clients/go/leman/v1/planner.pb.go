@@ -2099,11 +2099,11 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x1bSOURCE_CHANGE_KIND_APPEARED\x10\x01\x12\x1b\n" +
 	"\x17SOURCE_CHANGE_KIND_GONE\x10\x02\x12 \n" +
 	"\x1cSOURCE_CHANGE_KIND_DELETIONS\x10\x03\x12 \n" +
-	"\x1cSOURCE_CHANGE_KIND_REWRITTEN\x10\x042\xa1\x02\n" +
-	"\x0ePlannerService\x12U\n" +
-	"\vExplainPlan\x12\x1c.leman.v1.ExplainPlanRequest\x1a\x1d.leman.v1.ExplainPlanResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12^\n" +
-	"\x0eExplainRefresh\x12\x1f.leman.v1.ExplainRefreshRequest\x1a .leman.v1.ExplainRefreshResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12X\n" +
-	"\fGetRowStates\x12\x1d.leman.v1.GetRowStatesRequest\x1a\x1e.leman.v1.GetRowStatesResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01Be\n" +
+	"\x1cSOURCE_CHANGE_KIND_REWRITTEN\x10\x042\xa7\x02\n" +
+	"\x0ePlannerService\x12W\n" +
+	"\vExplainPlan\x12\x1c.leman.v1.ExplainPlanRequest\x1a\x1d.leman.v1.ExplainPlanResponse\"\v\xb2\xde\"\x04\b\x01 \x01\x90\x02\x02\x12`\n" +
+	"\x0eExplainRefresh\x12\x1f.leman.v1.ExplainRefreshRequest\x1a .leman.v1.ExplainRefreshResponse\"\v\xb2\xde\"\x04\b\x01 \x01\x90\x02\x02\x12Z\n" +
+	"\fGetRowStates\x12\x1d.leman.v1.GetRowStatesRequest\x1a\x1e.leman.v1.GetRowStatesResponse\"\v\xb2\xde\"\x04\b\x01 \x01\x90\x02\x02Be\n" +
 	"\fdev.leman.v1B\fPlannerProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\bLeman.V1\xca\x02\bLeman\\V1\xea\x02\tLeman::V1b\x06proto3"
 
 var (

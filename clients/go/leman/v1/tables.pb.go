@@ -1980,9 +1980,9 @@ const file_leman_v1_tables_proto_rawDesc = "" +
 	"\x10ReadRowsResponse\x12\x1b\n" +
 	"\tarrow_ipc\x18\x01 \x01(\fR\barrowIpc\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x12 \n" +
-	"\vincarnation\x18\x03 \x01(\tR\vincarnation2\xb3\a\n" +
-	"\fTableService\x12N\n" +
-	"\bReadRows\x12\x19.leman.v1.ReadRowsRequest\x1a\x1a.leman.v1.ReadRowsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x010\x01\x12R\n" +
+	"\vincarnation\x18\x03 \x01(\tR\vincarnation2\xb5\a\n" +
+	"\fTableService\x12P\n" +
+	"\bReadRows\x12\x19.leman.v1.ReadRowsRequest\x1a\x1a.leman.v1.ReadRowsResponse\"\v\xb2\xde\"\x04\b\x01 \x01\x90\x02\x020\x01\x12R\n" +
 	"\vCreateTable\x12\x1c.leman.v1.CreateTableRequest\x1a\x1d.leman.v1.CreateTableResponse\"\x06\xb2\xde\"\x02\b\x03\x12Q\n" +
 	"\n" +
 	"AppendRows\x12\x1b.leman.v1.AppendRowsRequest\x1a\x1c.leman.v1.AppendRowsResponse\"\x06\xb2\xde\"\x02\b\x03(\x01\x12O\n" +

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aleman/v1/annotations.proto\x12\x08leman.v1\x1a google/protobuf/descriptor.proto\"H\n\x06\x41\x63\x63\x65ss\x12\x1c\n\x04role\x18\x01 \x01(\x0e\x32\x0e.leman.v1.Role\x12\x0c\n\x04\x63ode\x18\x02 \x01(\x08\x12\x12\n\ncode_where\x18\x03 \x03(\t*q\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_READER\x10\x01\x12\x0f\n\x0bROLE_RUNNER\x10\x02\x12\x0f\n\x0bROLE_EDITOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04\x12\x10\n\x0cROLE_SERVICE\x10\x05:B\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\xe6\xab\x04 \x01(\x0b\x32\x10.leman.v1.AccessBi\n\x0c\x64\x65v.leman.v1B\x10\x41nnotationsProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aleman/v1/annotations.proto\x12\x08leman.v1\x1a google/protobuf/descriptor.proto\"W\n\x06\x41\x63\x63\x65ss\x12\x1c\n\x04role\x18\x01 \x01(\x0e\x32\x0e.leman.v1.Role\x12\x0c\n\x04\x63ode\x18\x02 \x01(\x08\x12\x12\n\ncode_where\x18\x03 \x03(\t\x12\r\n\x05reads\x18\x04 \x01(\x08*q\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_READER\x10\x01\x12\x0f\n\x0bROLE_RUNNER\x10\x02\x12\x0f\n\x0bROLE_EDITOR\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04\x12\x10\n\x0cROLE_SERVICE\x10\x05:B\n\x06\x61\x63\x63\x65ss\x12\x1e.google.protobuf.MethodOptions\x18\xe6\xab\x04 \x01(\x0b\x32\x10.leman.v1.AccessBi\n\x0c\x64\x65v.leman.v1B\x10\x41nnotationsProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\x08Leman.V1\xca\x02\x08Leman\\V1\xea\x02\tLeman::V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,8 +33,8 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'leman.v1.annotations_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\014dev.leman.v1B\020AnnotationsProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1'
-  _globals['_ROLE']._serialized_start=148
-  _globals['_ROLE']._serialized_end=261
+  _globals['_ROLE']._serialized_start=163
+  _globals['_ROLE']._serialized_end=276
   _globals['_ACCESS']._serialized_start=74
-  _globals['_ACCESS']._serialized_end=146
+  _globals['_ACCESS']._serialized_end=161
 # @@protoc_insertion_point(module_scope)

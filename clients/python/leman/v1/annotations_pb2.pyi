@@ -68,11 +68,16 @@ class Access(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     CODE_WHERE_FIELD_NUMBER: _builtins.int
+    READS_FIELD_NUMBER: _builtins.int
     role: Global___Role.ValueType
     """The least role."""
     code: _builtins.bool
     """Whether it also takes the right `code`, which no role but ROLE_SERVICE includes: what the caller sends will run on
     the workers.
+    """
+    reads: _builtins.bool
+    """Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
+    reads much, or waits. NO_SIDE_EFFECTS would let clients send it as an HTTP GET, which a page can cause unasked.
     """
     @_builtins.property
     def code_where(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -86,10 +91,11 @@ class Access(_message.Message):
         role: Global___Role.ValueType = ...,
         code: _builtins.bool = ...,
         code_where: _abc.Iterable[_builtins.str] | None = ...,
+        reads: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "code_where", b"code_where", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "code_where", b"code_where", "reads", b"reads", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,8 @@ import asyncio
 import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,6 +97,27 @@ def test_what_an_executor_did_before_it_died_is_not_counted_again(page):
     jobs.begin(job(attempt=2, rows_evaluated=1000))
     jobs.look(job(attempt=2), Progress(rows_evaluated=1001))
     assert page.value("leman_job_rows_total", leman_rows="evaluated") == 1
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST", "OPTIONS", "HEAD"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://a.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Host": "attacker.example"},
+    ],
+    ids=str,
+)
+def test_the_page_answers_no_web_page_and_no_borrowed_name(page, headers, verb):
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(urllib.request.Request(page.url, headers=headers, method=verb))
+    caught.value.close()
+    assert caught.value.code == 403
+    with urllib.request.urlopen(urllib.request.Request(page.url, headers={"Sec-Fetch-Site": "none"})) as answer:
+        assert answer.status == 200
 
 
 def test_a_port_that_is_taken_ends_the_service_with_a_reason(page):

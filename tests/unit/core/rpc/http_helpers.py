@@ -15,6 +15,7 @@ from tests.unit.core.rpc_helpers import running
 GET_JOB = "/leman.v1.JobService/GetJob"
 CANCEL_JOB = "/leman.v1.JobService/CancelJob"
 WATCH_JOB = "/leman.v1.JobService/WatchJob"
+PREVIEW_FUNCTION = "/leman.v1.JobService/PreviewFunction"
 JSON = {"content-type": "application/json"}
 LINES = {**JSON, "accept": "application/x-ndjson"}
 

@@ -22,10 +22,12 @@ from core.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailab
 from core.rpc import status as status_map
 from core.rpc.http import exchange as exchange_module
 from core.rpc.http import listener as listener_module
+from core.rpc.http.admission import Admission
 from core.rpc.http.errors import _CODES, of_error
+from core.rpc.http.methods import methods
 from core.rpc.server import start_server
 from leman.v1 import jobs_pb2
-from tests.unit.core.rpc.http_helpers import CANCEL_JOB, GET_JOB, JSON, LINES, WATCH_JOB, http
+from tests.unit.core.rpc.http_helpers import CANCEL_JOB, GET_JOB, JSON, LINES, PREVIEW_FUNCTION, WATCH_JOB, http
 from tests.unit.core.rpc.test_forwarding import front
 from tests.unit.core.rpc_helpers import FakeService, running
 
@@ -114,9 +116,23 @@ def test_what_changes_nothing_may_be_asked_for_with_get():
         ):
             refused = await curl.ask(f"{GET_JOB}?{query}", b"", {}, method="GET")
             assert (refused.status in (400, 501), reason(refused)) == (True, word), query
-        changing = await curl.ask(f"{CANCEL_JOB}?{plain}", b"", {}, method="GET")
-        assert (changing.status, changing.headers["allow"], reason(changing)) == (405, "post", "HTTP_METHOD")
+        for path in (CANCEL_JOB, PREVIEW_FUNCTION):
+            refused = await curl.ask(f"{path}?{plain}", b"", {}, method="GET")
+            assert (refused.status, refused.headers["allow"], reason(refused)) == (405, "post", "HTTP_METHOD")
         assert service.ended == []
+
+
+def test_get_is_for_methods_that_run_nothing_and_cost_little():
+    """A new method that GET may ask for is to be judged, and added here: any web page can cause it."""
+    got = {path.removeprefix("/leman.v1.") for path, method in methods().items() if method.allows_get}
+    assert got == {
+        *("CatalogService/GetUdf", "CatalogService/ListUdfs", "CatalogService/DescribeTable"),
+        *("CatalogService/ListTables", "CatalogService/GetMaterializedView", "CatalogService/ListMaterializedViews"),
+        *("CommitService/GetCommit", "CommitService/ListCommits"),
+        *("DatabaseService/GetDatabase", "DatabaseService/ListDatabases"),
+        *("InfoService/GetInfo", "/grpc.health.v1.Health/Check"),
+        *("JobService/GetJob", "JobService/ListJobs", "JobService/ListJobErrors"),
+    }
 
 
 def test_a_large_answer_comes_whole(monkeypatch):
@@ -471,27 +487,89 @@ def test_more_requests_than_allowed_are_refused_at_once():
 # ------------------------------------------------------------------------- browsers, TLS, port
 
 
-def test_web_pages_of_other_origins_may_call_only_where_they_are_named():
+#: Headers with which browsers send what a page causes that no setting names.
+FOREIGN = (
+    {"origin": "https://c.example"},
+    {"origin": "null"},
+    {"origin": "http://localhost:1"},
+    {"origin": "https://a.example.evil.example"},
+    {"origin": "https://a.example, https://c.example"},
+    {"origin": "http://localhost", "sec-fetch-site": "none", "host": "127.0.0.1"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+    {"sec-fetch-site": "unheard-of"},
+)
+PLAIN = {"content-type": "text/plain"}
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+@pytest.mark.parametrize("token", ["", "s3cret"])
+def test_whatever_its_verb_a_request_of_a_foreign_page_is_refused(headers, token):
+    @scenario(http_origins="https://a.example", token=token)
+    async def work(connect, up, service):
+        curl = await connect()
+        known = {"authorization": f"Bearer {token}"}
+        query = urllib.parse.urlencode({"encoding": "json", "message": '{"jobId":"j1"}'})
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        upgrade = {"connection": "upgrade, http2-settings", "upgrade": "h2c", "http2-settings": "AAMAAABkAAQAAP__"}
+        for verb, path, more in (
+            ("GET", f"{GET_JOB}?{query}", {}),
+            ("GET", f"{GET_JOB}?{query}", upgrade),
+            ("GET", "/openapi.json", {}),
+            ("GET", "/grpc.health.v1.Health/Check?message=%7B%7D", {}),
+            ("GET", "/", {}),
+            *(("POST", path, {**JSON, **more}) for path in (GET_JOB, CANCEL_JOB, WATCH_JOB) for more in ({}, LINES)),
+            *(("POST", CANCEL_JOB, kind) for kind in (PLAIN, form, {}, {"content-type": "application/grpc-web+proto"})),
+            ("POST", "/arrow.flight.protocol.FlightService/DoGet", JSON),
+            *((verb, GET_JOB, JSON) for verb in ("OPTIONS", "PUT", "DELETE", "PATCH", "TRACE", "NONSENSE")),
+        ):
+            refused = await curl.ask(path, body(jobId="j1"), {**known, **more, **headers}, method=verb)
+            assert (refused.status, reason(refused)) == (403, "ORIGIN_NOT_ALLOWED"), (verb, path, more)
+            assert not [name for name in refused.headers if name.startswith("access-control")]
+        curl.send(GET_JOB, b"", {**known, **headers}, method="HEAD")
+        assert (await curl.head()).status == 403
+        assert (service.seen, service.ended) == ([], [])
+
+
+def test_pages_of_named_origins_call_and_read_answers():
     preflight = {"origin": "https://a.example", "access-control-request-method": "POST"}
 
-    @scenario()
-    async def unnamed(connect, up, service):
-        curl = await connect()
-        assert (await curl.ask(GET_JOB, b"", preflight, method="OPTIONS")).status == 403
-        answer = await curl.ask(GET_JOB, body(jobId="j1"), {**JSON, "origin": "https://a.example"})
-        assert not [name for name in answer.headers if name.startswith("access-control")]
-
-    @scenario(http_origins="https://a.example, https://b.example")
+    @scenario(http_origins="https://a.example, https://b.example:8443")
     async def named(connect, up, service):
         curl = await connect()
         allowed = await curl.ask(GET_JOB, b"", preflight, method="OPTIONS")
         assert allowed.status == 204
         assert allowed.headers["access-control-allow-origin"] == "https://a.example"
         assert "authorization" in allowed.headers["access-control-allow-headers"]
-        stranger = {**preflight, "origin": "https://c.example"}
-        assert (await curl.ask(GET_JOB, b"", stranger, method="OPTIONS")).status == 403
-        answer = await curl.ask(GET_JOB, body(jobId="j1"), {**JSON, "origin": "https://b.example"})
-        assert answer.headers["access-control-allow-origin"] == "https://b.example"
+        page = {"origin": "https://b.example:8443", "sec-fetch-site": "cross-site"}
+        answer = await curl.ask(GET_JOB, body(jobId="j1"), {**JSON, **page})
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://b.example:8443")
+
+    @scenario(http_origins="*", token="s3cret")
+    async def all_of_them(connect, up, service):
+        curl = await connect()
+        known = {**JSON, "authorization": "Bearer s3cret"}
+        assert (await curl.ask(GET_JOB, body(jobId="j1"), {**known, "origin": "https://c.example"})).status == 200
+        assert (await curl.ask(GET_JOB, body(jobId="j1"), {**known, "origin": "null"})).status == 403
+
+
+def test_people_and_pages_of_the_port_itself_are_no_foreigners():
+    @scenario()
+    async def work(connect, up, service):
+        curl = await connect()
+        for headers in (
+            {"sec-fetch-site": "none"},
+            {"sec-fetch-site": "same-origin"},
+            {"host": "127.0.0.1:7480", "origin": "http://127.0.0.1:7480", "sec-fetch-site": "same-origin"},
+        ):
+            assert (await curl.ask(GET_JOB, body(jobId="j1"), {**JSON, **headers})).status == 200
+
+
+@pytest.mark.parametrize("origins", ["null", "https://a.example/", "a.example", "https://A.example", "*"])
+def test_origins_that_no_browser_sends_or_every_page_has_are_no_setting(origins):
+    with pytest.raises(InvalidArgument, match="HTTP_ORIGINS") as caught:
+        Admission(Settings(server=Server(http_origins=origins)))
+    assert caught.value.reason == "BAD_SETTING"
 
 
 @pytest.mark.parametrize("host", ["attacker.example", "attacker.example:80", "", "[", "192.0.2.1"])
@@ -506,10 +584,29 @@ def test_without_a_token_only_names_of_this_machine_are_answered(host):
         for name in ("localhost:80", "127.0.0.1:5", "[::1]:7"):
             assert (await curl.ask(GET_JOB, body(jobId="j1"), {**JSON, "host": name})).status == 200
 
+    @scenario(http_hosts="proxy.example, Other.example")
+    async def named(connect, up, service):
+        curl = await connect()
+        for name in ("proxy.example", "other.example:80", "OTHER.example."):
+            assert (await curl.ask(GET_JOB, body(jobId="j1"), {**JSON, "host": name})).status == 200
+
     @scenario(token="s3cret")
     async def with_a_token(connect, up, service):
         answer = await (await connect()).ask(GET_JOB, body(), {**JSON, "host": "proxy.example"})
         assert answer.status == 401
+
+
+def test_where_others_reach_it_without_a_token_it_is_called_by_address():
+    @scenario(host="0.0.0.0", allow_insecure_bind=True, allow_anonymous=True)
+    async def work(connect, up, service):
+        curl = await connect()
+        for host, status in (
+            ("attacker.example", 403),
+            ("192.0.2.1:5", 200),
+            ("[2001:db8::1]", 200),
+            ("localhost", 200),
+        ):
+            assert (await curl.ask(GET_JOB, body(jobId="j1"), {**JSON, "host": host})).status == status, host
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")

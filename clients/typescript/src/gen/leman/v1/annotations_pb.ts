@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file leman/v1/annotations.proto.
  */
 export const file_leman_v1_annotations: GenFile = /*@__PURE__*/
-  fileDesc("ChpsZW1hbi92MS9hbm5vdGF0aW9ucy5wcm90bxIIbGVtYW4udjEiSAoGQWNjZXNzEhwKBHJvbGUYASABKA4yDi5sZW1hbi52MS5Sb2xlEgwKBGNvZGUYAiABKAgSEgoKY29kZV93aGVyZRgDIAMoCSpxCgRSb2xlEhQKEFJPTEVfVU5TUEVDSUZJRUQQABIPCgtST0xFX1JFQURFUhABEg8KC1JPTEVfUlVOTkVSEAISDwoLUk9MRV9FRElUT1IQAxIOCgpST0xFX0FETUlOEAQSEAoMUk9MRV9TRVJWSUNFEAU6SgoGYWNjZXNzEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMY5qsEIAEoCzIQLmxlbWFuLnYxLkFjY2Vzc1IGYWNjZXNzQmkKDGRldi5sZW1hbi52MUIQQW5ub3RhdGlvbnNQcm90b1ABWh1sZW1hbi5kZXYvZ28vbGVtYW4vdjE7bGVtYW52MaICA0xNTqoCCExlbWFuLlYxygIITGVtYW5cVjHqAglMZW1hbjo6VjFiBnByb3RvMw", [file_google_protobuf_descriptor]);
+  fileDesc("ChpsZW1hbi92MS9hbm5vdGF0aW9ucy5wcm90bxIIbGVtYW4udjEiVwoGQWNjZXNzEhwKBHJvbGUYASABKA4yDi5sZW1hbi52MS5Sb2xlEgwKBGNvZGUYAiABKAgSEgoKY29kZV93aGVyZRgDIAMoCRINCgVyZWFkcxgEIAEoCCpxCgRSb2xlEhQKEFJPTEVfVU5TUEVDSUZJRUQQABIPCgtST0xFX1JFQURFUhABEg8KC1JPTEVfUlVOTkVSEAISDwoLUk9MRV9FRElUT1IQAxIOCgpST0xFX0FETUlOEAQSEAoMUk9MRV9TRVJWSUNFEAU6SgoGYWNjZXNzEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMY5qsEIAEoCzIQLmxlbWFuLnYxLkFjY2Vzc1IGYWNjZXNzQmkKDGRldi5sZW1hbi52MUIQQW5ub3RhdGlvbnNQcm90b1ABWh1sZW1hbi5kZXYvZ28vbGVtYW4vdjE7bGVtYW52MaICA0xNTqoCCExlbWFuLlYxygIITGVtYW5cVjHqAglMZW1hbjo6VjFiBnByb3RvMw", [file_google_protobuf_descriptor]);
 
 /**
  * What a call asks of its caller.
@@ -42,6 +42,14 @@ export type Access = Message<"leman.v1.Access"> & {
    * @generated from field: repeated string code_where = 3;
    */
   codeWhere: string[];
+
+  /**
+   * Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
+   * reads much, or waits. NO_SIDE_EFFECTS would let clients send it as an HTTP GET, which a page can cause unasked.
+   *
+   * @generated from field: bool reads = 4;
+   */
+  reads: boolean;
 };
 
 /**

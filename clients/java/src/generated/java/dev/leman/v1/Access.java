@@ -145,6 +145,22 @@ private static final long serialVersionUID = 0L;
     return codeWhere_.getByteString(index);
   }
 
+  public static final int READS_FIELD_NUMBER = 4;
+  private boolean reads_ = false;
+  /**
+   * <pre>
+   * Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
+   * reads much, or waits. NO_SIDE_EFFECTS would let clients send it as an HTTP GET, which a page can cause unasked.
+   * </pre>
+   *
+   * <code>bool reads = 4;</code>
+   * @return The reads.
+   */
+  @java.lang.Override
+  public boolean getReads() {
+    return reads_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -167,6 +183,9 @@ private static final long serialVersionUID = 0L;
     }
     for (int i = 0; i < codeWhere_.size(); i++) {
       com.google.protobuf.GeneratedMessageV3.writeString(output, 3, codeWhere_.getRaw(i));
+    }
+    if (reads_ != false) {
+      output.writeBool(4, reads_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -193,6 +212,10 @@ private static final long serialVersionUID = 0L;
       size += dataSize;
       size += 1 * getCodeWhereList().size();
     }
+    if (reads_ != false) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeBoolSize(4, reads_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -213,6 +236,8 @@ private static final long serialVersionUID = 0L;
         != other.getCode()) return false;
     if (!getCodeWhereList()
         .equals(other.getCodeWhereList())) return false;
+    if (getReads()
+        != other.getReads()) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -233,6 +258,9 @@ private static final long serialVersionUID = 0L;
       hash = (37 * hash) + CODE_WHERE_FIELD_NUMBER;
       hash = (53 * hash) + getCodeWhereList().hashCode();
     }
+    hash = (37 * hash) + READS_FIELD_NUMBER;
+    hash = (53 * hash) + com.google.protobuf.Internal.hashBoolean(
+        getReads());
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -372,6 +400,7 @@ private static final long serialVersionUID = 0L;
       code_ = false;
       codeWhere_ =
           com.google.protobuf.LazyStringArrayList.emptyList();
+      reads_ = false;
       return this;
     }
 
@@ -414,6 +443,9 @@ private static final long serialVersionUID = 0L;
       if (((from_bitField0_ & 0x00000004) != 0)) {
         codeWhere_.makeImmutable();
         result.codeWhere_ = codeWhere_;
+      }
+      if (((from_bitField0_ & 0x00000008) != 0)) {
+        result.reads_ = reads_;
       }
     }
 
@@ -477,6 +509,9 @@ private static final long serialVersionUID = 0L;
         }
         onChanged();
       }
+      if (other.getReads() != false) {
+        setReads(other.getReads());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -519,6 +554,11 @@ private static final long serialVersionUID = 0L;
               codeWhere_.add(s);
               break;
             } // case 26
+            case 32: {
+              reads_ = input.readBool();
+              bitField0_ |= 0x00000008;
+              break;
+            } // case 32
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -808,6 +848,53 @@ private static final long serialVersionUID = 0L;
       ensureCodeWhereIsMutable();
       codeWhere_.add(value);
       bitField0_ |= 0x00000004;
+      onChanged();
+      return this;
+    }
+
+    private boolean reads_ ;
+    /**
+     * <pre>
+     * Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
+     * reads much, or waits. NO_SIDE_EFFECTS would let clients send it as an HTTP GET, which a page can cause unasked.
+     * </pre>
+     *
+     * <code>bool reads = 4;</code>
+     * @return The reads.
+     */
+    @java.lang.Override
+    public boolean getReads() {
+      return reads_;
+    }
+    /**
+     * <pre>
+     * Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
+     * reads much, or waits. NO_SIDE_EFFECTS would let clients send it as an HTTP GET, which a page can cause unasked.
+     * </pre>
+     *
+     * <code>bool reads = 4;</code>
+     * @param value The reads to set.
+     * @return This builder for chaining.
+     */
+    public Builder setReads(boolean value) {
+
+      reads_ = value;
+      bitField0_ |= 0x00000008;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
+     * reads much, or waits. NO_SIDE_EFFECTS would let clients send it as an HTTP GET, which a page can cause unasked.
+     * </pre>
+     *
+     * <code>bool reads = 4;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearReads() {
+      bitField0_ = (bitField0_ & ~0x00000008);
+      reads_ = false;
       onChanged();
       return this;
     }

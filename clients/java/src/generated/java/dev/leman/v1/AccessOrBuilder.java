@@ -82,4 +82,15 @@ public interface AccessOrBuilder extends
    */
   com.google.protobuf.ByteString
       getCodeWhereBytes(int index);
+
+  /**
+   * <pre>
+   * Whether the call changes nothing although its `idempotency_level` is IDEMPOTENT: it runs code or SQL of its caller,
+   * reads much, or waits. NO_SIDE_EFFECTS would let clients send it as an HTTP GET, which a page can cause unasked.
+   * </pre>
+   *
+   * <code>bool reads = 4;</code>
+   * @return The reads.
+   */
+  boolean getReads();
 }

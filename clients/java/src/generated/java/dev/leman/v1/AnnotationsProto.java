@@ -46,17 +46,17 @@ public final class AnnotationsProto {
   static {
     java.lang.String[] descriptorData = {
       "\n\032leman/v1/annotations.proto\022\010leman.v1\032 " +
-      "google/protobuf/descriptor.proto\"H\n\006Acce" +
+      "google/protobuf/descriptor.proto\"W\n\006Acce" +
       "ss\022\034\n\004role\030\001 \001(\0162\016.leman.v1.Role\022\014\n\004code" +
-      "\030\002 \001(\010\022\022\n\ncode_where\030\003 \003(\t*q\n\004Role\022\024\n\020RO" +
-      "LE_UNSPECIFIED\020\000\022\017\n\013ROLE_READER\020\001\022\017\n\013ROL" +
-      "E_RUNNER\020\002\022\017\n\013ROLE_EDITOR\020\003\022\016\n\nROLE_ADMI" +
-      "N\020\004\022\020\n\014ROLE_SERVICE\020\005:B\n\006access\022\036.google" +
-      ".protobuf.MethodOptions\030\346\253\004 \001(\0132\020.leman." +
-      "v1.AccessBi\n\014dev.leman.v1B\020AnnotationsPr" +
-      "otoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003L" +
-      "MN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006pr" +
-      "oto3"
+      "\030\002 \001(\010\022\022\n\ncode_where\030\003 \003(\t\022\r\n\005reads\030\004 \001(" +
+      "\010*q\n\004Role\022\024\n\020ROLE_UNSPECIFIED\020\000\022\017\n\013ROLE_" +
+      "READER\020\001\022\017\n\013ROLE_RUNNER\020\002\022\017\n\013ROLE_EDITOR" +
+      "\020\003\022\016\n\nROLE_ADMIN\020\004\022\020\n\014ROLE_SERVICE\020\005:B\n\006" +
+      "access\022\036.google.protobuf.MethodOptions\030\346" +
+      "\253\004 \001(\0132\020.leman.v1.AccessBi\n\014dev.leman.v1" +
+      "B\020AnnotationsProtoP\001Z\035leman.dev/go/leman" +
+      "/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352" +
+      "\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -68,7 +68,7 @@ public final class AnnotationsProto {
     internal_static_leman_v1_Access_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_Access_descriptor,
-        new java.lang.String[] { "Role", "Code", "CodeWhere", });
+        new java.lang.String[] { "Role", "Code", "CodeWhere", "Reads", });
     access.internalInit(descriptor.getExtensions().get(0));
     com.google.protobuf.DescriptorProtos.getDescriptor();
   }

@@ -193,7 +193,7 @@ public final class CommitProto {
       "_SOURCE_RECORD\020\r\"U\n\004Flaw\022\024\n\020FLAW_UNSPECI" +
       "FIED\020\000\022\020\n\014FLAW_DAMAGED\020\001\022\020\n\014FLAW_MISSING" +
       "\020\002\022\023\n\017FLAW_UNREADABLE\020\003B\016\n\014_fragment_idB" +
-      "\007\n\005_rows2\247\004\n\rCommitService\022O\n\tGetCommit\022" +
+      "\007\n\005_rows2\251\004\n\rCommitService\022O\n\tGetCommit\022" +
       "\032.leman.v1.GetCommitRequest\032\033.leman.v1.G" +
       "etCommitResponse\"\t\220\002\001\262\336\"\002\010\001\022U\n\013ListCommi" +
       "ts\022\034.leman.v1.ListCommitsRequest\032\035.leman" +
@@ -202,14 +202,14 @@ public final class CommitProto {
       "quest\032 .leman.v1.CollectGarbageResponse\"" +
       "\t\220\002\002\262\336\"\002\010\004\022I\n\010DropView\022\031.leman.v1.DropVi" +
       "ewRequest\032\032.leman.v1.DropViewResponse\"\006\262" +
-      "\336\"\002\010\003\022`\n\016VerifyDatabase\022\037.leman.v1.Verif" +
+      "\336\"\002\010\003\022b\n\016VerifyDatabase\022\037.leman.v1.Verif" +
       "yDatabaseRequest\032 .leman.v1.VerifyDataba" +
-      "seResponse\"\t\220\002\001\262\336\"\002\010\0020\001\022a\n\017OptimizeIndic" +
-      "es\022 .leman.v1.OptimizeIndicesRequest\032!.l" +
-      "eman.v1.OptimizeIndicesResponse\"\t\220\002\002\262\336\"\002" +
-      "\010\002Bd\n\014dev.leman.v1B\013CommitProtoP\001Z\035leman" +
-      ".dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V" +
-      "1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
+      "seResponse\"\013\220\002\002\262\336\"\004\010\002 \0010\001\022a\n\017OptimizeInd" +
+      "ices\022 .leman.v1.OptimizeIndicesRequest\032!" +
+      ".leman.v1.OptimizeIndicesResponse\"\t\220\002\002\262\336" +
+      "\"\002\010\002Bd\n\014dev.leman.v1B\013CommitProtoP\001Z\035lem" +
+      "an.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman" +
+      ".V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,

@@ -182,7 +182,7 @@ public final class CommitServiceGrpc {
               io.grpc.MethodDescriptor.<dev.leman.v1.VerifyDatabaseRequest, dev.leman.v1.VerifyDatabaseResponse>newBuilder()
               .setType(io.grpc.MethodDescriptor.MethodType.SERVER_STREAMING)
               .setFullMethodName(generateFullMethodName(SERVICE_NAME, "VerifyDatabase"))
-              .setSafe(true)
+              .setIdempotent(true)
               .setSampledToLocalTracing(true)
               .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
                   dev.leman.v1.VerifyDatabaseRequest.getDefaultInstance()))

@@ -182,7 +182,7 @@ public final class JobServiceGrpc {
               io.grpc.MethodDescriptor.<dev.leman.v1.WaitJobRequest, dev.leman.v1.WaitJobResponse>newBuilder()
               .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
               .setFullMethodName(generateFullMethodName(SERVICE_NAME, "WaitJob"))
-              .setSafe(true)
+              .setIdempotent(true)
               .setSampledToLocalTracing(true)
               .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
                   dev.leman.v1.WaitJobRequest.getDefaultInstance()))
@@ -469,7 +469,7 @@ public final class JobServiceGrpc {
               io.grpc.MethodDescriptor.<dev.leman.v1.PreviewFunctionRequest, dev.leman.v1.PreviewFunctionResponse>newBuilder()
               .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
               .setFullMethodName(generateFullMethodName(SERVICE_NAME, "PreviewFunction"))
-              .setSafe(true)
+              .setIdempotent(true)
               .setSampledToLocalTracing(true)
               .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
                   dev.leman.v1.PreviewFunctionRequest.getDefaultInstance()))

@@ -462,7 +462,7 @@ public final class JobsProto {
       "\004 \001(\0132\031.google.protobuf.Duration*]\n\010JobO" +
       "rder\022\031\n\025JOB_ORDER_UNSPECIFIED\020\000\022\032\n\026JOB_O" +
       "RDER_NEWEST_FIRST\020\001\022\032\n\026JOB_ORDER_OLDEST_" +
-      "FIRST\020\0022\226\t\n\nJobService\022L\n\tCreateJob\022\032.le" +
+      "FIRST\020\0022\232\t\n\nJobService\022L\n\tCreateJob\022\032.le" +
       "man.v1.CreateJobRequest\032\033.leman.v1.Creat" +
       "eJobResponse\"\006\262\336\"\002\010\002\022F\n\006GetJob\022\027.leman.v" +
       "1.GetJobRequest\032\030.leman.v1.GetJobRespons" +
@@ -470,31 +470,31 @@ public final class JobsProto {
       "JobsRequest\032\032.leman.v1.ListJobsResponse\"" +
       "\t\220\002\001\262\336\"\002\010\001\022N\n\010WatchJob\022\031.leman.v1.WatchJ" +
       "obRequest\032\032.leman.v1.WatchJobResponse\"\t\220" +
-      "\002\001\262\336\"\002\010\0010\001\022I\n\007WaitJob\022\030.leman.v1.WaitJob" +
-      "Request\032\031.leman.v1.WaitJobResponse\"\t\220\002\001\262" +
-      "\336\"\002\010\001\022O\n\tUpdateJob\022\032.leman.v1.UpdateJobR" +
-      "equest\032\033.leman.v1.UpdateJobResponse\"\t\220\002\002" +
-      "\262\336\"\002\010\002\022O\n\tCancelJob\022\032.leman.v1.CancelJob" +
-      "Request\032\033.leman.v1.CancelJobResponse\"\t\220\002" +
-      "\002\262\336\"\002\010\002\022L\n\010PauseJob\022\031.leman.v1.PauseJobR" +
-      "equest\032\032.leman.v1.PauseJobResponse\"\t\220\002\002\262" +
-      "\336\"\002\010\002\022O\n\tResumeJob\022\032.leman.v1.ResumeJobR" +
-      "equest\032\033.leman.v1.ResumeJobResponse\"\t\220\002\002" +
-      "\262\336\"\002\010\002\022R\n\nCancelJobs\022\033.leman.v1.CancelJo" +
-      "bsRequest\032\034.leman.v1.CancelJobsResponse\"" +
-      "\t\220\002\002\262\336\"\002\010\002\022O\n\tDeleteJob\022\032.leman.v1.Delet" +
-      "eJobRequest\032\033.leman.v1.DeleteJobResponse" +
-      "\"\t\220\002\002\262\336\"\002\010\003\022I\n\010RetryJob\022\031.leman.v1.Retry" +
-      "JobRequest\032\032.leman.v1.RetryJobResponse\"\006" +
-      "\262\336\"\002\010\002\022[\n\rListJobErrors\022\036.leman.v1.ListJ" +
-      "obErrorsRequest\032\037.leman.v1.ListJobErrors" +
-      "Response\"\t\220\002\001\262\336\"\002\010\001\022{\n\017PreviewFunction\022 " +
-      ".leman.v1.PreviewFunctionRequest\032!.leman" +
-      ".v1.PreviewFunctionResponse\"#\220\002\001\262\336\"\034\010\003\032\030" +
-      "definition.python_bundleBb\n\014dev.leman.v1" +
-      "B\tJobsProtoP\001Z\035leman.dev/go/leman/v1;lem" +
-      "anv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman" +
-      "::V1b\006proto3"
+      "\002\001\262\336\"\002\010\0010\001\022K\n\007WaitJob\022\030.leman.v1.WaitJob" +
+      "Request\032\031.leman.v1.WaitJobResponse\"\013\220\002\002\262" +
+      "\336\"\004\010\001 \001\022O\n\tUpdateJob\022\032.leman.v1.UpdateJo" +
+      "bRequest\032\033.leman.v1.UpdateJobResponse\"\t\220" +
+      "\002\002\262\336\"\002\010\002\022O\n\tCancelJob\022\032.leman.v1.CancelJ" +
+      "obRequest\032\033.leman.v1.CancelJobResponse\"\t" +
+      "\220\002\002\262\336\"\002\010\002\022L\n\010PauseJob\022\031.leman.v1.PauseJo" +
+      "bRequest\032\032.leman.v1.PauseJobResponse\"\t\220\002" +
+      "\002\262\336\"\002\010\002\022O\n\tResumeJob\022\032.leman.v1.ResumeJo" +
+      "bRequest\032\033.leman.v1.ResumeJobResponse\"\t\220" +
+      "\002\002\262\336\"\002\010\002\022R\n\nCancelJobs\022\033.leman.v1.Cancel" +
+      "JobsRequest\032\034.leman.v1.CancelJobsRespons" +
+      "e\"\t\220\002\002\262\336\"\002\010\002\022O\n\tDeleteJob\022\032.leman.v1.Del" +
+      "eteJobRequest\032\033.leman.v1.DeleteJobRespon" +
+      "se\"\t\220\002\002\262\336\"\002\010\003\022I\n\010RetryJob\022\031.leman.v1.Ret" +
+      "ryJobRequest\032\032.leman.v1.RetryJobResponse" +
+      "\"\006\262\336\"\002\010\002\022[\n\rListJobErrors\022\036.leman.v1.Lis" +
+      "tJobErrorsRequest\032\037.leman.v1.ListJobErro" +
+      "rsResponse\"\t\220\002\001\262\336\"\002\010\001\022}\n\017PreviewFunction" +
+      "\022 .leman.v1.PreviewFunctionRequest\032!.lem" +
+      "an.v1.PreviewFunctionResponse\"%\220\002\002\262\336\"\036\010\003" +
+      "\032\030definition.python_bundle \001Bb\n\014dev.lema" +
+      "n.v1B\tJobsProtoP\001Z\035leman.dev/go/leman/v1" +
+      ";lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tL" +
+      "eman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,

@@ -207,17 +207,17 @@ public final class PlannerProto {
       "\020\000\022\037\n\033SOURCE_CHANGE_KIND_APPEARED\020\001\022\033\n\027S" +
       "OURCE_CHANGE_KIND_GONE\020\002\022 \n\034SOURCE_CHANG" +
       "E_KIND_DELETIONS\020\003\022 \n\034SOURCE_CHANGE_KIND" +
-      "_REWRITTEN\020\0042\241\002\n\016PlannerService\022U\n\013Expla" +
+      "_REWRITTEN\020\0042\247\002\n\016PlannerService\022W\n\013Expla" +
       "inPlan\022\034.leman.v1.ExplainPlanRequest\032\035.l" +
-      "eman.v1.ExplainPlanResponse\"\t\220\002\001\262\336\"\002\010\001\022^" +
-      "\n\016ExplainRefresh\022\037.leman.v1.ExplainRefre" +
-      "shRequest\032 .leman.v1.ExplainRefreshRespo" +
-      "nse\"\t\220\002\001\262\336\"\002\010\001\022X\n\014GetRowStates\022\035.leman.v" +
-      "1.GetRowStatesRequest\032\036.leman.v1.GetRowS" +
-      "tatesResponse\"\t\220\002\001\262\336\"\002\010\001Be\n\014dev.leman.v1" +
-      "B\014PlannerProtoP\001Z\035leman.dev/go/leman/v1;" +
-      "lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLe" +
-      "man::V1b\006proto3"
+      "eman.v1.ExplainPlanResponse\"\013\220\002\002\262\336\"\004\010\001 \001" +
+      "\022`\n\016ExplainRefresh\022\037.leman.v1.ExplainRef" +
+      "reshRequest\032 .leman.v1.ExplainRefreshRes" +
+      "ponse\"\013\220\002\002\262\336\"\004\010\001 \001\022Z\n\014GetRowStates\022\035.lem" +
+      "an.v1.GetRowStatesRequest\032\036.leman.v1.Get" +
+      "RowStatesResponse\"\013\220\002\002\262\336\"\004\010\001 \001Be\n\014dev.le" +
+      "man.v1B\014PlannerProtoP\001Z\035leman.dev/go/lem" +
+      "an/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V" +
+      "1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,

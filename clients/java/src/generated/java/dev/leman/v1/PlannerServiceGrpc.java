@@ -55,7 +55,7 @@ public final class PlannerServiceGrpc {
               io.grpc.MethodDescriptor.<dev.leman.v1.ExplainPlanRequest, dev.leman.v1.ExplainPlanResponse>newBuilder()
               .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
               .setFullMethodName(generateFullMethodName(SERVICE_NAME, "ExplainPlan"))
-              .setSafe(true)
+              .setIdempotent(true)
               .setSampledToLocalTracing(true)
               .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
                   dev.leman.v1.ExplainPlanRequest.getDefaultInstance()))
@@ -87,7 +87,7 @@ public final class PlannerServiceGrpc {
               io.grpc.MethodDescriptor.<dev.leman.v1.ExplainRefreshRequest, dev.leman.v1.ExplainRefreshResponse>newBuilder()
               .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
               .setFullMethodName(generateFullMethodName(SERVICE_NAME, "ExplainRefresh"))
-              .setSafe(true)
+              .setIdempotent(true)
               .setSampledToLocalTracing(true)
               .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
                   dev.leman.v1.ExplainRefreshRequest.getDefaultInstance()))
@@ -119,7 +119,7 @@ public final class PlannerServiceGrpc {
               io.grpc.MethodDescriptor.<dev.leman.v1.GetRowStatesRequest, dev.leman.v1.GetRowStatesResponse>newBuilder()
               .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
               .setFullMethodName(generateFullMethodName(SERVICE_NAME, "GetRowStates"))
-              .setSafe(true)
+              .setIdempotent(true)
               .setSampledToLocalTracing(true)
               .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
                   dev.leman.v1.GetRowStatesRequest.getDefaultInstance()))

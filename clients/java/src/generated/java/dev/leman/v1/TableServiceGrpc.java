@@ -54,7 +54,7 @@ public final class TableServiceGrpc {
               io.grpc.MethodDescriptor.<dev.leman.v1.ReadRowsRequest, dev.leman.v1.ReadRowsResponse>newBuilder()
               .setType(io.grpc.MethodDescriptor.MethodType.SERVER_STREAMING)
               .setFullMethodName(generateFullMethodName(SERVICE_NAME, "ReadRows"))
-              .setSafe(true)
+              .setIdempotent(true)
               .setSampledToLocalTracing(true)
               .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
                   dev.leman.v1.ReadRowsRequest.getDefaultInstance()))

@@ -223,33 +223,33 @@ public final class TablesProto {
       "with_row_address\030\n \001(\010\022\023\n\013incarnation\030\013 " +
       "\001(\tB\004\n\002atB\010\n\006_limit\"K\n\020ReadRowsResponse\022" +
       "\021\n\tarrow_ipc\030\001 \001(\014\022\017\n\007version\030\002 \001(\003\022\023\n\013i" +
-      "ncarnation\030\003 \001(\t2\263\007\n\014TableService\022N\n\010Rea" +
+      "ncarnation\030\003 \001(\t2\265\007\n\014TableService\022P\n\010Rea" +
       "dRows\022\031.leman.v1.ReadRowsRequest\032\032.leman" +
-      ".v1.ReadRowsResponse\"\t\220\002\001\262\336\"\002\010\0010\001\022R\n\013Cre" +
-      "ateTable\022\034.leman.v1.CreateTableRequest\032\035" +
-      ".leman.v1.CreateTableResponse\"\006\262\336\"\002\010\003\022Q\n" +
-      "\nAppendRows\022\033.leman.v1.AppendRowsRequest" +
-      "\032\034.leman.v1.AppendRowsResponse\"\006\262\336\"\002\010\003(\001" +
-      "\022O\n\nDeleteRows\022\033.leman.v1.DeleteRowsRequ" +
-      "est\032\034.leman.v1.DeleteRowsResponse\"\006\262\336\"\002\010" +
-      "\003\022O\n\nUpdateRows\022\033.leman.v1.UpdateRowsReq" +
-      "uest\032\034.leman.v1.UpdateRowsResponse\"\006\262\336\"\002" +
-      "\010\003\022N\n\tMergeRows\022\032.leman.v1.MergeRowsRequ" +
-      "est\032\033.leman.v1.MergeRowsResponse\"\006\262\336\"\002\010\003" +
-      "(\001\022L\n\tDropTable\022\032.leman.v1.DropTableRequ" +
-      "est\032\033.leman.v1.DropTableResponse\"\006\262\336\"\002\010\003" +
-      "\022R\n\013RenameTable\022\034.leman.v1.RenameTableRe" +
-      "quest\032\035.leman.v1.RenameTableResponse\"\006\262\336" +
-      "\"\002\010\003\022^\n\017AddPlainColumns\022 .leman.v1.AddPl" +
-      "ainColumnsRequest\032!.leman.v1.AddPlainCol" +
-      "umnsResponse\"\006\262\336\"\002\010\003\022R\n\013DropColumns\022\034.le" +
-      "man.v1.DropColumnsRequest\032\035.leman.v1.Dro" +
-      "pColumnsResponse\"\006\262\336\"\002\010\003\022d\n\021AlterPlainCo" +
-      "lumns\022\".leman.v1.AlterPlainColumnsReques" +
-      "t\032#.leman.v1.AlterPlainColumnsResponse\"\006" +
-      "\262\336\"\002\010\003Bd\n\014dev.leman.v1B\013TablesProtoP\001Z\035l" +
-      "eman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Lem" +
-      "an.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
+      ".v1.ReadRowsResponse\"\013\220\002\002\262\336\"\004\010\001 \0010\001\022R\n\013C" +
+      "reateTable\022\034.leman.v1.CreateTableRequest" +
+      "\032\035.leman.v1.CreateTableResponse\"\006\262\336\"\002\010\003\022" +
+      "Q\n\nAppendRows\022\033.leman.v1.AppendRowsReque" +
+      "st\032\034.leman.v1.AppendRowsResponse\"\006\262\336\"\002\010\003" +
+      "(\001\022O\n\nDeleteRows\022\033.leman.v1.DeleteRowsRe" +
+      "quest\032\034.leman.v1.DeleteRowsResponse\"\006\262\336\"" +
+      "\002\010\003\022O\n\nUpdateRows\022\033.leman.v1.UpdateRowsR" +
+      "equest\032\034.leman.v1.UpdateRowsResponse\"\006\262\336" +
+      "\"\002\010\003\022N\n\tMergeRows\022\032.leman.v1.MergeRowsRe" +
+      "quest\032\033.leman.v1.MergeRowsResponse\"\006\262\336\"\002" +
+      "\010\003(\001\022L\n\tDropTable\022\032.leman.v1.DropTableRe" +
+      "quest\032\033.leman.v1.DropTableResponse\"\006\262\336\"\002" +
+      "\010\003\022R\n\013RenameTable\022\034.leman.v1.RenameTable" +
+      "Request\032\035.leman.v1.RenameTableResponse\"\006" +
+      "\262\336\"\002\010\003\022^\n\017AddPlainColumns\022 .leman.v1.Add" +
+      "PlainColumnsRequest\032!.leman.v1.AddPlainC" +
+      "olumnsResponse\"\006\262\336\"\002\010\003\022R\n\013DropColumns\022\034." +
+      "leman.v1.DropColumnsRequest\032\035.leman.v1.D" +
+      "ropColumnsResponse\"\006\262\336\"\002\010\003\022d\n\021AlterPlain" +
+      "Columns\022\".leman.v1.AlterPlainColumnsRequ" +
+      "est\032#.leman.v1.AlterPlainColumnsResponse" +
+      "\"\006\262\336\"\002\010\003Bd\n\014dev.leman.v1B\013TablesProtoP\001Z" +
+      "\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010L" +
+      "eman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
