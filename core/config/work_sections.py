@@ -76,6 +76,9 @@ class Spark(Section):
     NOT_SERVING, until one has called back. Also how long a job waits for an executor that is large enough, where all
     that have registered are too small for its function, and for a worker that is as large as `spark.executor.cores` and
     `spark.executor.memory` say, where no live one of a standalone cluster is."""
+    driver_start_seconds: float = Field(default=180.0, gt=0)
+    """How long Spark's driver may take to start. A JVM that takes longer is ended, and the start fails; the next job
+    starts another one. Raise it where a cluster manager lets applications wait in a queue."""
     busy_seconds: float = Field(default=3600.0, gt=0)
     """How long a job waits for a standalone cluster whose cores others have, before it fails with CLUSTER_BUSY."""
     resource_seconds: float = Field(default=900.0, gt=0)

@@ -28,16 +28,10 @@ def driver_process() -> subprocess.Popen[bytes] | None:
     return getattr(gateway, "proc", None)
 
 
-def driver_lives() -> bool:
-    """Tell whether the JVM's process is there, and is not dying; blocks for a moment where it is."""
+def driver_is_gone() -> bool:
+    """Return whether pyspark still has the gateway of a JVM that has ended."""
     process = driver_process()
-    if process is None:
-        return False
-    try:
-        process.wait(_JVM_DIES_SECONDS)
-    except subprocess.TimeoutExpired:
-        return True
-    return False
+    return process is not None and process.poll() is not None
 
 
 def connect(launched: LaunchedJvm) -> Any:
@@ -47,9 +41,6 @@ def connect(launched: LaunchedJvm) -> Any:
     """
     address = launched.address()
     if address is None:
-        if launched.archive is not None:
-            launched.archive.discard()  # it may be what the JVM died of
-        launched.end()
         return None
     variables = {"PYSPARK_GATEWAY_PORT": str(address[0]), "PYSPARK_GATEWAY_SECRET": address[1]}
     os.environ.update(variables)
@@ -62,11 +53,28 @@ def connect(launched: LaunchedJvm) -> Any:
     return gateway
 
 
+def forget_driver() -> None:
+    """Make pyspark forget a JVM that has ended, and its context: the next context starts in another JVM.
+
+    Call it once the process is dead. `SparkContext.stop` raises then, and leaves what it should reset.
+    """
+    gateway: Any = SparkContext._gateway
+    context: Any = SparkContext._active_spark_context
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    accumulators = getattr(context, "_accumulatorServer", None)
+    if accumulators is not None:
+        with contextlib.suppress(Exception):
+            accumulators.shutdown()
+    if gateway is not None:
+        with contextlib.suppress(Exception):  # of Py4J
+            gateway.shutdown()
+
+
 class DriverJvm:
     """The JVM of this process, for any number of threads.
 
-    A JVM that died, or in which Spark has stopped, cannot be started again in this process: the process ends, and
-    whatever runs it starts it again.
+    One that dies while Spark starts in it is replaced by another. Later, a JVM that died, or in which Spark has
+    stopped, ends this process: whatever runs it starts it again, and its jobs are taken over.
     """
 
     def __init__(self) -> None:
@@ -74,6 +82,8 @@ class DriverJvm:
         self.archive: ClassArchive | None = None
         #: The first Spark job has run.
         self.warm = False
+        #: Spark starts: whoever starts it replaces a JVM that dies.
+        self.starting = False
         #: The JVM is to end.
         self.stopping = False
 
@@ -90,7 +100,7 @@ class DriverJvm:
     def end_if_gone(self) -> None:
         """End the process where the JVM is dying or dead."""
         process = driver_process()
-        if process is None or self.stopping:
+        if process is None or self.stopping or self.starting:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_JVM_DIES_SECONDS)
@@ -104,6 +114,8 @@ class DriverJvm:
 
         It does so after an error of its own, or when its cluster drops it.
         """
+        if self.starting:
+            return
         stopped = False
         with contextlib.suppress(Exception):  # of Py4J: the JVM is going
             stopped = bool(context._jsc.sc().isStopped())

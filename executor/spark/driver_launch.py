@@ -14,10 +14,14 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 from core import config
 from core.config import Spark
@@ -28,6 +32,8 @@ from executor.spark.temp_folder import TempFolder
 
 _POLL_SECONDS = 0.02
 _WORDS_SECONDS = 30.0
+#: A JVM's sockets close a moment before it is dead.
+_DIES_SECONDS = 0.5
 #: As much as a message is to tell of what a JVM says.
 _MOST_LINES, _MOST_CHARACTERS = 3, 500
 #: What a JVM says of other things, and where in its code something happened.
@@ -117,21 +123,24 @@ def last_words(chosen: Mapping[str, str]) -> str:
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
-            ended = subprocess.run(
+            process = subprocess.Popen(
                 _command(chosen),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,  # where a JVM says why it does not begin
                 stderr=subprocess.STDOUT,
                 env=_environment(Path(folder, "connection")),
-                timeout=_WORDS_SECONDS,
-                check=False,
             )
-        except (OSError, subprocess.TimeoutExpired):
+        except OSError:
             return ""
-    if not ended.returncode:
+        with process:
+            try:
+                said = process.communicate(timeout=_WORDS_SECONDS)[0].decode(errors="replace")
+            except subprocess.TimeoutExpired:
+                _kill_tree(process)
+                return ""
+    if not process.returncode:
         return ""
-    said = ended.stdout.decode(errors="replace").partition("\nUsage: ")[0]
-    lines = (line.strip() for line in said.splitlines())
+    lines = (line.strip() for line in said.partition("\nUsage: ")[0].splitlines())
     return "; ".join([line for line in lines if line and not _NOISE.match(line)][:_MOST_LINES])[:_MOST_CHARACTERS]
 
 
@@ -147,6 +156,40 @@ def _environment(info: Path) -> dict[str, str]:
     return {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
 
 
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill a JVM, and what spark-submit runs before it becomes the JVM, also where they are stopped."""
+    try:
+        children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    except psutil.Error:
+        children = []
+    process.kill()
+    for child in children:
+        with suppress(psutil.Error):
+            child.kill()
+    process.wait()
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Start no process that Ctrl-C ends, for the block; in the main thread, which alone may set it."""
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+
+
+def _launch(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    if threading.current_thread() is threading.main_thread():
+        with _interrupts_ignored():
+            return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, preexec_fn=_ignore_interrupts)  # noqa: PLW1509
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchedJvm:
     """A JVM that was started, as pyspark does it; `info` is a file in which it says how to reach it."""
@@ -156,10 +199,15 @@ class LaunchedJvm:
     archive: ClassArchive | None
     folder: TempFolder | None
     chosen: dict[str, str]
+    #: It was killed, as it took too long to start.
+    overran: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def begin(cls, settings: Spark) -> LaunchedJvm:
+    def begin(cls, settings: Spark, *, archived: bool = True) -> LaunchedJvm:
         """Start it, and do not wait for it.
+
+        Args:
+            archived: Use the archive of classes, if there is one.
 
         Raises:
             OSError: It cannot be started.
@@ -167,14 +215,42 @@ class LaunchedJvm:
         """
         prepare_environment(settings)
         archive, folder = archive_of(settings), TempFolder.make(settings.scratch_dir)
-        chosen = context_settings(settings, archive.use() if archive is not None else [], folder)
-        info = Path(tempfile.mkdtemp(dir=folder.path if folder is not None else None)) / "connection"
-        ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which the JVM inherits: Ctrl-C is not for it
         try:
-            process = subprocess.Popen(_command(chosen), stdin=subprocess.PIPE, env=_environment(info))
-        finally:
-            signal.signal(signal.SIGINT, ignored)
+            chosen = context_settings(settings, archive.use() if archive is not None and archived else [], folder)
+            info = Path(tempfile.mkdtemp(dir=folder.path if folder is not None else None)) / "connection"
+            process = _launch(_command(chosen), _environment(info))
+        except BaseException:
+            if folder is not None:
+                folder.remove()
+            raise
         return cls(process, info, archive, folder, chosen)
+
+    @contextmanager
+    def limited_to(self, seconds: float) -> Iterator[None]:
+        """Kill the JVM if the block takes longer: whatever waits for it there then fails."""
+        timer = threading.Timer(seconds, self._overrun)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _overrun(self) -> None:
+        self.overran.set()
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it, from any thread; whoever waits for it fails, and ends it."""
+        _kill_tree(self.process)
+
+    def lives(self) -> bool:
+        """Return whether the process is there and does not end in a moment: its sockets close before it is dead."""
+        try:
+            self.process.wait(_DIES_SECONDS)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def address(self) -> tuple[int, str] | None:
         """Wait until it says how to reach it: port and secret; None where it has ended instead."""
@@ -199,8 +275,10 @@ class LaunchedJvm:
 
     def end(self) -> None:
         """End it at once."""
-        self.process.kill()
-        self.process.wait()
+        _kill_tree(self.process)
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
         self._tidy()
         if self.folder is not None:
             self.folder.remove()

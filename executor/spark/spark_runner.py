@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import re
 import secrets
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +31,8 @@ from executor.scheduling.resources import Cluster, SlotProfile
 from executor.spark import driver_launch, early_jvm, java_runtime, spark_conf, worker_problems
 from executor.spark.address import callback_address, is_local
 from executor.spark.context import cause, open_context, was_taken_in
-from executor.spark.driver_jvm import DriverJvm, connect, driver_lives, driver_process
+from executor.spark.driver_jvm import DriverJvm, connect, driver_is_gone, driver_process, forget_driver
+from executor.spark.driver_launch import LaunchedJvm
 from executor.spark.readiness import ClusterReadiness
 from executor.spark.spark_status import cores
 from executor.spark.spark_task import WORKER_TASK, worker_plan
@@ -50,7 +53,30 @@ _LINGER_SECONDS = 5.0
 #: So long after the last Spark job the next one's tasks are begun, for a job that may come: the end of the last one is
 #: not to wait for cores.
 _QUIET_SECONDS = 0.1
+#: So long Spark may take to stop.
+_STOP_SECONDS = 20.0
 _NOTHING = "null"
+
+
+class _JvmLost(Exception):
+    """A JVM has ended, or was ended as it took too long, before Spark was up in it."""
+
+
+def _stop(context: SparkContext) -> None:
+    """Stop Spark; a JVM that is gone, or does not stop in time, is ended."""
+    process = driver_process()
+    timer = threading.Timer(_STOP_SECONDS, process.kill) if process is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        context.stop()
+    except Exception as error:  # noqa: BLE001 of Py4J: the JVM is gone
+        _log.info("Spark was gone before it was stopped", error=cause(error))
+        forget_driver()
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 class SparkRunner:
@@ -71,6 +97,8 @@ class SparkRunner:
         #: Spark is for the first job that needs it.
         self.on_demand = settings.on_demand and self._local
         self._folder: TempFolder | None = None
+        #: The JVM in which Spark starts just now.
+        self._launched: LaunchedJvm | None = None
         #: Spark's own plan of a job, for each number of workers and what they are to be given.
         self._plans: dict[tuple[int, SlotProfile | None], Any] = {}
         self._salt = secrets.token_bytes(32)
@@ -108,71 +136,112 @@ class SparkRunner:
         return self._jvm.warm
 
     def _start(self) -> None:
-        context = self._open_early() or self._open()
-        if self._settings.master.startswith("spark://") and not was_taken_in(context):
-            raise worker_problems.no_master(spark_conf.master(self._settings))
-        self._context = context
-        self._context.setLogLevel("ERROR")
-        self._readiness.context = self._context
-        if not self._local:
-            self._readiness.conf = dict(self._context.getConf().getAll())
-        self._jvm.watch()
-        if self._local:
-            self._run_spark_job((_WARM_UP,), _NOTHING, self._standing_count)
-            self._stand()
-        else:
-            self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
-        self._jvm.warm = True
+        """Start Spark, whatever became of an earlier start.
 
-    def _open_early(self) -> SparkContext | None:
-        """Open the context in the JVM that was started before all else; None where there is none that came up."""
-        launched = early_jvm.take()
-        if launched is None:
-            return None
-        self._jvm.archive = launched.archive
-        gateway = connect(launched)
-        if gateway is None:
-            return None
+        A JVM that dies meanwhile, or takes too long, is replaced: the one that was started early by another one, and
+        that by a last one, which does without the archive of classes, as the others may have died of it.
+        """
+        if driver_is_gone():
+            forget_driver()
+        if SparkContext._gateway is not None:
+            self._warm_up(self._open(None))
+            return
+        early = early_jvm.take()
+        launches: list[Callable[[], LaunchedJvm]] = [self._launch, functools.partial(self._launch, archived=False)]
+        if early is not None:
+            launches.insert(0, lambda: early)
+        while launches:
+            launched = launches.pop(0)()
+            try:
+                self._start_in(launched)
+            except _JvmLost as lost:
+                overran = launched.overran.is_set() and launched is not early
+                if not launches or overran or self._jvm.stopping:
+                    raise self._lost(launched, str(lost)) from lost
+                _log.warning("Spark's JVM is gone before Spark was up; another one is started", why=str(lost))
+            else:
+                launches.clear()
+
+    def _launch(self, *, archived: bool = True) -> LaunchedJvm:
+        java_runtime.check()
         try:
-            context = open_context(launched.chosen, gateway)
-        except Exception as error:  # noqa: BLE001 another one may come up, without the archive that this may have died of
-            _log.warning("the JVM that was started early is of no use", cause=cause(error))
-            SparkContext._gateway = SparkContext._jvm = None
-            if launched.archive is not None:
-                launched.archive.discard()
+            return LaunchedJvm.begin(self._settings, archived=archived)
+        except OSError as error:
+            raise self._not_started(str(error), has_jvm=False) from error
+
+    def _start_in(self, launched: LaunchedJvm) -> None:
+        """Start Spark in a JVM; where that fails the JVM ends, and nothing of it is left.
+
+        Raises:
+            _JvmLost: The JVM has died, or took too long.
+            LemanError: Spark refuses to start in it.
+        """
+        self._launched, self._jvm.archive, self._jvm.starting = launched, launched.archive, True
+        try:
+            with launched.limited_to(self._settings.driver_start_seconds):
+                gateway = None if self._jvm.stopping else connect(launched)
+                if gateway is None:
+                    raise _JvmLost("its JVM has ended before it was up")
+                self._folder = launched.folder
+                self._warm_up(self._open(gateway, launched.chosen))
+        except Exception as error:
+            lost = not launched.lives()
+            self._context = self._readiness.context = self._folder = None
+            self._plans.clear()
             launched.end()
-            return None
-        self._folder = launched.folder
+            forget_driver()
+            if launched.overran.is_set():
+                seconds = self._settings.driver_start_seconds
+                raise _JvmLost(f"it was not up within {seconds:g} s, LEMAN_SPARK__DRIVER_START_SECONDS") from error
+            if lost and launched.archive is not None and not self._jvm.stopping:
+                launched.archive.discard()  # it may be what the JVM died of
+            if lost and not isinstance(error, _JvmLost):
+                raise _JvmLost(f"its JVM has ended (exit status {launched.process.returncode})") from error
+            raise
+        finally:
+            self._launched, self._jvm.starting = None, False
+
+    def _open(self, gateway: Any, chosen: dict[str, str] | None = None) -> SparkContext:
+        """Open the context in a JVM that is up.
+
+        Args:
+            gateway: The way to it; None: pyspark has it already.
+            chosen: Settings; None: they are made.
+        """
+        if chosen is None:
+            driver_launch.prepare_environment(self._settings)
+            chosen = driver_launch.context_settings(self._settings, [], self._folder)
+        try:
+            context = open_context(chosen, gateway)
+            if self._settings.master.startswith("spark://") and not was_taken_in(context):
+                raise worker_problems.no_master(spark_conf.master(self._settings))
+            context.setLogLevel("ERROR")
+        except LemanError:
+            raise
+        except Exception as error:
+            raise self._not_started(cause(error)) from error
         return context
 
-    def _open(self) -> SparkContext:
-        """Open the context with the archive of classes, or without it where a JVM does not start with it."""
-        java_runtime.check()
-        driver_launch.prepare_environment(self._settings)
-        self._jvm.archive = archive = driver_launch.archive_of(self._settings)
-        if SparkContext._gateway is None:  # a JVM that is there has its folder
-            self._folder = TempFolder.make(self._settings.scratch_dir)
-        shared = archive.use() if archive is not None else []
-        chosen = driver_launch.context_settings(self._settings, shared, self._folder)
-        if archive is None or not shared:
-            return self._opened(chosen)
-        try:
-            return open_context(chosen)
-        except Exception as error:
-            if driver_lives():
-                raise self._not_started(cause(error)) from error
-            archive.discard()  # it may be what the JVM died of
-            SparkContext._gateway = SparkContext._jvm = None  # else pyspark starts none
-            return self._opened(driver_launch.context_settings(self._settings, [], self._folder))
+    def _warm_up(self, context: SparkContext) -> None:
+        """Run one job in a context, and serve jobs with it from now on."""
+        self._context = self._readiness.context = context
+        if not self._local:
+            self._readiness.conf = dict(context.getConf().getAll())
+        if self._local:
+            self._run_spark_job((_WARM_UP,), _NOTHING, self._standing_count)
+        else:
+            self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
+        self._jvm.starting = False
+        self._jvm.watch()
+        if self._local:
+            self._stand()
+        self._jvm.warm = True
 
-    def _opened(self, chosen: dict[str, str], gateway: Any = None) -> SparkContext:
-        try:
-            return open_context(chosen, gateway)
-        except Exception as error:
-            if SparkContext._gateway is not None:
-                raise self._not_started(cause(error)) from error
-            words = driver_launch.last_words(chosen)
-            raise self._not_started(words or cause(error), has_jvm=False) from error
+    def _lost(self, launched: LaunchedJvm, why: str) -> Unavailable:
+        """Return the error where no JVM has stayed until Spark was up."""
+        ended_by_itself = (launched.process.returncode or 0) > 0
+        words = driver_launch.last_words(launched.chosen) if ended_by_itself else ""
+        return self._not_started(words or why, has_jvm=False)
 
     def _not_started(self, why: str, *, has_jvm: bool = True) -> Unavailable:
         master = spark_conf.master(self._settings)
@@ -256,8 +325,11 @@ class SparkRunner:
         if self._standing is not None:
             self._standing.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        if self._context is not None:
-            self._context.stop()
+        launched = self._launched
+        if launched is not None:  # nothing waits for a start that would go on
+            launched.kill()
+        elif self._context is not None:
+            _stop(self._context)
 
     def cluster(self, slots: int) -> Cluster:
         """Return what a worker can be given; `slots`: workers of this machine, where Spark runs on it alone."""

@@ -46,6 +46,43 @@ def test_the_executor_ends(tmp_path):
     assert "Spark has stopped" in ended.stdout + ended.stderr
 
 
+KILLED_STARTS = """
+import os, signal, threading
+from core.config import Spark
+from core.errors import Unavailable
+from executor.spark import spark_runner
+
+moments, connect = [1.0, 4.0], spark_runner.connect
+
+
+def connect_to_one_that_is_killed(launched):
+    if moments:
+        threading.Timer(moments.pop(0), os.kill, (launched.process.pid, signal.SIGKILL)).start()
+    return connect(launched)
+
+
+spark_runner.connect = connect_to_one_that_is_killed
+runner = spark_runner.SparkRunner(Spark())
+try:
+    runner.start()
+except Unavailable as error:
+    print(error.reason, flush=True)
+runner.start()
+runner._run_spark_job(("job",), "null", 2)
+print("a job ran", flush=True)
+runner.stop()
+"""
+
+
+@pytest.mark.long
+def test_spark_starts_again_although_its_jvms_were_killed_while_it_started(tmp_path):
+    """One executor, two starts: the second one finds nothing that the killed JVMs have left."""
+    command = [sys.executable, "-c", KILLED_STARTS]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path, check=False)
+    assert ended.stdout.splitlines() == ["SPARK_NOT_STARTED", "a job ran"], ended.stderr
+    assert ended.returncode == 0, ended.stderr
+
+
 @pytest.mark.long
 def test_an_executor_whose_master_does_not_answer_never_says_that_it_is_ready(tmp_path):
     """Spark itself tries for a minute; what waits for the ready line would send jobs to a process that ends."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
+import sys
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 from pyspark import SparkContext
 
@@ -351,27 +353,56 @@ def test_spark_that_gives_up_says_so(runner, context, monkeypatch):
         asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
 
 
-def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
-    opened: list[list[str]] = []
-    thrown: list[bool] = []
+class FakeLaunched:
+    """A JVM that is up, or that has ended before."""
 
-    def open_context(chosen: dict[str, str], _gateway: object = None) -> SimpleNamespace:
-        options = chosen["spark.driver.extraJavaOptions"].split()
-        opened.append([option for option in options if "SharedArchive" in option])
-        if opened[-1]:
-            raise RuntimeError("JAVA_GATEWAY_EXITED")
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, lives: bool = True) -> None:
+        self.archived: list[bool] = []
+        self.discarded = self.ended = 0
+        self.is_alive = lives
+        self.archive = SimpleNamespace(discard=self._discard)
+        self.process = SimpleNamespace(returncode=-9)
+        self.folder, self.chosen, self.overran = None, dict[str, str](), threading.Event()
+        monkeypatch.setattr(spark_runner.LaunchedJvm, "begin", self._begin)
+        monkeypatch.setattr(spark_runner, "connect", lambda _: "gateway")
+        monkeypatch.setattr(spark_runner.java_runtime, "check", lambda: None)
+        monkeypatch.setattr(SparkContext, "_gateway", None)
+
+    def _begin(self, _: Spark, *, archived: bool) -> FakeLaunched:
+        self.archived.append(archived)
+        return self
+
+    def _discard(self) -> None:
+        self.discarded += 1
+
+    def limited_to(self, _: float) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def lives(self) -> bool:
+        return self.is_alive
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def test_an_archive_that_the_jvm_dies_of_is_thrown_away(monkeypatch):
+    launched, contexts = FakeLaunched(monkeypatch, lives=False), 0
+
+    def open_context(*_: object) -> SimpleNamespace:
+        nonlocal contexts
+        contexts += 1
+        if contexts == 1:
+            raise RuntimeError("Answer from Java side is empty")
         return SimpleNamespace(setLogLevel=lambda _: None)
 
-    archive = SimpleNamespace(use=lambda: ["-XX:SharedArchiveFile=broken"], discard=lambda: thrown.append(True))
-    monkeypatch.setattr(driver_launch, "archive_of", lambda _: archive)
-    runner = SparkRunner(Spark())
     monkeypatch.setattr(spark_runner, "open_context", open_context)
-    monkeypatch.setattr(runner, "_run_spark_job", lambda *_: None)
     monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
+    runner = SparkRunner(Spark())
+    monkeypatch.setattr(runner, "_run_spark_job", lambda *_: None)
     runner.start()
     runner._threads.shutdown()
-    assert opened == [["-XX:SharedArchiveFile=broken"], []]
-    assert thrown == [True]
+    assert launched.archived == [True, False]
+    assert (launched.discarded, launched.ended) == (1, 1)
 
 
 def test_what_executors_of_a_cluster_have_is_as_spark_says(monkeypatch):
@@ -380,6 +411,7 @@ def test_what_executors_of_a_cluster_have_is_as_spark_says(monkeypatch):
     conf = SimpleNamespace(getAll=lambda: list(effective.items()))
     context = SimpleNamespace(applicationId="app-1", setLogLevel=lambda _: None, getConf=lambda: conf)
     runner = SparkRunner(Spark(master="spark://127.0.0.1:7077", conf={"spark.executor.memory": "512m"}))
+    FakeLaunched(monkeypatch)
     monkeypatch.setattr(spark_runner, "open_context", lambda *_: context)
     monkeypatch.setattr(readiness, "executor_cores", lambda _: (2, 4))
     monkeypatch.setattr(runner, "_look_for_workers", lambda: None)
@@ -394,6 +426,7 @@ def test_an_application_that_no_master_has_taken_in_is_no_start(monkeypatch):
     """Spark makes a context of it, which it stops a moment later."""
     context = SimpleNamespace(applicationId="spark-application-1795837402162", setLogLevel=lambda _: None)
     runner = SparkRunner(Spark(master="spark://127.0.0.1:17099"))
+    launched = FakeLaunched(monkeypatch)
     monkeypatch.setattr(spark_runner, "open_context", lambda *_: context)
     monkeypatch.setattr(runner, "_look_for_workers", lambda: None)
     with pytest.raises(Unavailable, match=r"spark://127\.0\.0\.1:17099 .*LEMAN_SPARK__MASTER") as caught:
@@ -401,36 +434,25 @@ def test_an_application_that_no_master_has_taken_in_is_no_start(monkeypatch):
     runner._threads.shutdown()
     assert caught.value.reason == "SPARK_NOT_STARTED"
     assert not runner.started
+    assert launched.ended, "the next start does not find the context that Spark stops"
 
 
 def test_an_archive_is_kept_where_a_jvm_that_lives_refuses_a_setting(monkeypatch):
     def refuse(*_: object) -> None:
         raise RuntimeError("no such setting")
 
-    monkeypatch.setattr(driver_launch, "archive_of", lambda _: SimpleNamespace(use=lambda: ["-XX:SharedArchiveFile=a"]))
+    launched = FakeLaunched(monkeypatch)
     monkeypatch.setattr(spark_runner, "open_context", refuse)
-    monkeypatch.setattr(spark_runner, "driver_lives", lambda: True)
     runner = SparkRunner(Spark())
     with pytest.raises(Unavailable, match="no such setting"):
         runner.start()
     runner._threads.shutdown()
-
-
-def test_a_jvm_that_dies_a_moment_after_its_sockets_does_not_live(monkeypatch):
-    with subprocess.Popen(["sleep", "600"]) as process:
-        monkeypatch.setattr(driver_jvm, "driver_process", lambda: process)
-        assert driver_jvm.driver_lives()
-        process.kill()
-        assert not driver_jvm.driver_lives()
-    monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
-    assert not driver_jvm.driver_lives()
+    assert launched.archived == [True]
+    assert (launched.discarded, launched.ended) == (0, 1)
 
 
 def test_a_jvm_that_does_not_begin_is_told_of_in_its_own_words(monkeypatch, tmp_path):
     """What it printed went by; the message says it, and no master is to blame."""
-
-    def give_up(*_: object) -> None:
-        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
 
     program = tmp_path / "bin" / "spark-submit"
     program.parent.mkdir()
@@ -444,7 +466,6 @@ def test_a_jvm_that_does_not_begin_is_told_of_in_its_own_words(monkeypatch, tmp_
     program.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     monkeypatch.setattr(SparkContext, "_gateway", None)
-    monkeypatch.setattr(spark_runner, "open_context", give_up)
     runner = SparkRunner(Spark(class_archive=False, scratch_dir=str(tmp_path / "scratch")))
     with pytest.raises(Unavailable) as caught:
         runner.start()
@@ -454,6 +475,80 @@ def test_a_jvm_that_does_not_begin_is_told_of_in_its_own_words(monkeypatch, tmp_
     assert f"Spark did not start: {words}. See to " in caught.value.message
     assert "LEMAN_SPARK__DRIVER_MEMORY" in caught.value.message
     assert "LEMAN_SPARK__MASTER" not in caught.value.message
+
+
+class Launcher:
+    """A spark-submit of a test's own, in the place of Spark's; `script` runs instead of the JVM."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path, script: str, seconds: float = 60) -> None:
+        self._launches = folder / "launches"
+        program = folder / "bin" / "spark-submit"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho $$ >> {self._launches}\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("SPARK_HOME", str(folder))
+        monkeypatch.setattr(SparkContext, "_gateway", None)
+        monkeypatch.setattr(spark_runner.java_runtime, "check", lambda: None)
+        scratch = str(folder / "scratch")
+        self.runner = SparkRunner(Spark(class_archive=False, scratch_dir=scratch, driver_start_seconds=seconds))
+
+    @property
+    def pids(self) -> list[int]:
+        return [int(line) for line in self._launches.read_text().splitlines()]
+
+    def check_not_started(self, why: str) -> None:
+        """Two starts after one another: each starts a JVM, and leaves none."""
+        for _ in range(2):
+            before = len(self.pids) if self._launches.exists() else 0
+            with pytest.raises(Unavailable, match=why) as caught:
+                self.runner.start()
+            assert caught.value.reason == "SPARK_NOT_STARTED"
+            assert len(self.pids) > before
+            assert SparkContext._gateway is None
+        assert not [pid for pid in self.pids if psutil.pid_exists(pid)]
+        self.runner._threads.shutdown()
+
+
+#: Listens, says where as a JVM does, and answers no connection.
+SILENT = """
+import os, socket, struct, time
+path = os.environ["_PYSPARK_DRIVER_CONN_INFO_PATH"]
+listener = socket.create_server(("127.0.0.1", 0))
+with open(path + "-", "wb") as file:
+    file.write(struct.pack(">ii", listener.getsockname()[1], 1) + b"s")
+os.replace(path + "-", path)
+"""
+
+
+def test_a_jvm_that_ends_without_an_error_before_it_is_up_is_no_wait_without_end(monkeypatch, tmp_path):
+    Launcher(monkeypatch, tmp_path, "exit 0").check_not_started("ended before it was up")
+
+
+def test_a_jvm_that_never_says_how_to_reach_it_is_ended(monkeypatch, tmp_path):
+    Launcher(monkeypatch, tmp_path, "exec sleep 600", 0.3).check_not_started("not up within 0.3 s")
+
+
+def test_a_jvm_that_says_how_to_reach_it_and_dies_is_forgotten(monkeypatch, tmp_path):
+    (tmp_path / "jvm.py").write_text(SILENT)
+    script = f"exec {sys.executable} {tmp_path}/jvm.py"
+    Launcher(monkeypatch, tmp_path, script).check_not_started("JVM has ended")
+
+
+def test_a_jvm_that_takes_a_connection_and_never_answers_is_ended(monkeypatch, tmp_path):
+    (tmp_path / "jvm.py").write_text(f"{SILENT}\ntime.sleep(600)\n")
+    script = f"exec {sys.executable} {tmp_path}/jvm.py"
+    Launcher(monkeypatch, tmp_path, script, 1.0).check_not_started("not up within 1 s")
+
+
+def test_a_stop_ends_a_jvm_that_starts(monkeypatch, tmp_path):
+    launcher = Launcher(monkeypatch, tmp_path, "exec sleep 600")
+    starting = launcher.runner.start_meanwhile()
+    while not (tmp_path / "launches").exists():
+        assert not starting.done()
+    launcher.runner.stop()
+    assert starting.exception(SECONDS) is not None
+    assert not psutil.pid_exists(launcher.pids[0])
+    assert len(launcher.pids) == 1
 
 
 def test_a_jvm_that_comes_up_after_all_says_nothing(monkeypatch, tmp_path):
