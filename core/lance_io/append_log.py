@@ -238,6 +238,24 @@ class AppendLog:
                     self._set_aside(path, what)
         return rows
 
+    def mend(self, snapshot: Snapshot) -> bool:
+        """Save the rows of damaged fragments that can still be read, and set the others aside, as `salvage` does.
+
+        Returns:
+            Whether there was one: then the latest version is another one.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where it is not certain that a fragment is damaged.
+        """
+        damaged = False
+        for fragment_id in snapshot.fragments.values():
+            try:
+                snapshot.fragment(fragment_id, self._schema.names)
+            except LemanError as error:
+                self.salvage(snapshot, fragment_id, error, lambda _: True)
+                damaged = True
+        return damaged
+
     def compact(self) -> None:
         """Make few files of many; a writer that comes in between goes first."""
         dataset = self._open()
@@ -285,6 +303,9 @@ class AppendLog:
             try:
                 return self._open_latest()
             except (ValueError, OSError) as error:
+                if self._repairs and damage.is_plain_file(self._uri):
+                    self._set_aside("", f"{self._uri} is a file, and no table.")
+                    return None
                 found = damage.versions(self._uri)
                 if found:
                     with contextlib.suppress(ValueError, OSError):

@@ -34,6 +34,9 @@ def check_store(uri: str, path: str) -> None:
                 pass
     except FileNotFoundError:
         return
+    except OSError:
+        if filesystem.get_file_info(f"{root}/{path}").type != pafs.FileType.Directory:
+            raise
 
 
 def versions(uri: str) -> list[tuple[int, str]]:
@@ -61,6 +64,12 @@ def had_versions(uri: str) -> bool:
     """Tell whether there is a place for versions, even an empty one: there is a table, or is about to be."""
     filesystem, root = filesystem_of(uri)
     return bool(filesystem.get_file_info(f"{root}/_versions").type == pafs.FileType.Directory)
+
+
+def is_plain_file(uri: str) -> bool:
+    """Return whether a file lies where a table has its folder."""
+    filesystem, root = filesystem_of(uri)
+    return bool(filesystem.get_file_info(root).type == pafs.FileType.File)
 
 
 def _version(stem: str) -> int:

@@ -19,5 +19,5 @@ def store_failed(error: BaseException) -> bool:
     """Tell whether an error of Lance, pyarrow or the system says nothing about the bytes: they may be whole."""
     number = error_number(error)
     if number is not None:
-        return number not in (errno.ENOENT, errno.ENOTDIR)
+        return number not in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
     return _NO_ANSWER.search(str(error)) is not None

@@ -94,12 +94,18 @@ class JobHistory:
         return self._prepared
 
     def prepare(self) -> None:
-        """Create the tables of jobs and failed rows if there are none."""
+        """Create the tables of jobs and failed rows if there are none.
+
+        A table of failed rows that cannot be used keeps no job from running: one that has failed rows tries again.
+        """
         with self._lock:
             if not self._prepared:
                 check_store(self.uri.removesuffix("/_leman/jobs.lance"))
                 self._log.create()
-                self._errors.create()
+                try:
+                    self._errors.create()
+                except LemanError as error:
+                    _log.warning("failed rows cannot be stored", reason=error.reason, message=error.message)
                 self._prepared = True
 
     def save(self, job: Job) -> Job:
@@ -182,10 +188,10 @@ class JobHistory:
             return news
 
     def warnings(self) -> list[str]:
-        """Return what of the history was damaged and set aside, for people."""
+        """Return what of the history and of the failed rows was damaged and set aside, for people."""
         with self._lock:
             lost = self._tail.warnings
-        return [*self._log.warnings(), *lost]
+        return [*self._log.warnings(), *self._errors.warnings(), *lost]
 
     @property
     def untidy(self) -> bool:

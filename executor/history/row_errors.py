@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
 
 from core.errors import LemanError
 from core.lance_io.append_log import quoted
@@ -12,6 +14,7 @@ from executor.history.error_listing import Listing, Page, PageKey, Wanted, list_
 from executor.history.error_zones import ErrorZones
 from executor.worker.error_store import errors_uri, open_log
 
+_Read = TypeVar("_Read")
 #: Listings that are kept, and the rows in all of them, at 24 bytes each; the last one is kept however long it is.
 _LISTINGS = 16
 _ROWS_KEPT = 4_000_000
@@ -54,6 +57,20 @@ class RowErrors:
             LemanError: what `storage_errors.failed` gives, where the store cannot be read.
         """
         wanted = Wanted(job_id, column, all_places)
+        return self._mending(lambda: self._page(wanted, after, size))
+
+    def _mending(self, read: Callable[[], _Read]) -> _Read:
+        """Return what is read; where a part of the store is damaged, it is set aside, and the rest is read."""
+        try:
+            return read()
+        except LemanError:
+            with self._making:
+                latest = self._log.snapshot()
+                if latest is None or not self._log.mend(latest):
+                    raise
+            return read()
+
+    def _page(self, wanted: Wanted, after: PageKey | None, size: int) -> Page:
         kept = self._find(wanted)
         if kept is not None and after is not None:
             try:
@@ -64,7 +81,7 @@ class RowErrors:
         if latest is None:
             return [], None
         if kept is None or kept.snapshot.version != latest.version:
-            near = page_near(latest, self._zones_of(latest).of(job_id), wanted, after, size)
+            near = page_near(latest, self._zones_of(latest).of(wanted.job_id), wanted, after, size)
             if near is not None:
                 if after is None and kept is not None:
                     self._forget(wanted, kept)
@@ -77,6 +94,9 @@ class RowErrors:
         Raises:
             LemanError: what `storage_errors.failed` gives, where the store cannot be read.
         """
+        self._mending(self._look_ahead)
+
+    def _look_ahead(self) -> None:
         latest = self._latest()
         if latest is not None and latest.row_count <= _ROWS_AHEAD:
             self._zones_of(latest)
@@ -87,7 +107,7 @@ class RowErrors:
         Raises:
             LemanError: what `storage_errors.failed` gives.
         """
-        self._log.remove(f"job_id = {quoted(job_id)}")
+        self._mending(lambda: self._log.remove(f"job_id = {quoted(job_id)}"))
         with self._changing:
             for key in [key for key in self._kept if key.job_id == job_id]:
                 del self._kept[key]

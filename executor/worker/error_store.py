@@ -38,8 +38,8 @@ def errors_uri(database: str) -> str:
 
 
 def open_log(uri: str) -> AppendLog:
-    """Return the table of failed rows."""
-    return AppendLog(uri, _SCHEMA, called=f"The failed rows in {uri}")
+    """Return the table of failed rows; what is damaged of it is set aside, as no value depends on it."""
+    return AppendLog(uri, _SCHEMA, called=f"The failed rows in {uri}", repairs=True)
 
 
 class JobErrors:
@@ -55,6 +55,7 @@ class JobErrors:
 
     def __init__(self, uri: str, job_id: str, column: str, udf_version: str, *, store_messages: bool = True) -> None:
         self._log = open_log(uri) if uri else None
+        self._created = False
         self._job_id = job_id
         self._column = column
         self._udf_version = udf_version
@@ -67,6 +68,9 @@ class JobErrors:
             LemanError: What `storage_errors.failed` makes of an error of the storage.
         """
         if self._log is not None:
+            if not self._created:  # the executor may have gone on without it, see `JobHistory.prepare`
+                self._log.create()
+                self._created = True
             self._log.append([msgspec.to_builtins(self._stored(f)) for f in failures])
 
     def _stored(self, failure: RowFailure) -> StoredRowError:
