@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
@@ -16,7 +17,7 @@ from core.database_roots import DatabaseRoots
 from core.errors import LemanError
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
-from core.observability.measures import JOB_ROWS
+from core.observability.measures import FUNCTIONS_AVAILABLE, JOB_ROWS
 from core.rpc.addresses import is_unspecified
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
@@ -50,6 +51,8 @@ from executor.spark.spark_runner import SparkRunner
 
 _log = structlog.get_logger(__name__)
 
+#: The name in the health service that says whether Spark's workers can run functions.
+FUNCTIONS_ABILITY = "leman.functions"
 #: After so long without a job Spark's classes are archived.
 _ARCHIVE_AFTER_SECONDS = 30.0
 _LOOK_SECONDS = 3.0
@@ -81,6 +84,7 @@ class Executor:
         self._spark = spark
         self._pool = BlockingPool(8, name="executor")
         python = settings.spark.python if is_local(settings.spark) else ""
+        FUNCTIONS_AVAILABLE.show(lambda: [(float(spark.trouble is None), {})])
         self._functions = FunctionPool(python, worker_variables(settings.spark))
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
@@ -118,7 +122,7 @@ class Executor:
         self._background.append(asyncio.create_task(self._archive_when_idle(manager)))
         self._background.append(asyncio.create_task(self._release_when_idle(manager)))
         previews = Previews(PlannerClient(self._channels[0]), services, self._functions)
-        return JobServicer(manager, self._draining, self._spark, previews, self._others).add_to(server)
+        return JobServicer(manager, self._draining, previews, self._others).add_to(server)
 
     async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
         """Choose what keeps the ports of `executor.jobs.ports`, and who else a job works with."""
@@ -164,9 +168,9 @@ class Executor:
         if not self._leases.is_alone:
             self._leases.reached_at(_reached_at(self._settings, address))
 
-    def trouble(self) -> LemanError | None:
-        """See `core.rpc.server.MayBeUnfit`."""
-        return self._spark.trouble
+    def abilities(self) -> Mapping[str, LemanError | None]:
+        """See `core.rpc.server.ReportsAbilities`."""
+        return {FUNCTIONS_ABILITY: self._spark.trouble}
 
     async def stop(self) -> None:
         """Leave the jobs to another executor, and end Spark."""

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
 from core.domain.job import Job
 from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
-from core.errors import InvalidArgument, LemanError, Unavailable
+from core.errors import InvalidArgument, Unavailable
 from core.rpc import convert, convert_views
 from core.rpc.auth.caller import ANONYMOUS, current_caller
 from core.rpc.convert_env import env_from_proto
@@ -44,15 +44,6 @@ _LONGEST_WAIT_SECONDS = 60.0
 _AGAIN_SECONDS = 1.0
 
 
-class MayBeInTrouble(Protocol):
-    """What runs the workers of jobs."""
-
-    @property
-    def trouble(self) -> LemanError | None:
-        """Why no job can run at present."""
-        ...
-
-
 class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     """The RPCs; contracts in `protos/leman/v1/jobs.proto`. Errors are mapped by the server's interceptor."""
 
@@ -60,14 +51,12 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self,
         manager: JobManager,
         draining: asyncio.Event,
-        spark: MayBeInTrouble,
         previews: Previews,
         others: OtherExecutors,
     ) -> None:
         self._manager = manager
         self._others = others
         self._previews = previews
-        self._spark = spark
         self._draining = draining
         self._answers = JobAnswers()
 
@@ -86,9 +75,6 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     def _check_open(self) -> None:
         if self._draining.is_set():
             raise Unavailable("DRAINING", "This executor is shutting down: try again")
-        trouble = self._spark.trouble
-        if trouble is not None:
-            raise trouble.with_traceback(None)  # the same one for everybody
 
     async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.GetJobResponse:
         job = await self._manager.get(request.database, request.job_id)

@@ -117,6 +117,13 @@ ERROR_BUDGET = Gauge(
 WORKERS = Gauge(
     Description(name="leman.workers", unit="{worker}", text="Workers of Spark that are connected with this executor.")
 )
+FUNCTIONS_AVAILABLE = Gauge(
+    Description(
+        name="leman.functions.available",
+        unit="1",
+        text="1 where Spark's workers can run functions; 0 where none has called back, or none runs Python as it must.",
+    )
+)
 STORED = Counter(
     Description(
         name="leman.job.stored",

@@ -20,10 +20,13 @@ from core.rpc.tls import channel_credentials, settings_named
 _TLS = ("LEMAN_PEERS__TLS_CA", "LEMAN_PEERS__TLS_CERT", "LEMAN_PEERS__TLS_KEY")
 
 
-def check(address: str, *, tls: tuple[str, str, str] = ("", "", ""), timeout_seconds: float = 3.0) -> str:
-    """Return what is wrong with the service at `address`; empty when it is serving.
+def check(
+    address: str, service: str = "", *, tls: tuple[str, str, str] = ("", "", ""), timeout_seconds: float = 3.0
+) -> str:
+    """Return what is wrong with the process at `address`; empty when it is serving.
 
     Args:
+        service: A name in its health service; empty: the process answers calls.
         tls: paths of CA certificates, of a certificate and of its key; empty where there are none.
     """
     options = proxy_options(address)
@@ -38,8 +41,10 @@ def check(address: str, *, tls: tuple[str, str, str] = ("", "", ""), timeout_sec
     with channel:
         try:
             stub: Any = health_pb2_grpc.HealthStub(channel)
-            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_seconds)
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=timeout_seconds)
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                return f"its health service knows no {service}"
             return str(error.details())
     status = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
     return "" if answer.status == health_pb2.HealthCheckResponse.SERVING else status
@@ -49,8 +54,15 @@ def main(argv: list[str] | None = None) -> int:
     """Check once; say on standard error what is wrong."""
     parser = argparse.ArgumentParser(prog="python -m core.rpc.healthcheck", description="Is the service there serving?")
     parser.add_argument("address", metavar="HOST:PORT")
+    parser.add_argument(
+        "--service",
+        default="",
+        metavar="NAME",
+        help="ask about one name of its health service: leman.functions says whether an executor can run functions",
+    )
+    asked = parser.parse_args(argv)
     ca, cert, key = (os.environ.get(name, "") for name in _TLS)
-    wrong = check(parser.parse_args(argv).address, tls=(ca, cert, key))
+    wrong = check(asked.address, asked.service, tls=(ca, cert, key))
     if wrong:
         sys.stderr.write(f"not serving: {wrong}\n")
     return 1 if wrong else 0

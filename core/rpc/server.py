@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
-_FITNESS_SECONDS = 0.5
+_ABILITY_SECONDS = 0.5
 #: Seconds for which a thread keeps the interpreter while others wait for it. The event loop waits for it in each of its
 #: rounds, several for each call: with Python's own 5 ms a call beside threads that compute takes a tenth of a second.
 _SWITCH_SECONDS = 0.0001
@@ -87,11 +87,14 @@ class WorksAlone(Protocol):
 
 
 @runtime_checkable
-class MayBeUnfit(Protocol):
-    """A service that may be unable to do its work for a while, although it answers."""
+class ReportsAbilities(Protocol):
+    """A service that answers calls although a part of its work may be impossible for a while."""
 
-    def trouble(self) -> LemanError | None:
-        """Return why; health says NOT_SERVING as long as there is something."""
+    def abilities(self) -> Mapping[str, LemanError | None]:
+        """Return, by its name in the health service, what keeps each ability away; None where it is there.
+
+        Health of the process and of its gRPC services does not depend on them: it says that calls are answered.
+        """
         ...
 
 
@@ -132,17 +135,11 @@ class RunningServer:
             self.activity.touch()
         return self.activity.idle_seconds()
 
-    async def tell_fitness(self) -> None:
-        """Say to health what the service says of itself, until it is cancelled."""
-        service, was_fit = self.service, True
-        while isinstance(service, MayBeUnfit):
-            fit = service.trouble() is None
-            if fit is not was_fit:
-                status = health_pb2.HealthCheckResponse.SERVING if fit else health_pb2.HealthCheckResponse.NOT_SERVING
-                for name in ("", *self.names):
-                    await self.health.set(name, status)
-            was_fit = fit
-            await asyncio.sleep(_FITNESS_SECONDS)
+    async def report_abilities(self) -> None:
+        """Keep the health service up to date with the service's abilities, until cancelled."""
+        while isinstance(self.service, ReportsAbilities):
+            await _set_abilities(self.health, self.service)
+            await asyncio.sleep(_ABILITY_SECONDS)
 
     async def stop(self) -> None:
         """Drain the server and stop it.
@@ -221,9 +218,18 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         raise
     for served in names:
         await checks.set(served, health_pb2.HealthCheckResponse.SERVING)
+    if isinstance(service, ReportsAbilities):
+        await _set_abilities(checks, service)
     return RunningServer(
         settings, service, draining, activity, changes, server, forwarding, checks, port, tuple(names), http
     )
+
+
+async def _set_abilities(checks: health.aio.HealthServicer, service: ReportsAbilities) -> None:
+    """Set each ability in the health service. A status that does not change wakes no watcher."""
+    status = health_pb2.HealthCheckResponse
+    for name, missing in service.abilities().items():
+        await checks.set(name, status.SERVING if missing is None else status.NOT_SERVING)
 
 
 async def serve(settings: Settings, name: str, service: Service, draining: asyncio.Event) -> None:
@@ -239,10 +245,10 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
     also |= {} if observed.metrics_port is None else {"metrics_port": observed.metrics_port}
     _tell({"service": name, "port": running.port, "pid": os.getpid(), **also})
     pulse = asyncio.ensure_future(_report_idle(running, name))
-    fitness = asyncio.ensure_future(running.tell_fitness())
+    abilities = asyncio.ensure_future(running.report_abilities())
     memory = asyncio.ensure_future(give_back_when_idle(running.idle_seconds))
     await asked.wait()
-    for task in (pulse, fitness, memory):
+    for task in (pulse, abilities, memory):
         task.cancel()
     log.info("draining", grace_seconds=settings.server.grace_seconds)
     await running.stop()

@@ -151,7 +151,10 @@ class BackfillRun:
 
         Raises:
             FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has it.
+            LemanError: Why Spark's workers run no function at present, where the plan calls one.
         """
+        if plan.tasks:
+            self._services.check_can_run([plan.header.udf])
         self._workers = slots_of(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
 
     def prefetch(self, plan: Plan) -> None:

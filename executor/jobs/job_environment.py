@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from core.config import Settings
@@ -33,6 +34,16 @@ class JobEnvironment:
     def cluster(self) -> Cluster:
         """Return what a worker can be given."""
         return self.spark.cluster(self.slots)
+
+    def check_can_run(self, functions: Iterable[UdfDefinition]) -> None:
+        """Check that Spark's workers can run these functions at present. SQL runs in the executor itself.
+
+        Raises:
+            LemanError: WORKERS_CANNOT_REACH_DRIVER, WORKER_PYTHON_UNUSABLE, SPARK_NOT_STARTED.
+        """
+        trouble = self.spark.trouble
+        if trouble is not None and any(udf.kind is not UdfKind.SQL for udf in functions):
+            raise trouble.with_traceback(None)  # all callers get the same error
 
     def cancel_workers(self, job_id: str) -> None:
         """End the workers of a job, and start no more. From any thread; blocks for a moment."""

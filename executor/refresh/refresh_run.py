@@ -147,7 +147,10 @@ class RefreshRun:
         Raises:
             FailedPrecondition: RESOURCES_NOT_AVAILABLE, where no worker has it.
             PermissionDenied: UDF_NOT_ALLOWED.
+            LemanError: Why Spark's workers run no function at present, where the view has one and rows have changed.
         """
+        if plan.mode is not RefreshMode.NO_OP:
+            self._work.services.check_can_run(function.udf for function in plan.functions)
         for function in plan.functions:
             slots_of(function.udf, self._work.spec.concurrency, self._work.services)
 

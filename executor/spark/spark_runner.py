@@ -281,7 +281,8 @@ class SparkRunner:
         """Return the reason why workers of a job have to wait, where a cluster has no room for them; else empty."""
         if self.on_demand and not self.started:
             return "Spark starts, which takes some seconds"
-        return self._readiness.busy or self._waits.get(job_id, "")
+        trouble = self.trouble
+        return self._readiness.busy or (trouble.message if trouble else "") or self._waits.get(job_id, "")
 
     @property
     def lacks_archive(self) -> bool:

@@ -200,6 +200,7 @@ with leman.connect(lake, endpoint=service["executor"], token=service["token"]) a
     except leman.errors.LemanError as error:
         said |= {"reason": error.reason, "message": str(error)}
 said["health"] = check(service["executor"])
+said["functions"] = check(service["executor"], "leman.functions")
 print(json.dumps(said))
 """
 
@@ -294,7 +295,8 @@ def test_a_driver_that_workers_cannot_reach_says_so(hosts, tmp_path):
         log = (lake / "_leman" / "logs" / "executor.log").read_text()
     assert said["reason"] == "WORKERS_CANNOT_REACH_DRIVER"
     assert "cannot reach the driver at 10.86.0.99:" in said["message"]
-    assert said["health"] == "NOT_SERVING"
+    assert said["health"] == "", "SQL, lists and cancels go on"
+    assert said["functions"] == "NOT_SERVING"
     assert "WORKERS_CANNOT_REACH_DRIVER" in log
 
 

@@ -84,11 +84,13 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def running(server: Server | None = None, **sections: object) -> AsyncIterator[tuple[RunningServer, FakeService]]:
+async def running(
+    server: Server | None = None, *, kind: type[FakeService] = FakeService, **sections: object
+) -> AsyncIterator[tuple[RunningServer, FakeService]]:
     """The fake service behind a real server; stopped at the end."""
     settings = Settings(server=server or Server(), **sections)
     draining = asyncio.Event()
-    service = FakeService(draining)
+    service = kind(draining)
     async with asyncio.timeout(DEADLINE):
         up = await start_server(settings, "executor", service, draining)
         try:

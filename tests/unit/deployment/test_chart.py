@@ -235,14 +235,15 @@ def test_no_secret_stands_in_what_is_rendered(name):
 def test_health_is_asked_as_it_can_be_answered(name, probe):
     for service in WORKLOADS:
         one = container(name, service)
-        for kind in ("startupProbe", "readinessProbe"):
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
             assert probe in one[kind]
             assert one[kind]["timeoutSeconds"] > 3, "as long as the check itself waits"
-        assert one["livenessProbe"]["tcpSocket"]["port"] == "grpc"
         if probe == "exec":
             assert one["readinessProbe"]["exec"]["command"][1:3] == ["-m", "core.rpc.healthcheck"]
         grace = next(int(e["value"]) for e in one["env"] if e["name"] == "LEMAN_SERVER__GRACE_SECONDS")
         assert pods(name)[service]["spec"]["terminationGracePeriodSeconds"] > grace
+        alive = one["livenessProbe"]
+        assert alive["periodSeconds"] * alive["failureThreshold"] > grace, "a pod that stops is given its grace"
 
 
 def test_a_commit_coordinator_knows_whether_it_is_alone():

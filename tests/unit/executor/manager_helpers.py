@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -47,8 +46,6 @@ HEADER = PlanHeader(
 TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),))
 
 
-#: A Spark that can run jobs, for a servicer.
-FIT = SimpleNamespace(trouble=None)
 #: For a servicer that nobody asks for previews.
 NO_PREVIEWS: Any = None
 #: An executor that knows of no other ones.
@@ -61,6 +58,7 @@ class BusySpark:
     what workers were told last, by job."""
 
     busy_for = staticmethod(lambda _job_id: "")
+    trouble = None
 
     def __init__(self) -> None:
         self.at_work = asyncio.Event()

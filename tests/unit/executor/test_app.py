@@ -44,9 +44,9 @@ def test_it_answers_and_stops(tmp_path, monkeypatch):
             assert list(listed.jobs) == []
             with pytest.raises(grpc.aio.AioRpcError, match="There is no job job-1"):
                 await jobs.GetJob(jobs_pb2.GetJobRequest(database=str(tmp_path), job_id="job-1"))
-        assert service.trouble() is None
+        assert service.abilities() == {"leman.functions": None}
         spark.trouble = SimpleNamespace()
-        assert service.trouble() is spark.trouble
+        assert service.abilities() == {"leman.functions": spark.trouble}
         await up.stop()
         assert spark.stopped
 

@@ -20,7 +20,7 @@ from core.rpc.server import start_server
 from core.rpc.status import error_from_rpc
 from executor.job_service import JobServicer
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc, planner_pb2
-from tests.unit.executor.manager_helpers import FIT, NO_OTHERS, NO_PREVIEWS, Executor
+from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, Executor
 
 State = jobs_pb2.Job.State
 DEADLINE = 60.0
@@ -32,7 +32,7 @@ class _Service:
     """JobService alone, as a process has it."""
 
     def __init__(self, executor: Executor, draining: asyncio.Event) -> None:
-        self.servicer = JobServicer(executor.jobs, draining, FIT, NO_PREVIEWS, NO_OTHERS)
+        self.servicer = JobServicer(executor.jobs, draining, NO_PREVIEWS, NO_OTHERS)
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         return self.servicer.add_to(server)

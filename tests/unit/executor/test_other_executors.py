@@ -24,7 +24,7 @@ from executor.job_service import JobServicer
 from executor.other_executors import OtherExecutors
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.executor.job_manager.test_takeover import Leases, Pair
-from tests.unit.executor.manager_helpers import FIT, NO_PREVIEWS, Executor
+from tests.unit.executor.manager_helpers import NO_PREVIEWS, Executor
 
 State = jobs_pb2.Job.State
 TOKEN = "0123456789abcdef"
@@ -56,7 +56,7 @@ class Service:
 
     def __init__(self, executor: Executor, holders: Holders, draining: asyncio.Event) -> None:
         self.others = OtherExecutors(SETTINGS, holders)
-        self.servicer = JobServicer(executor.jobs, draining, FIT, NO_PREVIEWS, self.others)
+        self.servicer = JobServicer(executor.jobs, draining, NO_PREVIEWS, self.others)
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         return self.servicer.add_to(server)

@@ -197,6 +197,11 @@ grpc: {port: 7443}
 {{- end }}
 {{- end }}
 
+{{- /* For so long the health service may not answer: two minutes, and twice the grace of a pod that stops. */ -}}
+{{- define "leman.hangSeconds" -}}
+{{- max 120 (mul 2 (int .Values.graceSeconds)) }}
+{{- end }}
+
 {{- define "leman.probes" -}}
 startupProbe:
   {{- include "leman.health" . | nindent 2 }}
@@ -208,12 +213,13 @@ readinessProbe:
   periodSeconds: {{ ternary 20 5 (ne .Values.tls.existingSecret "") }}
   timeoutSeconds: 10
   failureThreshold: 3
-# A port that is open: a service that waits for a peer, or for Spark, is not to be started anew.
+# Health says that calls are answered: a service that waits for a peer, or for Spark, is not restarted; one whose event loop
+# hangs is, after {{ include "leman.hangSeconds" . }} seconds, which leaves a pod that stops its grace.
 livenessProbe:
-  tcpSocket: {port: grpc}
-  periodSeconds: 10
-  timeoutSeconds: 5
-  failureThreshold: 6
+  {{- include "leman.health" . | nindent 2 }}
+  periodSeconds: 20
+  timeoutSeconds: 10
+  failureThreshold: {{ div (include "leman.hangSeconds" . | int) 20 }}
 {{- end }}
 
 {{- define "leman.containerSecurity" -}}

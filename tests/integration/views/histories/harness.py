@@ -57,6 +57,8 @@ class ThreadWorkers:
         self._cancelled: set[str] = set()
         self.jobs = 0
 
+    trouble = None
+
     def busy_for(self, _job_id: str) -> str:
         return ""
 

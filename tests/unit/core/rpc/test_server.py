@@ -67,27 +67,34 @@ def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
 # --------------------------------------------------------------------------- what is served
 
 
-def test_health_follows_a_service_that_cannot_work(monkeypatch):
-    monkeypatch.setattr("core.rpc.server._FITNESS_SECONDS", 0.01)
-    troubles = [Unavailable("STORE_DOWN", "the store is away")]
-    monkeypatch.setattr(FakeService, "trouble", lambda _: troubles[0] if troubles else None, raising=False)
+def test_a_missing_ability_has_a_health_of_its_own_and_leaves_the_service_serving(monkeypatch):
+    monkeypatch.setattr("core.rpc.server._ABILITY_SECONDS", 0.01)
+    missing = [Unavailable("STORE_DOWN", "the store is away")]
+
+    class Unable(FakeService):
+        def abilities(self):
+            return {"leman.functions": missing[0] if missing else None}
 
     async def scenario():
-        async with running() as (up, _), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
-            telling = asyncio.ensure_future(up.tell_fitness())
+        async with running(kind=Unable) as (up, _), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            reporting = asyncio.ensure_future(up.report_abilities())
             stub = health_pb2_grpc.HealthStub(channel)
 
-            async def until(status, name):
-                async for answer in stub.Watch(health_pb2.HealthCheckRequest(service=name)):
-                    if answer.status == status:
-                        return
+            async def seen(name):
+                return (await stub.Check(health_pb2.HealthCheckRequest(service=name))).status
 
+            assert await seen("leman.functions") == NOT_SERVING, "it is there before the first report"
             for name in ("", JOB_SERVICE):
-                await until(NOT_SERVING, name)
-            troubles.clear()
-            for name in ("", JOB_SERVICE):
-                await until(SERVING, name)
-            telling.cancel()
+                assert await seen(name) == SERVING
+            watch = stub.Watch(health_pb2.HealthCheckRequest(service="leman.functions"))
+            assert (await watch.read()).status == NOT_SERVING
+            address = f"127.0.0.1:{up.port}"
+            assert await asyncio.to_thread(healthcheck.check, address, "leman.functions") == "NOT_SERVING"
+            assert await asyncio.to_thread(healthcheck.check, address) == ""
+            assert "knows no leman.wings" in await asyncio.to_thread(healthcheck.check, address, "leman.wings")
+            missing.clear()
+            assert (await watch.read()).status == SERVING
+            reporting.cancel()
 
     asyncio.run(scenario())
 

@@ -18,7 +18,7 @@ from executor.job_service import JobServicer
 from leman.v1 import jobs_pb2
 from tests.unit.executor.job_manager.test_request_deduplication import backfill
 from tests.unit.executor.job_manager.test_takeover import Leases, idle, until
-from tests.unit.executor.manager_helpers import FIT, NO_OTHERS, NO_PREVIEWS, UDF, Executor
+from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, UDF, Executor
 
 ENV = {"B": "2", "API_KEY": "a-canary-of-the-environment"}
 
@@ -55,7 +55,7 @@ class Values:
 
 
 async def create(executor: Executor, env: Mapping[str, str] = ENV, request_id: str = "r") -> jobs_pb2.Job:
-    servicer = JobServicer(executor.jobs, asyncio.Event(), FIT, NO_PREVIEWS, NO_OTHERS)
+    servicer = JobServicer(executor.jobs, asyncio.Event(), NO_PREVIEWS, NO_OTHERS)
     request = backfill(executor.database, request_id)
     request.env.update(env)
     return (await servicer.CreateJob(request, None)).job

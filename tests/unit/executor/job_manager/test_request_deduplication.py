@@ -14,7 +14,7 @@ from executor.history.job_history import JobHistory
 from executor.job_service import JobServicer
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from tests.unit.executor.job_manager.test_takeover import Leases, until
-from tests.unit.executor.manager_helpers import FIT, NO_OTHERS, NO_PREVIEWS, Executor
+from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, Executor
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def refresh(database: str, **changes: object) -> jobs_pb2.CreateJobRequest:
 def test_the_same_id_with_another_body_is_refused_and_with_the_same_body_gives_the_same_job(database, other, when):
     async def scenario() -> None:
         executor = Executor(Path(database))
-        jobs = JobServicer(executor.jobs, asyncio.Event(), FIT, NO_PREVIEWS, NO_OTHERS)
+        jobs = JobServicer(executor.jobs, asyncio.Event(), NO_PREVIEWS, NO_OTHERS)
         if when == "being made":
             executor.planner.may.clear()
         first = asyncio.ensure_future(jobs.CreateJob(backfill(database), None))
@@ -59,7 +59,7 @@ def test_the_same_id_with_another_body_is_refused_and_with_the_same_body_gives_t
         if when == "after a restart":
             await executor.stop()
             executor = Executor(Path(database))
-            jobs = JobServicer(executor.jobs, asyncio.Event(), FIT, NO_PREVIEWS, NO_OTHERS)
+            jobs = JobServicer(executor.jobs, asyncio.Event(), NO_PREVIEWS, NO_OTHERS)
         with pytest.raises(AlreadyExists) as caught:
             await jobs.CreateJob(other(database), None)
         assert caught.value.reason == "REQUEST_ID_REUSED"
@@ -75,7 +75,7 @@ def test_the_same_id_with_another_body_is_refused_and_with_the_same_body_gives_t
 def test_a_retry_and_a_backfill_do_not_share_a_request_id(database):
     async def scenario() -> None:
         executor = Executor(Path(database))
-        jobs = JobServicer(executor.jobs, asyncio.Event(), FIT, NO_PREVIEWS, NO_OTHERS)
+        jobs = JobServicer(executor.jobs, asyncio.Event(), NO_PREVIEWS, NO_OTHERS)
         made = (await jobs.CreateJob(backfill(database), None)).job
         with pytest.raises(AlreadyExists):
             await jobs.RetryJob(jobs_pb2.RetryJobRequest(database=database, job_id=made.job_id, request_id="r1"), None)
@@ -140,7 +140,7 @@ def test_one_request_id_in_two_databases_makes_two_jobs_that_run_side_by_side(tm
 
     async def scenario() -> None:
         executor = Executor(Path(databases[0]))
-        jobs = JobServicer(executor.jobs, asyncio.Event(), FIT, NO_PREVIEWS, NO_OTHERS)
+        jobs = JobServicer(executor.jobs, asyncio.Event(), NO_PREVIEWS, NO_OTHERS)
         answers = [await jobs.CreateJob(backfill(path), None) for path in databases]
         made = [answer.job.job_id for answer in answers]
         assert len(set(made)) == 2
@@ -164,9 +164,7 @@ class Crossing:
     def __init__(self, database: str) -> None:
         self.keys: dict[str, str] = {}
         self.both = [Executor(Path(database), leases=Leases(self.keys, name)) for name in ("first", "second")]
-        self.servicers = [
-            JobServicer(executor.jobs, asyncio.Event(), FIT, NO_PREVIEWS, NO_OTHERS) for executor in self.both
-        ]
+        self.servicers = [JobServicer(executor.jobs, asyncio.Event(), NO_PREVIEWS, NO_OTHERS) for executor in self.both]
         for executor in self.both:
             executor.planner.may.clear()
 

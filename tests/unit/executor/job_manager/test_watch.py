@@ -20,7 +20,7 @@ from executor.jobs.job_status import JobStatus
 from executor.jobs.watcher_pace import WatcherPace
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
-from tests.unit.executor.manager_helpers import FIT, NO_OTHERS, NO_PREVIEWS
+from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS
 
 JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0, 0)
 
@@ -56,7 +56,7 @@ class Service:
     """JobService alone."""
 
     def __init__(self, manager: Manager, draining: asyncio.Event) -> None:
-        self._servicer = JobServicer(manager, draining, FIT, NO_PREVIEWS, NO_OTHERS)
+        self._servicer = JobServicer(manager, draining, NO_PREVIEWS, NO_OTHERS)
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self._servicer, server)

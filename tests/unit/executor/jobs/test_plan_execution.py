@@ -36,6 +36,7 @@ class DeadSpark:
     """Gives up each time."""
 
     busy_for = staticmethod(lambda _job_id: "")
+    trouble = None
 
     def __init__(self) -> None:
         self.asked = 0
@@ -56,6 +57,7 @@ class SilentSpark:
     """One worker works units off; Spark itself never reports that its job has ended."""
 
     busy_for = staticmethod(lambda _job_id: "")
+    trouble = None
 
     def __init__(self, failure: UnitFailure | None = None) -> None:
         self.failure = failure

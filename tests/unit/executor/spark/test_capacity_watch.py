@@ -10,12 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from core.errors import LemanError, ResourceExhausted
-from executor.job_service import JobServicer
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.spark import capacity_watch, readiness, spark_runner, standalone_capacity, worker_problems
 from executor.spark.capacity_watch import CapacityWatch
 from executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of, masters
-from leman.v1 import jobs_pb2, planner_pb2
 from tests.unit.executor.spark.test_worker_problems import CLUSTER, Workers, until
 
 FULL, FREE, TAKEN = (
@@ -231,15 +229,11 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
     begin = time.monotonic()
     until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)
     assert full.runner.trouble is None
-    servicer = JobServicer(None, asyncio.Event(), full.runner, None, None)
-    asked = jobs_pb2.CreateJobRequest(backfill=planner_pb2.BackfillSpec())
-    with pytest.raises(AttributeError):  # there is no manager here: it was asked
-        asyncio.run(servicer.CreateJob(asked, None))
     full.capacity = FREE
     until(lambda: full.runner.trouble is not None)
     assert full.runner.trouble.reason == "WORKERS_CANNOT_REACH_DRIVER"
     assert "free cores" not in full.runner.trouble.message, "the master says that there are some"
-    assert not full.runner.busy_for("job-1")
+    assert "cannot reach the driver" in full.runner.busy_for("job-1"), "the job's event has the reason"
 
 
 def test_workers_that_have_registered_and_are_not_ready_yet_are_no_trouble(full, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import socket
 import threading
 from types import SimpleNamespace
@@ -13,14 +14,13 @@ import pytest
 from core.config import Spark, Udf
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition, Unavailable
-from executor.job_service import JobServicer
 from executor.jobs import job_environment as job_services
+from executor.jobs.job_environment import JobEnvironment
 from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.spark import address, readiness, spark_conf, spark_runner, worker_problems
 from executor.spark.address import CallbackAddress, callback_address
 from executor.spark.context import cause
 from executor.spark.spark_runner import SparkRunner
-from leman.v1 import jobs_pb2
 
 CLUSTER = "spark://127.0.0.1:7077"
 MISSING = (
@@ -225,12 +225,23 @@ def test_a_missing_interpreter_is_told_from_the_first_task_that_failed(workers):
     until(lambda: workers.runner.trouble is None)
 
 
-def test_jobs_are_refused_with_what_is_wrong_meanwhile():
+def test_only_functions_are_refused_while_workers_cannot_run_them():
     trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
-    servicer = JobServicer(None, asyncio.Event(), SimpleNamespace(trouble=trouble), None, None)
+    names = {field.name: None for field in dataclasses.fields(JobEnvironment)}
+    services = JobEnvironment(**names | {"spark": SimpleNamespace(trouble=trouble)})
+    python, sql = (SimpleNamespace(kind=kind) for kind in (UdfKind.SCALAR, UdfKind.SQL))
+    services.check_can_run([sql])
+    services.check_can_run([])
     for _ in range(2):
         with pytest.raises(Unavailable, match="cannot reach the driver"):
-            asyncio.run(servicer.CreateJob(jobs_pb2.CreateJobRequest(), None))
+            services.check_can_run([sql, python])
+    names["spark"] = SimpleNamespace(trouble=None)
+    JobEnvironment(**names).check_can_run([python])
+
+
+def test_a_job_says_in_an_event_that_workers_cannot_run_functions(workers):
+    workers.runner._readiness.trouble = worker_problems.unreachable(CLUSTER, "10.9.8.7", "7100", 60)
+    assert "cannot reach the driver" in workers.runner.busy_for("job-1")
 
 
 def test_a_running_job_ends_at_the_first_worker_without_an_interpreter(workers, monkeypatch):
