@@ -1,4 +1,6 @@
-"""Tell which rows of a compacted fragment are computed. Pure: the archive is asked for what has to be read.
+"""Tell which rows of a fragment are computed where names of files do not. Pure: the archive reads what is needed.
+
+That is so where a compaction wrote the column's file, and where an input is a computed column that got another file.
 
 A compacted fragment holds the live rows of older ones, in their order, in a file whose name says nothing. What is known
 of the older fragments holds for their rows there: by the names of their files, by row states, by what an earlier run
@@ -7,12 +9,17 @@ recorded, or, where a compaction made them too, in the same way once more.
 Fragment 0 (rows a b c, all computed by this version, b deleted) and fragment 1 (rows d e, nothing computed) became
 fragment 5, which holds a c d e. Its states are those of the live rows, one fragment after the other: computed,
 computed, untouched, untouched. The plan then wants rows 2 and 3 of fragment 5, and no others.
+
+Where a computed column that is an input got another file, that file lists its predecessors, and the rows that differ
+from each (`core.changed_rows`). The tracer looks at the fragment as it was with a predecessor: what is known of the
+rows then still holds for those that do not differ (`docs/decisions/0058-stale-by-rows.md`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -20,14 +27,17 @@ import numpy as np
 import numpy.typing as npt
 
 from core import keys, row_states
+from core.changed_rows import Predecessor
 from core.checkpoints.records import FragmentRecord
 from core.domain.compactions import CompactionHistory, Rewrite
 from core.domain.plan import Reason
-from core.domain.table import Fragment
+from core.domain.table import DataFile, Fragment
 from core.row_states import RowState, States, StateSummary
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, Moved, inspect_fragment, unnamed
 
+#: How many combinations of earlier files of the inputs are looked at.
+_MOST_COMBINATIONS = 64
 #: Stands for the filter that is asked for: its id is another one for every fragment.
 _ASKED = "asked"
 #: Where nothing is settled for several reasons, the first of these is given.
@@ -58,6 +68,10 @@ class Archive(Protocol):
         """Tell which physical rows of an old fragment were not deleted in a version."""
         ...
 
+    def predecessors(self, file: str) -> Sequence[Predecessor]:
+        """Return the files that an input's column file follows; none where that is not known."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
@@ -76,6 +90,11 @@ class _Rows:
             return np.full(self.count, self.states, np.uint8)
         return self.states
 
+    @property
+    def are_known(self) -> bool:
+        """Tell whether anything is known of any of the rows."""
+        return bool(self.states if isinstance(self.states, int) else self.states.any())
+
 
 class RowTracer:
     """What traces the fragments of one request along one history of compactions."""
@@ -87,10 +106,10 @@ class RowTracer:
         self._made: dict[int, _Rows | None] = {}
 
     def trace(self, status: FragmentStatus) -> FragmentStatus:
-        """Return the status of a compacted fragment with what is known of its rows, or why nothing is."""
+        """Return the status of a fragment with what is known of its rows, or why nothing is."""
         record = self._archive.record(status)
-        rows = self._recorded(status, record) if record is not None else self._compacted(status)
-        if not (rows.states if isinstance(rows.states, int) else rows.states.any()):
+        rows = self._recorded(status, record) if record is not None else self._rows(status)
+        if not rows.are_known:
             return status._replace(reason=rows.why)
         identity = keys.md5_of_few(self._resolved.filter_identity(status.fragment))
         filters = frozenset(identity if f == _ASKED else f for f in rows.filters or ())
@@ -98,6 +117,8 @@ class RowTracer:
         summary = row_states.summarize(rows.array(), filters, older)
         whole = summary.computed == rows.count
         recorded = record is not None and record.fingerprint == status.fingerprint
+        if status.reason is Reason.INPUT_CHANGED:
+            recorded = True  # the files that are there tell
         moved = Moved(summary, b"" if whole else row_states.encode(rows.array(), filters, older), recorded)
         reason = Reason.PARTIAL
         if not summary.untouched + summary.failed_older:
@@ -105,7 +126,14 @@ class RowTracer:
         return status._replace(reason=reason, moved=moved)
 
     def _rows(self, status: FragmentStatus) -> _Rows:
-        """Return the rows of an older fragment, deleted ones included."""
+        """Return the rows of a fragment, deleted ones included."""
+        rows = self._of_these_inputs(status)
+        if rows.are_known or status.reason not in (Reason.INPUT_CHANGED, Reason.EXTERNAL_WRITE):
+            return rows
+        return self._of_earlier_inputs(status.fragment) or rows
+
+    def _of_these_inputs(self, status: FragmentStatus) -> _Rows:
+        """Return what is known of the rows without a look at earlier files of the inputs."""
         count = status.fragment.physical_rows
         if status.reason is Reason.REUSED:
             return _Rows(count, row_states.of_version(RowState.COMPUTED, status.version), Reason.REUSED)
@@ -116,6 +144,19 @@ class RowTracer:
             record = self._archive.record(status)
             return self._recorded(status, record) if record is not None else self._compacted(status)
         return _untouched(count, status.reason)
+
+    def _of_earlier_inputs(self, fragment: Fragment) -> _Rows | None:
+        """Return the rows by what was computed from earlier files of its inputs; None where nothing was.
+
+        No filter counts as settled: it may match other rows by now.
+        """
+        for earlier, changed in as_before(fragment, self._resolved.input_ids, self._archive.predecessors):
+            status = next(inspect_fragment(self._resolved, (earlier,)))
+            rows = self._of_these_inputs(status)
+            if rows.are_known:
+                states = np.where(changed, np.uint8(RowState.UNTOUCHED), rows.array())
+                return _Rows(rows.count, states, Reason.INPUT_CHANGED, frozenset())
+        return None
 
     def _recorded(self, status: FragmentStatus, record: FragmentRecord) -> _Rows:
         own = keys.function_of(record.fingerprint)
@@ -196,6 +237,35 @@ class RowTracer:
         if live is None or int(live.sum()) != fragment.live_rows:
             return None
         return dataclasses.replace(rows, count=fragment.live_rows, states=rows.states[live])
+
+
+def as_before(
+    fragment: Fragment, field_ids: Sequence[int], predecessors: Callable[[str], Sequence[Predecessor]]
+) -> Iterator[tuple[Fragment, npt.NDArray[np.bool_]]]:
+    """Yield a fragment as it was when some columns had earlier files, with the rows of these columns that differ now.
+
+    Args:
+        fragment: the fragment as it is.
+        field_ids: those of the columns that matter.
+        predecessors: returns those of a column file; see `core.changed_rows`.
+    """
+    followed = {file: predecessors(file) for file in fragment.files_of(field_ids)}
+    followed = {file: found for file, found in followed.items() if found}
+    choices = itertools.product(*([None, *found] for found in followed.values()))
+    for chosen in itertools.islice(choices, 1, _MOST_COMBINATIONS):
+        changed = np.zeros(fragment.physical_rows, np.bool_)
+        files = {file.path: file for file in fragment.files}
+        for now, earlier in zip(followed, chosen, strict=True):
+            if earlier is None:
+                continue
+            if earlier.rows != len(changed):
+                break
+            changed |= earlier.changed
+            moved = files.pop(now)
+            has = files.get(earlier.file, DataFile(earlier.file, ()))
+            files[earlier.file] = has._replace(field_ids=(*has.field_ids, *moved.field_ids))
+        else:
+            yield fragment._replace(files=tuple(files.values())), changed
 
 
 def _untouched(count: int, why: Reason) -> _Rows:

@@ -20,7 +20,14 @@ from core import row_states
 from core.domain.plan import StagedFile
 from core.filesystems import filesystem_of
 from core.lance_io import store_objects
-from core.lance_io.column_files import DELETIONS_KEY, STATES_KEY, data_folder, data_path, tagged_digest_of
+from core.lance_io.column_files import (
+    DELETIONS_KEY,
+    PREDECESSORS_KEY,
+    STATES_KEY,
+    data_folder,
+    data_path,
+    tagged_digest_of,
+)
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import using_storage
 from core.lance_io.files_in_memory import made_in_memory
@@ -63,6 +70,8 @@ class ColumnFileWriter:
         self._file = ""
         self._rows = 0
         self.row_states = b""
+        #: What the file carries about those that it replaces, see `core.changed_rows`; to be set before `close`.
+        self.predecessors = b""
 
     def open(self, file: str) -> None:
         """Begin the file under its final name."""
@@ -192,7 +201,8 @@ class ColumnFileWriter:
             return under_way.result()
 
     def _end(self, writer: LanceFileWriter, deletions: bytes | None) -> None:
-        for key, content in ((STATES_KEY, self.row_states), (DELETIONS_KEY, deletions)):
+        buffers = ((STATES_KEY, self.row_states), (DELETIONS_KEY, deletions), (PREDECESSORS_KEY, self.predecessors))
+        for key, content in buffers:
             if content:
                 writer.add_schema_metadata(key, str(writer.add_global_buffer(content)))
         writer.close()

@@ -10,8 +10,10 @@ import pyarrow as pa
 import xxhash
 from lance.file import LanceFileReader
 
-from core import row_states
+from core import changed_rows, keys, row_states
+from core.changed_rows import Predecessor
 from core.domain.ranges import RowRange
+from core.errors import DataLoss, NotFound
 from core.filesystems import filesystem_of
 from core.lance_io import footer, store_objects
 from core.lance_io.concatenation import joined
@@ -23,9 +25,11 @@ from core.locations import in_object_store
 from core.row_states import RowState, States, StateSummary
 from core.stores.lance_options import lance_options
 
-#: Keys of a column file's metadata, under which it names the buffers with row states and with deleted rows.
+#: Keys of a column file's metadata, under which it names the buffers with row states, with deleted rows, and with the
+#: files that it follows.
 STATES_KEY = "leman.states"
 DELETIONS_KEY = "leman.deletions"
+PREDECESSORS_KEY = "leman.predecessors"
 _DIGEST_CHUNK = 1 << 22
 
 
@@ -130,6 +134,22 @@ def read_states_buffer(uri: str, file: str) -> bytes | None:
         if buffer is not None:
             row_states.check(buffer)
     return buffer
+
+
+def read_predecessors(uri: str, file: str) -> list[Predecessor]:
+    """Return the files that a column file follows, the latest first; none where it is gone, damaged or says nothing.
+
+    Raises:
+        LemanError: what `reading_file` gives, where the store does not answer.
+    """
+    if keys.parse_column_file_name(file) is None:
+        return []
+    try:
+        with reading_file(uri, f"The list of files before {file}"):
+            buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), PREDECESSORS_KEY)
+            return [] if buffer is None else changed_rows.decode(buffer)
+    except (NotFound, DataLoss):
+        return []
 
 
 class ColumnFileReader:

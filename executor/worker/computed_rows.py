@@ -17,7 +17,7 @@ from core.lance_io.concatenation import joined
 from core.lance_io.scan import CHUNK_ROWS
 from core.ports import CheckpointStore
 from core.row_states import RowState, States
-from core.sorted_sets import among, distinct
+from core.sorted_sets import among, distinct, without
 
 ROW_ADDRESS = "_rowaddr"
 ROW_STATE = "_leman_state"
@@ -36,6 +36,8 @@ class Piece:
     values: pa.Array
     #: The state of each row; None: all are computed.
     states: States | None = None
+    #: Whether the values are those of the column's current file.
+    kept: bool = False
 
     def within(self, covered: RowRange) -> Piece | None:
         """Return the rows in a range; None where there are none."""
@@ -43,7 +45,7 @@ class Piece:
         if first == last:
             return None
         states = None if self.states is None else self.states[first:last]
-        return Piece(self.offsets[first:last], self.values.slice(first, last - first), states)
+        return Piece(self.offsets[first:last], self.values.slice(first, last - first), states, self.kept)
 
     def only(self, offsets: npt.NDArray[np.int64]) -> Piece | None:
         """Return the rows that are among `offsets`; None where there are none."""
@@ -51,7 +53,11 @@ class Piece:
         if not wanted.any():
             return None
         states = None if self.states is None else self.states[wanted]
-        return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states)
+        return Piece(self.offsets[wanted], self.values.filter(pa.array(wanted)), states, self.kept)
+
+    def without(self, offsets: npt.NDArray[np.int64]) -> Piece | None:
+        """Return the rows that are not among `offsets`; None where none are left."""
+        return self.only(without(self.offsets, offsets))
 
     def of_own_version(self) -> Piece | None:
         """Return the rows without those of earlier versions, which the column may not keep any more.
@@ -172,14 +178,15 @@ class KnownRows:
         """Return the rows of a range that need no more work for this request.
 
         These are the rows of the current file and those of the request's own checkpoints. Where two pieces have the
-        same row, the later piece wins.
+        same row, the later piece wins. A checkpoint's copy of a row of the current file is left out.
 
         Raises:
             CheckpointLost: A checkpoint is gone or damaged.
         """
         current = self._current(covered)
         pieces = self._stored(covered, settles=True)
-        pieces = pieces if current is None else [current, *pieces]
+        if current is not None:
+            pieces = [current, *(new for p in pieces if (new := p.without(current.offsets)) is not None)]
         self._row_bytes = max([self._row_bytes, *(p.values.nbytes / len(p.offsets) for p in pieces)])
         return pieces
 

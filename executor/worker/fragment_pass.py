@@ -25,7 +25,7 @@ from core.lance_io.scan import Chunk
 from core.row_states import RowState
 from executor.worker.checkpointing import Checkpoints
 from executor.worker.computed_rows import CheckpointLost, KnownRows, Piece
-from executor.worker.fragment_writer import FragmentWriter, Unwritten
+from executor.worker.fragment_writer import Existing, FragmentWriter, Unwritten
 from executor.worker.installed_file import InstalledFile
 from executor.worker.row_source import RowSource, only, without
 from executor.worker.slice_evaluation import Evaluation
@@ -295,7 +295,7 @@ class FragmentPass:
             self._field,
             work.task.fingerprint,
             work.task.physical_rows,
-            existing=self._existing if keeps_others else None,
+            existing=Existing(work.task.current_file, self._existing) if keeps_others else None,
             live=self._live,
             selective=context.selective or context.failed_only,
             file_format=self._reader.file_format,

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from core import keys, row_states
+from core import changed_rows, keys, row_states
 from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
-from core.lance_io import column_file_writer
+from core.equal_values import equal_rows
+from core.lance_io import column_file_writer, column_files
 from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
 from core.row_states import RowState, States
@@ -23,8 +25,15 @@ from executor.worker.computed_rows import Piece
 
 _EMIT_BYTES = 16 << 20
 
-Existing = Callable[[RowRange], pa.Array]
 Live = Callable[[RowRange], npt.NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """The column's current file, whose values rows may keep."""
+
+    file: str
+    values: Callable[[RowRange], pa.Array]
 
 
 class FragmentWriter:
@@ -47,6 +56,7 @@ class FragmentWriter:
         file_format: tuple[int, int] = (2, 2),
     ) -> None:
         self._uri = uri
+        self._changed: changed_rows.Mask | None = None
         self._field = field
         self._fingerprint = fingerprint
         self._physical_rows = physical_rows
@@ -80,20 +90,27 @@ class FragmentWriter:
             for piece in pieces:
                 self._writer.write(piece.values)
                 at = int(piece.offsets[0])
-                self._note(RowRange(at, at + len(piece.offsets)), piece.states)
+                part = RowRange(at, at + len(piece.offsets))
+                self._note(part, piece.states)
+                if self._existing is not None:
+                    equal = None if piece.kept else equal_rows(piece.values, self._existing.values(part))
+                    self._keep(part, np.ones(part.rows, np.bool_) if equal is None else equal)
             return
         values, states = self._aligned(covered, pieces)
         self._writer.write(values)
         self._note(covered, states)
 
     def _aligned(self, covered: RowRange, pieces: Sequence[Piece]) -> tuple[pa.Array, States]:
-        base = self._existing(covered) if self._existing is not None else pa.nulls(covered.rows, self._field.type)
+        existing = self._existing
+        base = pa.nulls(covered.rows, self._field.type) if existing is None else existing.values(covered)
         sources = [base]
         position = np.arange(covered.rows, dtype=np.int64)
         states = np.full(covered.rows, RowState.COMPUTED, np.uint8)
+        kept = np.full(covered.rows, existing is not None)
         begin = covered.rows
         for piece in pieces:
             at = piece.offsets - covered.start
+            kept[at] = piece.kept
             position[at] = np.arange(begin, begin + len(at))
             states[at] = RowState.COMPUTED if piece.states is None else piece.states
             sources.append(piece.values)
@@ -101,7 +118,10 @@ class FragmentWriter:
         absent = position < covered.rows
         if absent.any():
             states[self._live(covered) & absent] = RowState.UNTOUCHED
-        return joined(sources).take(pa.array(position)), states
+        values = joined(sources).take(pa.array(position))
+        if existing is not None:
+            self._keep(covered, kept | equal_rows(values, base))
+        return values, states
 
     def _note(self, covered: RowRange, states: States | None) -> None:
         if states is None or bool((states == RowState.COMPUTED).all()):
@@ -110,6 +130,22 @@ class FragmentWriter:
             self._states = np.full(self._physical_rows, RowState.COMPUTED, np.uint8)
         self._states[covered.start : covered.end] = states
         self.untouched += int((states == RowState.UNTOUCHED).sum())
+
+    def _keep(self, covered: RowRange, kept: changed_rows.Mask) -> None:
+        """Record which rows of a range have the same value as in the file that is replaced."""
+        if not kept.any():
+            return
+        if self._changed is None:
+            self._changed = np.ones(self._physical_rows, np.bool_)
+        self._changed[covered.start : covered.end] = ~kept
+
+    def _predecessors(self) -> bytes:
+        """Return what the file says of those that it follows; empty: nothing of them is kept."""
+        if self._changed is None or self._existing is None:
+            return b""
+        file = self._existing.file
+        earlier = column_files.read_predecessors(self._uri, file)
+        return changed_rows.encode(changed_rows.succeed(file, self._changed, earlier))
 
     @property
     def is_put_at_once(self) -> bool:
@@ -141,6 +177,7 @@ class FragmentWriter:
         if self._states is not None:
             self.rows_older = int((row_states.versions(self._states) > 0).sum())
         name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
+        self._writer.predecessors = self._predecessors()
         return self._writer.close(self._states, filters, name, deletions, older, beside)
 
 

@@ -92,7 +92,7 @@ class InstalledFile:
         if self._states is None or not len(offsets):
             return None
         values = self._reader.values(self._fragment_id, covered, self._column.name)
-        return Piece(offsets, values.take(pa.array(offsets - covered.start)), self._states[offsets])
+        return Piece(offsets, values.take(pa.array(offsets - covered.start)), self._states[offsets], kept=True)
 
 
 def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:

@@ -77,6 +77,8 @@ class State:
     columns: dict[str, Column]
     rows: dict[int, Row]
     fragments: dict[int, Fragment]
+    #: What the computed values of rows were computed with: by id and column identity, the version and the arguments.
+    origins: dict[tuple[int, int], tuple[int, tuple[Value, ...]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class Oracle:
     def delete(self, ids: Collection[int], layout: Layout) -> None:
         for i in ids:
             del self.state.rows[i]
+        self.state.origins = {at: origin for at, origin in self.state.origins.items() if at[0] in self.state.rows}
         self._settle(layout, set())
 
     def move(self, changes: Mapping[int, Row], layout: Layout) -> None:
@@ -171,6 +174,7 @@ class Oracle:
         found = self.state.fragments[fragment]
         for i in found.live:
             self.state.rows[i][column] = change(i, self.state.rows[i].get(column))
+            self.state.origins.pop((i, column), None)
         found.tokens[column] = next(self._numbers)
         if column in found.files:
             found.files[column] = File(None)
@@ -240,8 +244,9 @@ class Oracle:
         for fragment in self.state.fragments.values():
             fragment.tokens.pop(gone, None)
             fragment.files.pop(gone, None)
-        for row in self.state.rows.values():
+        for i, row in self.state.rows.items():
             row.pop(gone, None)
+            self.state.origins.pop((i, gone), None)
 
     def rename(self, old: str, new: str) -> None:
         columns = self.state.columns
@@ -325,6 +330,7 @@ class Oracle:
         stored = {i for ids in self._stored.get(slot, {}).values() for i in ids}
         needed = asked - settled - stored
         optional = needed & {i for ids in self._loose.get(_loose(slot), {}).values() for i in ids}
+        optional |= needed & self._spared(fingerprint, fragment)
         optional |= (asked - settled) & self._spoiled.get(slot, set())
         needed -= optional
         if staged is not None:
@@ -342,6 +348,17 @@ class Oracle:
             where_id,
         )
 
+    def _spared(self, fingerprint: Fingerprint, fragment: Fragment) -> set[int]:
+        """Rows whose value was computed by that version with the arguments that they have now: it may be kept."""
+        return {
+            i
+            for i in fragment.live
+            if self.state.origins.get((i, fingerprint.column)) == (fingerprint.version, self._arguments(fingerprint, i))
+        }
+
+    def _arguments(self, fingerprint: Fingerprint, i: int) -> tuple[Value, ...]:
+        return tuple(self.state.rows[i].get(identity) for identity, _ in fingerprint.inputs)
+
     def _migrate_replaced(self, slot: Slot) -> None:
         """Files whose place another one took, or that were made for a column of the same name that is gone; also where
         an input is another column now, and neither has any file."""
@@ -355,6 +372,8 @@ class Oracle:
         for number, plain in self.plan(name, 0, Where()).items():
             fragment = self.state.fragments[number]
             failed = frozenset(i for i in plain.known if self._fails(name, plain, i))
+            spared = self._spared(plain.fingerprint, fragment) - plain.known
+            perhaps = frozenset(i for i in spared if self._fails(name, plain, i))
             under = ("failed", plain.target)
             stored = {
                 i
@@ -364,12 +383,17 @@ class Oracle:
             }
             live = frozenset(fragment.live)
             staged = self._usable(plain.slot, under, plain.fingerprint, plain.target, fragment.live)
-            part = replace(plain, asked=failed, needed=failed - stored, optional=frozenset(), where=under, live=live)
-            parts[number] = part if staged is None else replace(part, needed=frozenset(), live=staged.live)
+            part = replace(
+                plain, asked=failed | perhaps, needed=failed - stored, optional=perhaps, where=under, live=live
+            )
+            nothing: frozenset[int] = frozenset()
+            parts[number] = (
+                part if staged is None else replace(part, needed=nothing, optional=nothing, live=staged.live)
+            )
         return parts
 
     def _fails(self, name: str, part: Asked, i: int) -> bool:
-        arguments = [self.state.rows[i].get(identity) for identity, _ in part.fingerprint.inputs]
+        arguments = self._arguments(part.fingerprint, i)
         return self._values(self.state.columns[name].function, part.fingerprint.version, i, arguments[1])[1]
 
     def _usable(
@@ -423,11 +447,12 @@ class Oracle:
             file = fragment.files.get(fingerprint.column)
             known = file.known(fingerprint) & fragment.live if file is not None else set()
             found = fragment.live.intersection(ids)
-            assert found <= known, f"taken for computed: {sorted(found - known)}"
+            spared = self._spared(fingerprint, fragment)
+            assert found <= known | spared, f"taken for computed: {sorted(found - known - spared)}"
             if file is not None and file.fingerprint != fingerprint:
                 file.migrated[fingerprint] = found
             else:
-                assert found == known, f"forgotten: {sorted(known - found)}"
+                assert known <= found, f"forgotten: {sorted(known - found)}"
 
     def forget(self, part: Asked) -> None:
         """The record of a file that was refused for what it holds is gone."""
@@ -465,9 +490,10 @@ class Oracle:
                 made.settled.add(i)
             elif i in part.asked:
                 made.settled.add(i)
-                arguments = [self.state.rows[i].get(identity) for identity, _ in part.fingerprint.inputs]
+                arguments = self._arguments(part.fingerprint, i)
                 value, _ = self._values(column.function, part.fingerprint.version, i, arguments[1])
                 self.state.rows[i][column.identity] = value
+                self.state.origins[i, column.identity] = part.fingerprint.version, arguments
         fragment.files[column.identity] = made
         fragment.tokens[column.identity] = self._installed.setdefault(name, next(self._numbers))
 

@@ -474,3 +474,35 @@ def test_a_unit_of_an_attempt_that_was_overtaken_stops(tmp_path):
     lab.reservations.reserve(work.scope, [RowRange(5, 6)], "job-1#2")
     late = lab.run(context, work).results[0]
     assert (late.left, late.rows_evaluated) == (work.ranges, 0)
+
+
+def installed(lab, outcome):
+    """Commits a unit's file, and returns its name."""
+    lab.install(outcome)
+    return outcome.results[0].staged.file
+
+
+def changed(lab, file):
+    """By file that a column file follows, the offsets of the rows that differ."""
+    found = column_files.read_predecessors(lab.uri, file)
+    return {p.file: np.flatnonzero(p.changed).tolist() for p in found}
+
+
+@pytest.mark.parametrize("size", [0, 4], ids=["in one pass", "from checkpoints"])
+def test_a_file_names_its_predecessors_and_the_rows_that_differ(lab, size):
+    bounds = CheckpointBounds(min_checkpoint_size=size, max_checkpoint_size=size)
+    context = lab.context(lab.udf(lambda x: x * 2), where="x < 5", checkpoint=bounds)
+    first = installed(lab, lab.run(context, lab.work(context, 0, [(0, 20)])))
+    assert changed(lab, first) == {}
+    more = lab.context(lab.udf(lambda x: x * 2), where="x < 9", checkpoint=bounds)
+    work = lab.work(more, 0, [(0, 20)], current_file=first, extend_current=True)
+    if size:  # another unit has stored a part of it
+        stored = lab.run(more, replace(work, ranges=(RowRange(0, 12),), finish=False)).results[0].checkpoints
+        work = replace(work, ranges=(RowRange(12, 20),), checkpoints=stored)
+    second = installed(lab, lab.run(more, work))
+    assert changed(lab, second) == {first: [5, 6, 7, 8]}
+    rest = lab.context(lab.udf(lambda x: x * 2 if x > 10 else None), checkpoint=bounds)
+    work = lab.work(rest, 0, [(0, 20)], current_file=second, extend_current=True)
+    third = installed(lab, lab.run(rest, work))
+    # rows 9 and 10 were empty, and are
+    assert changed(lab, third) == {second: list(range(11, 20)), first: [5, 6, 7, 8, *range(11, 20)]}

@@ -1,0 +1,275 @@
+"""Histories of a chain of computed columns: each backfill calls its function for the rows whose inputs changed.
+
+`c` is computed from x, `d` from `c`, `e` from `d`. A model knows with which input each value was computed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+
+from core.domain.plan import BackfillSpec
+from core.domain.udf import CheckpointBounds
+from tests.integration.stateful import udfs
+from tests.integration.stateful.harness import Fate, Killed, Made, System, decisions
+from tests.integration.stateful.test_machine import _MEMORY, KILLS, LONG
+
+#: Column → its function and its input.
+CHAIN = {"c": ("f", "x"), "d": ("g", "c"), "e": ("g", "d")}
+numbers = st.integers(0, 10_000)
+columns = st.sampled_from([*CHAIN])
+
+
+class Chain(RuleBasedStateMachine):
+    """One table with a chain, and what is known of its values: by column and id the input they were computed from."""
+
+    stable_row_ids: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="leman-chain-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.system = System(str(self.folder), register=True)
+        self.rows: dict[int, dict[str, int | None]] = {}
+        self.made: dict[str, dict[int, int | None]] = {name: {} for name in CHAIN}
+        #: Rows that an update wrote once more, by column: they count as changed, whatever their inputs are.
+        self.again: dict[str, set[int]] = {name: set() for name in CHAIN}
+        self.numbers = itertools.count(1)
+        self.next_id = 0
+
+    def teardown(self) -> None:
+        try:
+            for name in CHAIN if self.rows else ():
+                self.backfill(name)
+                assert not self.system.plan(BackfillSpec(self.system.database, "t", name)).tasks
+        finally:
+            self.system.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @initialize()
+    def begin(self) -> None:
+        stable = self.stable_row_ids
+        lance.write_dataset(self._new(40), self.system.uri, max_rows_per_file=10, enable_stable_row_ids=stable)
+        for name, (function, read) in CHAIN.items():
+            self.system.add_column(name, function, 1, ("id", read))
+
+    def _new(self, count: int) -> pa.Table:
+        ids = range(self.next_id, self.next_id + count)
+        self.next_id += count
+        self.rows |= {i: {"id": i, "x": i % 50, **dict.fromkeys(CHAIN)} for i in ids}
+        return pa.table({"id": pa.array(ids, pa.int64()), "x": pa.array([i % 50 for i in ids], pa.int64())})
+
+    def _some(self, number: int) -> list[int]:
+        ids = sorted(self.rows)
+        return sorted({ids[(number + k * (1 + number % 5)) % len(ids)] for k in range(1 + number % 6)})
+
+    def _check(self) -> None:
+        assert self.system.rows() == self.rows
+
+    # the table
+
+    @rule(count=st.integers(1, 12))
+    def append(self, count: int) -> None:
+        lance.write_dataset(self._new(count), self.system.uri, mode="append", max_rows_per_file=10)
+        self._check()
+
+    @rule(number=numbers)
+    def update(self, number: int) -> None:
+        """Some rows get a value that no row had."""
+        ids, value = self._some(number), 1000 + next(self.numbers)
+        self.system.open().update({"x": str(value)}, where=f"id in ({', '.join(map(str, ids))})")
+        for i in ids:
+            self.rows[i]["x"] = value
+        for again in self.again.values():
+            again.update(ids)
+        self._check()
+
+    @rule(number=numbers)
+    @precondition(lambda self: len(self.rows) > 30)
+    def delete(self, number: int) -> None:
+        ids = self._some(number)[:3]
+        self.system.open().delete(f"id in ({', '.join(map(str, ids))})")
+        for i in ids:
+            del self.rows[i]
+            for made in self.made.values():
+                made.pop(i, None)
+        self._check()
+
+    @rule()
+    def compact(self) -> None:
+        self.system.open().optimize.compact_files(target_rows_per_fragment=20, materialize_deletions_threshold=0.0)
+        self._check()
+
+    @rule()
+    def clean(self) -> None:
+        """Old versions are cleaned away after a plan has recorded what became of the rows of each column."""
+        for name in CHAIN:
+            self.system.plan(BackfillSpec(self.system.database, "t", name))
+        self.system.clean()
+
+    # jobs
+
+    def stale(self, name: str) -> set[int]:
+        """Return the ids of the rows that were never computed, or from another input than they have now."""
+        read, made = CHAIN[name][1], self.made[name]
+        return {i for i, row in self.rows.items() if i not in made or made[i] != row[read]}
+
+    @rule(name=columns, interval=st.sampled_from([0, 3]), kill=st.sampled_from(["", "", *KILLS[:3]]))
+    def backfill(self, name: str, interval: int = 0, kill: str = "") -> None:
+        self._run(name, self.stale(name), interval, kill)
+
+    @rule(name=columns, low=st.integers(0, 40), interval=st.sampled_from([0, 3]))
+    def backfill_where(self, name: str, low: int, interval: int) -> None:
+        self._run(name, {i for i in self.stale(name) if i >= low}, interval, where=f"id >= {low}")
+
+    @rule(interval=st.sampled_from([0, 3]))
+    def backfill_all(self, interval: int) -> None:
+        for name in CHAIN:
+            self.backfill(name, interval)
+
+    @rule(name=columns)
+    def retry(self, name: str) -> None:
+        """The failed rows are tried again, and fail again."""
+        function, read = CHAIN[name]
+        stale = self.stale(name)
+        failed = {i for i, row in self.rows.items() if i not in stale and _value(function, i, row[read])[1]}
+        self._run(name, failed, 0, failed_only=True)
+
+    def _run(
+        self, name: str, needed: Collection[int], interval: int, kill: str = "", where: str = "", **options: bool
+    ) -> None:
+        """Run a job to its end, and once more where it was killed: together they call the function as often as needed.
+
+        A call whose result was in no checkpoint yet is made again after a kill.
+        """
+        spec = BackfillSpec(
+            self.system.database, "t", name, checkpoint=CheckpointBounds(interval), where=where, **options
+        )
+        udfs.EVALUATED.clear()
+        plan = self.system.plan(spec)
+        allowed = set(needed) | (self.again[name] & set(self.rows)) | self._empty_inputs(name)
+        assert plan.header.rows_to_compute >= len(needed), "the plan promises too little"
+        if not where and not options and not self._deletes:
+            assert plan.header.rows_to_compute <= len(allowed), "the plan promises too much"
+        for fate in [Fate(kill, 2)] * bool(kill) + [Fate()]:
+            while (plan := self.system.plan(spec)).tasks:
+                made = Made(plan)
+                try:
+                    self.system.compute(spec, made, fate, lambda *_: None)
+                except Killed:
+                    break
+                request = made.request(self.system.uri, sorted(made.staged))
+                outcomes = decisions(self.system.submit(request))
+                assert all(reason == "" for _, reason in outcomes.values()), outcomes
+                if where or options:
+                    break
+        called = list(udfs.EVALUATED)
+        assert set(needed) <= set(called) <= allowed, (sorted(set(called) - allowed), sorted(set(needed) - set(called)))
+        assert kill or len(called) == len(set(called)), "a row was evaluated twice"
+        self.again[name] -= set(called)
+        function, read = CHAIN[name]
+        for i in needed:
+            self.made[name][i] = self.rows[i][read]
+            self.rows[i][name] = _value(function, i, self.rows[i][read])[0]
+        self._check()
+
+    def _empty_inputs(self, name: str) -> set[int]:
+        """Return the rows whose input was empty, and is: the first file of a column has no predecessor to name."""
+        read, made = CHAIN[name][1], self.made[name]
+        return {i for i, row in self.rows.items() if row[read] is None and made.get(i) is None}
+
+    @property
+    def _deletes(self) -> bool:
+        """Whether rows of the table are deleted: a plan does not look up which ones."""
+        return any(fragment.num_deletions for fragment in self.system.open().get_fragments())
+
+
+def _value(function: str, id_: int, argument: int | None) -> tuple[int | None, bool]:
+    try:
+        return udfs.VALUES[function](1, id_, argument), False
+    except ValueError:
+        return None, True
+
+
+@pytest.fixture
+def chain() -> Iterator[Chain]:
+    made = Chain()
+    made.begin()
+    yield made
+    made.teardown()
+
+
+CHANGES: dict[str, Callable[[Chain], None]] = {
+    "append": lambda chain: chain.append(5),
+    "update": lambda chain: chain.update(977),
+    "delete": lambda chain: chain.delete(977),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_compaction_after_a_change_costs_no_call_of_any_column(chain, change):
+    chain.backfill_all(0)
+    CHANGES[change](chain)
+    chain.compact()
+    chain.backfill_all(0)
+
+
+@pytest.mark.parametrize("interval", [0, 3])
+def test_rows_that_a_filter_left_out_make_no_other_row_stale(chain, interval):
+    for name in CHAIN:
+        chain.backfill_where(name, 15, interval)
+    chain.backfill_all(interval)
+
+
+def test_a_column_follows_its_input_over_several_files_of_it(chain):
+    chain.backfill_where("c", 30, 0)
+    chain.backfill("d")
+    for low in (25, 15, 0):
+        chain.backfill_where("c", low, 0)
+    chain.backfill("d")
+
+
+def test_a_changed_input_counts_in_a_fragment_that_was_compacted_before_anything_was_computed(chain):
+    chain.backfill_all(0)
+    chain.append(5)
+    chain.backfill("c")
+    chain.append(5)
+    chain.compact()
+    chain.backfill("c")
+    chain.compact()
+    chain.clean()
+    chain.backfill_all(0)
+
+
+def test_a_filter_over_an_input_is_not_settled_by_what_it_matched_before(chain):
+    chain.backfill_where("c", 20, 0)
+    spec = BackfillSpec(chain.system.database, "t", "d", where="c IS NULL")
+    assert chain.system.plan(spec).header.rows_to_compute >= 20
+    chain._run("d", {i for i, row in chain.rows.items() if row["c"] is None}, 0, where="c IS NULL")
+    chain.backfill("c")
+    chain._run("d", {i for i in chain.stale("d") if chain.rows[i]["c"] is None}, 0, where="c IS NULL")
+    chain.backfill_all(0)
+
+
+@pytest.mark.timeout(7200 if LONG else 300)
+def test_histories_of_chains_call_for_changed_rows_alone():
+    profile = settings(
+        max_examples=1000 if LONG else 25,
+        stateful_step_count=12,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if LONG else [])],
+        derandomize=not LONG,
+        database=None,
+    )
+    run_state_machine_as_test(Chain, settings=profile)
