@@ -18,9 +18,9 @@ from commit_coordinator.tables.drop_and_rename import Names
 from commit_coordinator.tables.row_reads import RowReads
 from commit_coordinator.tables.uploads import Uploads
 from core.config import Settings
-from core.database_roots import DatabaseRoots
 from core.lance_io.database_registry import DatabaseRegistry
 from core.rpc.flight_calls import FLIGHT
+from core.rpc.places import roots_of
 from core.rpc.registered_databases import registry_place
 from leman.v1 import commit_pb2, commit_pb2_grpc, tables_pb2, tables_pb2_grpc
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
@@ -71,7 +71,7 @@ class CommitCoordinator:
         tables = TableServicer(reads, uploads, queues, memory, self._names, self._draining)
         tables_pb2_grpc.add_TableServiceServicer_to_server(tables, server)
         names = DatabaseRegistry(registry_place(self._server)) if self._server.registry else None
-        catalogs = Catalogs(names, DatabaseRoots(self._server.database_roots))
+        catalogs = Catalogs(names, roots_of(self._server))
         add_flight(FlightServicer(reads, uploads, queues, memory, catalogs, self._draining), server)
         return list(_SERVICES)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from core.locations import in_object_store
@@ -16,6 +17,8 @@ _UNREACHED_SECONDS = 10.0
 #: Buckets that no options cover and that were not reached: when, and what was said. A name more or less, lost to
 #: another thread, does no harm.
 _unreached: dict[str, tuple[float, str]] = {}
+#: Containers of Azure that no options cover and that were reached.
+_reached: set[str] = set()
 
 
 def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
@@ -34,7 +37,30 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
         return filesystem_with(options, uri)
     if uri.startswith("s3://"):
         return _s3_of_the_environment(uri)
+    if uri.startswith("abfss://"):
+        return _azure_of_the_environment(uri)
     filesystem, path = pafs.FileSystem.from_uri(uri)
+    return filesystem, path
+
+
+def _azure_of_the_environment(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of Azure; that its container can be asked is tried once, as pyarrow's error is no OSError.
+
+    Raises:
+        OSError: nothing in the environment gives credentials, or the container cannot be used.
+    """
+    container = uri.removeprefix("abfss://").partition("/")[0]
+    at, said = _unreached.get(container, (0.0, ""))
+    if said and time.monotonic() - at < _UNREACHED_SECONDS:
+        raise OSError(said)
+    filesystem, path = pafs.FileSystem.from_uri(uri)
+    if container not in _reached:
+        try:
+            filesystem.get_file_info(container.partition("@")[0])
+        except (OSError, pa.ArrowException) as error:
+            _unreached[container] = (time.monotonic(), str(error))
+            raise OSError(str(error)) from error
+        _reached.add(container)
     return filesystem, path
 
 

@@ -13,10 +13,12 @@ import os
 import re
 import urllib.parse
 
-from core.errors import InvalidArgument
+from core.errors import FailedPrecondition, InvalidArgument
 
 OWN_FOLDER = "_leman"
 """Folder of a database that holds what Leman keeps there: functions, job history, locks."""
+MOVED_PREFIX = "moved-"
+"""Begins the name of a folder in `OWN_FOLDER` that was a table: the name of a table that is dropped leads there."""
 TABLE_ENDING = ".lance"
 
 _MOST_PART_BYTES = 255
@@ -33,6 +35,10 @@ _MEANT = {
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+#: Control characters, ends of lines and halves of pairs: stores refuse them late, some only after a minute of retries.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: So much of what a caller sent is repeated in an error.
+_MOST_REPEATED = 300
 
 
 def is_database_name(text: str) -> bool:
@@ -54,6 +60,19 @@ def canonical_database(text: str, field: str = "database") -> str:
     Raises:
         InvalidArgument: BAD_DATABASE, where it is empty, relative, a file or below one, or not a uri of a store;
             RESERVED_DATABASE, where it is inside Leman's own folder, or a table's.
+        FailedPrecondition: STORAGE_DENIED, where the service may not read a link in it.
+    """
+    place = resolved_database(text, field)
+    check_folder(place, text, field)
+    return place
+
+
+def resolved_database(text: str, field: str = "database") -> str:
+    """Return what `canonical_database` does, without a look at whether the place can be a folder.
+
+    Raises:
+        InvalidArgument: as `canonical_database`.
+        FailedPrecondition: STORAGE_DENIED.
     """
     try:
         place = _canonical(text)
@@ -63,25 +82,58 @@ def canonical_database(text: str, field: str = "database") -> str:
     if any(part.endswith(TABLE_ENDING) for part in parts):
         raise InvalidArgument(
             "RESERVED_DATABASE",
-            f"'{text}' lies in the folder of a table (*{TABLE_ENDING}): name the database above it",
+            f"'{repeated(text)}' lies in the folder of a table (*{TABLE_ENDING}): name the database above it",
             field=field,
         )
     if OWN_FOLDER in parts:
         raise InvalidArgument(
             "RESERVED_DATABASE",
-            f"'{text}' lies in a folder {OWN_FOLDER}, which Leman keeps for itself: name the database above it",
+            f"'{repeated(text)}' lies in a folder {OWN_FOLDER}, which Leman keeps for itself: name the database above "
+            "it",
             field=field,
         )
     return place
 
 
+def check_folder(place: str, text: str, field: str = "database") -> None:
+    """Refuse a resolved place that is a file, lies below one, or can never be: Lance would try for seconds.
+
+    Args:
+        place: what `resolved_database` gave for the text; errors do not show it, as links may have led there.
+
+    Raises:
+        InvalidArgument: BAD_DATABASE.
+    """
+    if in_object_store(place) or os.path.isdir(place):  # noqa: PTH112 - for every call: a Path would cost more
+        return
+    shown = repeated(text)
+    if any(len(part) > _MOST_PART_BYTES for part in os.fsencode(place).split(b"/")):
+        raise _bad(f"a part of '{shown}' is longer than {_MOST_PART_BYTES} bytes, as no folder's name is", field)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)  # noqa: PTH120
+    if not os.path.isdir(place):  # noqa: PTH112
+        shown = place if os.path.normpath(text).startswith(place) else shown
+        raise _bad(f"'{shown}' is a file, and a database is a folder: name another place", field)
+
+
+def repeated(text: str) -> str:
+    """Return what an error repeats of a text that a caller sent: its beginning, without control characters."""
+    clean = _CONTROL.sub("\ufffd", text[:_MOST_REPEATED])
+    return clean if len(text) <= _MOST_REPEATED else f"{clean}…"
+
+
 def _canonical(text: str) -> str:
     if not text.strip():
         raise _bad("database is empty; give a path or uri")
-    if "\0" in text:
-        raise _bad(f"{text!r} is no path or uri: it has a NUL character")
+    _check_characters(text, text)
     scheme = _SCHEME.match(text)
-    return _canonical_uri(text) if scheme and scheme[1].lower() != "file" else _canonical_path(_path_of(text))
+    return _canonical_uri(text) if scheme and scheme[1].lower() != "file" else _canonical_path(_path_of(text), text)
+
+
+def _check_characters(place: str, text: str) -> None:
+    found = _CONTROL.search(place)
+    if found:
+        raise _bad(f"'{repeated(text)}' has the control character {found[0]!a}: write the path or uri without it")
 
 
 def table_uri(database: str, table: str, field: str = "table") -> str:
@@ -92,16 +144,26 @@ def table_uri(database: str, table: str, field: str = "table") -> str:
 
     Raises:
         InvalidArgument: BAD_TABLE_NAME, and as `canonical_database`.
+        FailedPrecondition: STORAGE_DENIED.
+    """
+    check_table_name(table, f"{field}.table")
+    return f"{canonical_database(database, f'{field}.database').rstrip('/')}/{table}{TABLE_ENDING}"
+
+
+def check_table_name(table: str, field: str) -> None:
+    """Refuse what no table can be called.
+
+    Raises:
+        InvalidArgument: BAD_TABLE_NAME.
     """
     if not table or table.startswith((".", OWN_FOLDER)) or any(c in table for c in "/\\") or not table.isprintable():
         raise InvalidArgument(
             "BAD_TABLE_NAME",
-            f"{table!r} is no table name: it must not be empty, contain /, \\ or characters that cannot be printed, or "
-            f"begin with a dot or {OWN_FOLDER}",
-            field=f"{field}.table",
+            f"{repeated(table)!r} is no table name: it must not be empty, contain /, \\ or characters that cannot be "
+            f"printed, or begin with a dot or {OWN_FOLDER}",
+            field=field,
         )
-    check_length(table, f"{field}.table")
-    return f"{canonical_database(database, f'{field}.database').rstrip('/')}/{table}{TABLE_ENDING}"
+    check_length(table, field)
 
 
 def check_length(table: str, field: str) -> None:
@@ -137,7 +199,9 @@ def database_and_table(uri: str) -> tuple[str, str]:
     if uri.startswith("/"):
         database = f"/{database}"
     if not database or not name.endswith(TABLE_ENDING):
-        raise InvalidArgument("BAD_TABLE_URI", f"'{uri}' is no table: <database>/<name>{TABLE_ENDING}", field="uri")
+        raise InvalidArgument(
+            "BAD_TABLE_URI", f"'{repeated(uri)}' is no table: <database>/<name>{TABLE_ENDING}", field="uri"
+        )
     if _SCHEME.match(uri) and uri[:5].lower() == "file:":
         name = urllib.parse.unquote(name)
     return database, name.removesuffix(TABLE_ENDING)
@@ -149,45 +213,45 @@ def _path_of(text: str) -> str:
         return text
     parts = urllib.parse.urlsplit(text)
     if parts.netloc.lower() not in ("", "localhost"):
-        raise _bad(f"'{text}' names a file of the host '{parts.netloc}': a file uri has three slashes, file:///path")
+        raise _bad(f"'{repeated(text)}' names a file of a host: a file uri has three slashes, file:///path")
     return urllib.parse.unquote(text[len(parts.scheme) + 1 :].removeprefix(f"//{parts.netloc}"))
 
 
-def _canonical_path(path: str) -> str:
+def _canonical_path(path: str, text: str) -> str:
+    _check_characters(path, text)
     if not path.startswith("/"):
-        raise _bad(f"'{path}' is a relative path, and a service has a folder of its own: give an absolute one")
-    place = os.path.realpath(f"/{path.lstrip('/')}")  # POSIX lets `//x` be another place than `/x`; no table lies there
-    if not os.path.isdir(place):  # noqa: PTH112 - for every call: a Path would cost more than the look
-        _check_above(place)
+        raise _bad(
+            f"'{repeated(text)}' is a relative path, and a service has a folder of its own: give an absolute one"
+        )
+    try:
+        place = os.path.realpath(f"/{path.lstrip('/')}")  # POSIX lets `//x` be another place than `/x`
+    except OSError as error:  # of a link that only others may read
+        raise FailedPrecondition(
+            "STORAGE_DENIED",
+            f"'{repeated(text)}' leads through a link that the user of the service may not read: name another place, "
+            "or grant the rights",
+        ) from error
+    _check_characters(place, text)
     return place
 
 
-def _check_above(place: str) -> None:
-    """Refuse a place that can never be: Lance would try for seconds, and say that the storage is away."""
-    if any(len(part) > _MOST_PART_BYTES for part in os.fsencode(place).split(b"/")):
-        raise _bad(f"a part of '{place[:100]}…' is longer than {_MOST_PART_BYTES} bytes, as no folder's name is")
-    while not os.path.lexists(place):
-        place = os.path.dirname(place)  # noqa: PTH120
-    if not os.path.isdir(place):  # noqa: PTH112
-        raise _bad(f"'{place}' is a file, and a database is a folder: name another place")
-
-
 def _canonical_uri(text: str) -> str:
+    shown = repeated(text)
     scheme, _, rest = text.partition("://")
     if not rest:
-        raise _bad(f"'{text}' is no uri: write scheme://bucket/path")
+        raise _bad(f"'{shown}' is no uri: write scheme://bucket/path")
     scheme = scheme.lower()
     if scheme not in STORES:
         known = ", ".join(f"{store}://" for store in STORES)
         hint = f". Write {_MEANT[scheme]}" if scheme in _MEANT else ""
-        raise _bad(f"'{text}' names no store that tables can lie in: give a path, or a uri with {known}{hint}")
+        raise _bad(f"'{shown}' names no store that tables can lie in: give a path, or a uri with {known}{hint}")
     if scheme == "abfss" and "@" not in rest.partition("/")[0]:
-        raise _bad(f"'{text}' names no storage account: write {_AZURE}")
+        raise _bad(f"'{shown}' names no storage account: write {_AZURE}")
     parts = [part for part in rest.split("/") if part]
     if any(part in (".", "..") for part in parts):
-        raise _bad(f"'{text}' has a part '.' or '..', which an object store takes for a name: write the uri without")
+        raise _bad(f"'{shown}' has a part '.' or '..', which an object store takes for a name: write the uri without")
     return f"{scheme}://{'/'.join(parts)}"
 
 
-def _bad(message: str) -> InvalidArgument:
-    return InvalidArgument("BAD_DATABASE", message, field="database")
+def _bad(message: str, field: str = "database") -> InvalidArgument:
+    return InvalidArgument("BAD_DATABASE", message, field=field)

@@ -13,7 +13,6 @@ import grpc
 import structlog
 
 from core.config import Settings
-from core.database_roots import DatabaseRoots
 from core.errors import LemanError
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
@@ -21,6 +20,7 @@ from core.observability.measures import FUNCTIONS_AVAILABLE, JOB_ROWS
 from core.rpc.addresses import is_unspecified
 from core.rpc.blocking import BlockingPool
 from core.rpc.channels import open_peer
+from core.rpc.places import roots_of
 from core.rpc.registered_databases import registry_place
 from executor.coordination.env_values import EnvValues
 from executor.coordination.leases import JobLeases
@@ -106,7 +106,7 @@ class Executor:
             self._background.append(asyncio.create_task(following))
         asked = self._settings.server
         registry = DatabaseRegistry(registry_place(asked)) if asked.registry else None
-        looks, roots = self._settings.executor.takeover_look_seconds, DatabaseRoots(asked.database_roots)
+        looks, roots = self._settings.executor.takeover_look_seconds, roots_of(asked)
         if looks and not (embedded.database or embedded.databases_file):
             self._background.append(asyncio.create_task(manager.follow_abandoned(registry, roots, looks)))
         if registry is not None:

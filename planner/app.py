@@ -8,12 +8,12 @@ import functools
 import grpc
 
 from core.config import Settings
-from core.database_roots import DatabaseRoots
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.rpc import channels
 from core.rpc.blocking import BlockingPool
+from core.rpc.places import roots_of
 from core.rpc.registered_databases import registry_place
 from core.rpc.status import error_from_rpc
 from core.udf.function_policy import FunctionPolicy
@@ -59,7 +59,7 @@ class Planner:
         """Add CatalogService, DatabaseService, PlannerService and PlanningService; return their names."""
         self._pool = BlockingPool(_THREADS, name="planner", gives_way=True)
         settings = self._settings
-        tables = LanceTables(roots=DatabaseRoots(settings.server.database_roots))
+        tables = LanceTables(roots=roots_of(settings.server))
         allowed = settings.udf
         policy = FunctionPolicy.of(allowed)
         registry = functools.partial(UdfRegistry, workers_python=settings.spark.python_version, policy=policy)

@@ -15,13 +15,12 @@ from core.domain.garbage import DAY
 from core.errors import LemanError
 from core.filesystems import delete_folder, filesystem_of
 from core.lance_io.incarnations import incarnation_at, is_another
-from core.locations import OWN_FOLDER, in_object_store
+from core.locations import MOVED_PREFIX, OWN_FOLDER, in_object_store
 
 #: Begins the name of a folder in `OWN_FOLDER` that was a table.
 _DROPPED = "dropped-"
-#: Begins that of one that is being looked at, whether it is the table that is meant: no other drop removes it.
-_MOVED = "moved-"
-#: Begins that of one that was not, and whose own name somebody has taken at the same moment.
+#: Begins that of one that was not the table that is meant (`MOVED_PREFIX`: it is being looked at, and no other drop
+#: removes it), and whose own name somebody has taken at the same moment.
 _SET_ASIDE = "set-aside-"
 #: Pauses before what is left of a table is tried again: workers of its jobs may still write there.
 _PAUSES = (0.2, 1.0, 3.0)
@@ -49,7 +48,7 @@ def remove_folder(uri: str, incarnation: str) -> None:
     moved = None if in_object_store(uri) else _moved(Path(path))
     if moved is not None:
         _check_meant(moved, Path(path), incarnation)
-        moved.rename(moved.with_name(moved.name.replace(_MOVED, _DROPPED)))
+        moved.rename(moved.with_name(moved.name.replace(MOVED_PREFIX, _DROPPED)))
         crash_point("coordinator.table_removed")
         _sweep(moved.parent)
         return
@@ -71,7 +70,7 @@ def remove_folder(uri: str, incarnation: str) -> None:
 
 def _moved(folder: Path) -> Path | None:
     """Give a table's folder a name of Leman's own, and return that; None where it cannot be moved there in one step."""
-    moved = folder.parent / OWN_FOLDER / f"{_MOVED}{uuid.uuid4().hex}"
+    moved = folder.parent / OWN_FOLDER / f"{MOVED_PREFIX}{uuid.uuid4().hex}"
     if folder.is_symlink():
         return None
     try:
@@ -107,14 +106,14 @@ def _put_back(moved: Path, folder: Path) -> None:
     try:
         moved.rename(folder)
     except OSError as error:  # a third one has the name, or a writer of this one has made a file under it
-        aside = moved.with_name(moved.name.replace(_MOVED, _SET_ASIDE))
+        aside = moved.with_name(moved.name.replace(MOVED_PREFIX, _SET_ASIDE))
         moved.rename(aside)
         _log.error("a table is set aside: it has lost its name", table=str(folder), path=str(aside), why=str(error))
 
 
 def _sweep(own: Path) -> None:
     """Remove what was dropped, also what somebody left who was stopped amid it; what others look at, a day later."""
-    looked_at = (moved for moved in own.glob(f"{_MOVED}*") if moved.stat().st_ctime < time.time() - DAY)
+    looked_at = (moved for moved in own.glob(f"{MOVED_PREFIX}*") if moved.stat().st_ctime < time.time() - DAY)
     for dropped in (*own.glob(f"{_DROPPED}*"), *looked_at):
         shutil.rmtree(dropped, ignore_errors=True)
         if dropped.exists():

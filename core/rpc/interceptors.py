@@ -26,7 +26,7 @@ from core.rpc.auth.requirements import Requirement, requirement_of
 from core.rpc.caller_limits import CallerLimits
 from core.rpc.early_answers import hear_out
 from core.rpc.field_paths import path_in
-from core.rpc.places import RequestPlaces
+from core.rpc.places import RequestPlaces, hide_links
 from core.rpc.uninterrupted_calls import Outliving
 from core.rpc.unreadable import Unreadable, check_answer, reader, subject
 
@@ -121,7 +121,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    await self._places.settle(current.request, from_peer=required.of_peers)
+                    current.linked |= await self._places.settle(current.request, from_peer=required.of_peers)
                     work = behavior(request, context)
                     return written(await (work if required.reads else self._changes.run(name, work)))
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
@@ -138,7 +138,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    await self._places.settle(current.request, from_peer=required.of_peers)
+                    current.linked |= await self._places.settle(current.request, from_peer=required.of_peers)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
                             yield written(message)
@@ -213,7 +213,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if about is not None:
                 call.take(request)
                 required.check(caller, about)
-                await self._places.settle(about, from_peer=required.of_peers)
+                call.linked |= await self._places.settle(about, from_peer=required.of_peers)
                 call.about = call.about or audit.subjects(about)
             yield request
 
@@ -234,6 +234,8 @@ class _Call:
         #: The request, or the last one of a stream, or what that carries: then it has fields of its own beside.
         self.message: Any = None
         self.is_carried = False
+        #: Of the places that lead through links: canonical form → as the caller sent it.
+        self.linked: dict[str, str] = {}
         #: What it is about, where `request` does not tell.
         self.about: dict[str, str] = {}
         self.metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
@@ -274,6 +276,7 @@ class _Call:
         if isinstance(known, InvalidArgument) and self.message is not None:
             path = path_in(self.message, known.field)
             known.field = path or (known.field if self.is_carried else "")
+        hide_links(known, self.linked)
         code = status.code_of(known)
         self._outcome = {"code": code.name, "reason": known.reason, "message": known.message}
         if self.caller is None and "caller" in known.facts:  # whose token has expired

@@ -2,27 +2,40 @@
 
 By the name of the field: a text `database` is a database, by path, uri or registered name, `root` what is to be one,
 and `uri` a table's Lance dataset, wherever in the request they stand. So a request's body, and what is remembered by
-it, is the same for all spellings of a place. A place that does not lie where the service may work is refused here, and
-so is a table beside a `database` that is a link to elsewhere.
+it, is the same for all spellings of a place. A place that does not lie where the service may work is refused here, a
+table beside a `database` that is a link to elsewhere, and what is Leman's own: its folders, the registry of databases,
+the tables that refreshes compute in. Errors show what the caller sent, and nothing of where links lead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from core.config import Server
-from core.database_roots import DatabaseRoots
-from core.errors import InvalidArgument
-from core.locations import canonical_database, canonical_table
-from core.rpc.registered_databases import DatabaseNames, LookAgainError, PathsAlone, names_of
+from core.database_roots import DatabaseRoots, check_not_own, not_allowed
+from core.errors import FailedPrecondition, InvalidArgument, LemanError
+from core.locations import (
+    TABLE_ENDING,
+    check_folder,
+    check_table_name,
+    database_and_table,
+    in_object_store,
+    repeated,
+    resolved_database,
+)
+from core.rpc.registered_databases import DatabaseNames, LookAgainError, PathsAlone, names_of, registry_place
 
 _PLACES = ("database", "uri", "root")
 #: Fields that may name a table of the `database` beside them.
 _TABLES = ("table", "view", "name")
+#: Fields that name what the `table` beside them is to be called.
+_NEW_NAMES = ("new_name",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +46,8 @@ class Places:
     own: tuple[str, ...] = ()
     #: Fields with names of tables in the message's database.
     tables: tuple[str, ...] = ()
+    #: Fields with names of tables in the database of the message's `table`.
+    new_names: tuple[str, ...] = ()
     #: Fields whose messages have places, and whether they are repeated.
     below: tuple[tuple[str, bool, Places], ...] = ()
 
@@ -48,42 +63,64 @@ class RequestPlaces:
     """
 
     def __init__(self, server: Server) -> None:
-        self._roots = DatabaseRoots(server.database_roots)
+        self._roots = roots_of(server)
         self._names = names_of(server)
         self._any_place = PathsAlone()
 
-    async def settle(self, request: Any, *, from_peer: bool) -> None:
+    async def settle(self, request: Any, *, from_peer: bool) -> dict[str, str]:
         """Rewrite the places of a request in their canonical form; an empty field stays empty.
 
         Args:
             from_peer: it is a call that only services make: they name places, and a job that runs may go on although
-                its database has lost its name.
+                its database has lost its name. It may name the tables that a refresh computes in.
+
+        Returns:
+            Of places that lead through links: canonical form → as the caller sent it.
 
         Raises:
             LemanError: what `canonicalise` raises.
         """
         names = self._any_place if from_peer else self._names
         try:
-            canonicalise(request, self._roots, names)
+            return canonicalise(request, self._roots, names, from_peer=from_peer)
         except LookAgainError:  # what was rewritten so far stays as it is when it is looked at again
             await names.read_anew()
-            canonicalise(request, self._roots, names, read_now=True)
+            return canonicalise(request, self._roots, names, read_now=True, from_peer=from_peer)
+
+
+def roots_of(server: Server) -> DatabaseRoots:
+    """Return where the settings let databases lie.
+
+    Raises:
+        InvalidArgument: BAD_SETTING.
+    """
+    return DatabaseRoots(server.database_roots, registry_place(server) if server.registry else "")
 
 
 def canonicalise(
-    request: Any, roots: DatabaseRoots, names: DatabaseNames | None = None, *, read_now: bool = False
-) -> None:
+    request: Any,
+    roots: DatabaseRoots,
+    names: DatabaseNames | None = None,
+    *,
+    read_now: bool = False,
+    from_peer: bool = False,
+) -> dict[str, str]:
     """Rewrite the places of a request in their canonical form; an empty field stays empty.
 
     Args:
         names: None: there are none.
         read_now: the names were read for this very request.
+        from_peer: as for `RequestPlaces.settle`.
+
+    Returns:
+        As `RequestPlaces.settle`.
 
     Raises:
         LookAgainError: names are to be read first; not with `read_now`.
-        InvalidArgument: BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME.
+        InvalidArgument: BAD_DATABASE, RESERVED_DATABASE, RESERVED_NAME, BAD_TABLE_URI, BAD_TABLE_NAME.
         NotFound: DATABASE_NOT_REGISTERED.
         DataLoss: REGISTRATION_DAMAGED.
+        FailedPrecondition: STORAGE_DENIED.
         Unavailable: STORE_UNAVAILABLE.
         PermissionDenied: DATABASE_NOT_ALLOWED.
     """
@@ -91,7 +128,23 @@ def canonicalise(
     places = _known.get(descriptor.full_name)
     if places is None:
         places = _known[descriptor.full_name] = places_of(descriptor)
-    _rewrite(request, places, _Look(roots, names or PathsAlone(), read_now))
+    look = _Look(roots, names or PathsAlone(), read_now, from_peer)
+    _rewrite(request, places, look)
+    return look.linked
+
+
+def hide_links(error: LemanError, linked: Mapping[str, str]) -> None:
+    """Have an error show places as the caller sent them, in place of where links lead.
+
+    Args:
+        linked: what `canonicalise` returned.
+    """
+    for place, sent in linked.items():
+        if place != "/":
+            whole = re.compile(rf"(?<![\w./-]){re.escape(place)}(?![\w-]|\.\w)")
+            as_sent = repeated(sent).replace("\\", r"\\")
+            error.message = whole.sub(as_sent, error.message)
+            error.facts = {key: whole.sub(as_sent, value) for key, value in error.facts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +154,42 @@ class _Look:
     roots: DatabaseRoots
     names: DatabaseNames
     read_now: bool
+    from_peer: bool
+    #: Canonical form → as it was sent, where links lie between.
+    linked: dict[str, str] = field(default_factory=dict)
 
-    def canonical(self, field: str, given: str) -> str:
-        if field == "database":
-            return self.names.place_of(given, read_now=self.read_now)
-        if field == "uri":
-            uri = canonical_table(given)
-            self.names.check(uri.rpartition("/")[0], read_now=self.read_now)
-            return uri
+    def canonical(self, name: str, sent: str) -> str:
+        """Return the canonical form of a place, which lies where the service may work."""
+        database, table = database_and_table(sent) if name == "uri" else (sent, "")
         try:
-            return canonical_database(given)
-        except InvalidArgument as error:
-            raise InvalidArgument(error.reason, error.message, field=field) from None
+            place = self._resolved(name, database)
+        except FailedPrecondition:
+            if self.roots:
+                raise not_allowed(sent) from None
+            raise
+        uri = place
+        if table:
+            check_table_name(table, name)
+            uri = f"{place.rstrip('/')}/{table}{TABLE_ENDING}"
+        self.roots.check(uri, sent)
+        check_folder(place, sent, name)
+        if not in_object_store(place) and database.startswith("/") and os.path.normpath(database) != place:
+            self.linked[place] = database.rstrip("/")
+        return uri
+
+    def _resolved(self, name: str, database: str) -> str:
+        if name == "database":
+            return self.names.place_of(database, read_now=self.read_now)
+        place = resolved_database(database, name)
+        if name == "uri":
+            self.names.check(place, database, read_now=self.read_now)
+        return place
+
+    def check_table(self, database: str, table: str) -> None:
+        """Refuse a table beside a database."""
+        if not self.from_peer:
+            check_not_own(table)
+        self.roots.check_table(database, table, self.linked.get(database, ""))
 
 
 def places_of(descriptor: Descriptor, above: tuple[str, ...] = ()) -> Places:
@@ -122,35 +199,53 @@ def places_of(descriptor: Descriptor, above: tuple[str, ...] = ()) -> Places:
     texts = {f.name for f in descriptor.fields if f.type == FieldDescriptor.TYPE_STRING and not f.is_repeated}
     own = tuple(name for name in _PLACES if name in texts)
     tables = tuple(name for name in _TABLES if name in texts) if "database" in texts else ()
+    table = descriptor.fields_by_name.get("table")
+    in_a_database = table is not None and table.message_type is not None
+    new_names = tuple(name for name in _NEW_NAMES if name in texts) if in_a_database else ()
     below = []
-    for field in descriptor.fields:
-        if field.message_type is None:
+    for inner in descriptor.fields:
+        if inner.message_type is None:
             continue
-        found = places_of(field.message_type, (*above, descriptor.full_name))
+        found = places_of(inner.message_type, (*above, descriptor.full_name))
         if found.own or found.below:
-            below.append((field.name, field.is_repeated, found))
-    return Places(own, tables, tuple(below))
+            below.append((inner.name, inner.is_repeated, found))
+    return Places(own, tables, new_names, tuple(below))
 
 
 def _rewrite(message: Any, places: Places, look: _Look, above: str = "") -> None:
-    roots = look.roots
     for name in places.own:
-        given = getattr(message, name)
-        if not given:
-            continue
-        try:
-            canonical = look.canonical(name, given)
-        except InvalidArgument as error:
-            raise InvalidArgument(error.reason, error.message, field=f"{above}{error.field}") from None
-        if canonical != given:
-            setattr(message, name, canonical)
-        roots.check(canonical)
-    if roots and places.tables and message.database:
+        _rewrite_place(message, name, look, above)
+    if places.tables and message.database:
         for name in places.tables:
-            roots.check_table(message.database, getattr(message, name))
-    for name, repeated, inner in places.below:
-        for part in _parts(message, name, repeated=repeated):
+            _check_table(look, message.database, getattr(message, name), f"{above}{name}")
+    for name, many, inner in places.below:
+        for part in _parts(message, name, repeated=many):
             _rewrite(part, inner, look, f"{above}{name}.")
+    for name in places.new_names:
+        _check_table(look, message.table.database, getattr(message, name), f"{above}{name}")
+
+
+def _rewrite_place(message: Any, name: str, look: _Look, above: str) -> None:
+    sent = getattr(message, name)
+    if not sent:
+        return
+    try:
+        canonical = look.canonical(name, sent)
+    except InvalidArgument as error:
+        raise InvalidArgument(error.reason, error.message, field=f"{above}{error.field or name}") from None
+    if canonical != sent:
+        setattr(message, name, canonical)
+
+
+def _check_table(look: _Look, database: str, table: str, path: str) -> None:
+    if not (database and table):
+        return
+    try:
+        look.check_table(database, table)
+    except InvalidArgument as error:
+        holder = path.rpartition(".")[0]  # the whole TableRef is what is reserved
+        field = holder if holder and error.reason != "BAD_TABLE_NAME" else path
+        raise InvalidArgument(error.reason, error.message, field=field) from None
 
 
 def _parts(message: Any, name: str, *, repeated: bool) -> Iterable[Any]:

@@ -12,7 +12,7 @@ import structlog
 from core.config import Server
 from core.domain.database import Registrations
 from core.errors import InvalidArgument, LemanError, PermissionDenied
-from core.locations import canonical_database, is_database_name
+from core.locations import canonical_database, is_database_name, repeated, resolved_database
 
 _log = structlog.get_logger(__name__)
 
@@ -37,7 +37,8 @@ class DatabaseNames(Protocol):
     """What the `database` of a request may be, and where that is."""
 
     def place_of(self, text: str, *, read_now: bool) -> str:
-        """Return the canonical place of a database that is given by name, path or uri.
+        """Return the canonical place of a database that is given by name, path or uri; whether it can be a folder
+        is not looked at.
 
         Args:
             read_now: what is known was read for this very request.
@@ -48,8 +49,12 @@ class DatabaseNames(Protocol):
         """
         ...
 
-    def check(self, place: str, *, read_now: bool) -> None:
-        """Refuse a canonical place that callers may not name; raises as `place_of`."""
+    def check(self, place: str, sent: str = "", *, read_now: bool) -> None:
+        """Refuse a canonical place that callers may not name; raises as `place_of`.
+
+        Args:
+            sent: how the caller named it, for the error.
+        """
         ...
 
     async def read_anew(self) -> None:
@@ -62,9 +67,9 @@ class PathsAlone:
 
     def place_of(self, text: str, *, read_now: bool) -> str:  # noqa: ARG002 - see DatabaseNames
         """Return the canonical place of a path or uri."""
-        return canonical_database(text)
+        return resolved_database(text)
 
-    def check(self, place: str, *, read_now: bool) -> None:
+    def check(self, place: str, sent: str = "", *, read_now: bool) -> None:
         """Refuse nothing."""
 
     async def read_anew(self) -> None:
@@ -107,8 +112,8 @@ class RegisteredDatabases:
             PermissionDenied: DATABASE_NOT_ALLOWED.
         """
         if not is_database_name(text):
-            place = canonical_database(text)
-            self.check(place, read_now=read_now)
+            place = resolved_database(text)
+            self.check(place, text, read_now=read_now)
             return place
         known = self._fresh(read_now=read_now)
         found = known.by_name.get(text)
@@ -120,7 +125,7 @@ class RegisteredDatabases:
             raise self._error
         return known.get(text).root
 
-    def check(self, place: str, *, read_now: bool) -> None:
+    def check(self, place: str, sent: str = "", *, read_now: bool) -> None:
         """Refuse a place that is no root of a registered database, where only these may be named.
 
         Raises:
@@ -137,7 +142,8 @@ class RegisteredDatabases:
             raise self._error
         raise PermissionDenied(
             "DATABASE_NOT_ALLOWED",
-            f"'{place}' is no registered database, and this service takes no other: name one that ListDatabases has, "
+            f"'{repeated(sent or place)}' is no registered database, and this service takes no other: name one that "
+            "ListDatabases has, "
             "or ask whoever runs the service to register it",
         )
 

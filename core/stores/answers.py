@@ -31,6 +31,8 @@ _SENTENCES = (
 _NO_SENTENCE = "No response body."
 #: Of object_store, in place of a code.
 _PRIVILEGES = re.compile(r"lacked (?:the necessary privileges|valid authentication credentials)")
+#: Of pyarrow's Azure, where nothing in the environment gives credentials.
+_NO_TOKEN = re.compile(r"Failed to get token|AuthenticationException")
 _NO_BUCKET = re.compile(r"The specified (?:bucket|container|filesystem) does not exist")
 #: Of pyarrow's curl, and of Lance, which asks the bucket for its region first.
 _NOT_FOUND = re.compile(r"Could not resolve host|Failed to resolve region for bucket|Bucket '[^']*' not found")
@@ -66,7 +68,7 @@ def is_full(text: str) -> bool:
 
 def is_denied(text: str) -> bool:
     """Tell whether a store refuses the credentials, or what they are used for."""
-    return _plain(code_in(text)) in _DENIED or _PRIVILEGES.search(text) is not None
+    return _plain(code_in(text)) in _DENIED or any(part.search(text) for part in (_PRIVILEGES, _NO_TOKEN))
 
 
 def is_missing(text: str) -> bool:

@@ -68,3 +68,8 @@ def options_for(uris: Iterable[str]) -> tuple[StoreOptions, ...]:
     """Return the options that cover these uris, each once; for who reads and writes there, and nowhere else."""
     found = (options_of(uri) for uri in uris)
     return tuple(dict.fromkeys(options for options in found if options is not None))
+
+
+def checkpoint_places() -> tuple[str, ...]:
+    """Return the places at which options of stores keep checkpoints apart from tables, without a trailing `/`."""
+    return tuple(options.checkpoint_uri.rstrip("/") for options in _source.stores() if options.checkpoint_uri)

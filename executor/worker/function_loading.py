@@ -37,14 +37,15 @@ def load(ref: UdfRef, bundle: bytes = b"") -> Callable[..., Any]:
     Raises:
         FailedPrecondition: UDF_DIGEST_MISMATCH, where the bundle is missing or has another sha256;
             UDF_PYTHON_MISMATCH, where it was made with another version of Python;
-            UDF_NOT_LOADABLE, where unpickling, importing or instantiating raised; the reasons of
+            UDF_NOT_LOADABLE, where unpickling, importing or instantiating raised, or gave nothing that can be
+            called; the reasons of
             `core.storage_errors`, where the bundle may not be read.
         Unavailable: STORE_UNAVAILABLE, where the bundle cannot be read now.
     """
     key = ref.identity
     if key not in _loaded:
         function = _from_entrypoint(ref) if ref.entrypoint else _from_bundle(ref, bundle)
-        _loaded[key] = _built(ref, function)
+        _loaded[key] = _callable(ref, _built(ref, function))
     return _loaded[key]
 
 
@@ -89,6 +90,17 @@ def _built(ref: UdfRef, function: Callable[..., Any]) -> Callable[..., Any]:
     except Exception as error:
         raise _not_loadable(ref, error) from error
     return instance
+
+
+def _callable(ref: UdfRef, function: Any) -> Callable[..., Any]:
+    if not callable(function):
+        raise FailedPrecondition(
+            "UDF_NOT_LOADABLE",
+            f"UDF '{ref.name}' is an object of type {type(function).__name__}, which cannot be called: register a "
+            "function, or a class whose instances can be called",
+        )
+    made: Callable[..., Any] = function
+    return made
 
 
 def _not_loadable(ref: UdfRef, error: Exception) -> FailedPrecondition:

@@ -160,3 +160,23 @@ def test_no_pattern_takes_long(ask, pattern):
 def test_what_is_no_command_is_refused(server, raw, said):
     with client_of(server) as client, pytest.raises(pa.ArrowException, match=said):
         client.get_flight_info(fl.FlightDescriptor.for_command(raw), bearer("t" * 16))
+
+
+def test_the_registry_is_no_table_of_callers(server, place, ask):
+    """Below a root as it is: by ticket, descriptor, listing and command."""
+    own = place / "registry"
+    assert (own / "databases.lance").is_dir()
+    command = fl.FlightDescriptor.for_command(b'{"table": {"database": "%s", "table": "databases"}}' % bytes(own))
+    path = fl.FlightDescriptor.for_path(str(own), "databases")
+    row = pa.table({"name": ["x"]})
+    with client_of(server) as client:
+        for call in (
+            lambda: client.get_flight_info(command, bearer("t" * 16)),
+            lambda: client.get_schema(path, bearer("t" * 16)),
+            lambda: client.do_get(fl.Ticket(command.command), bearer("t" * 16)).read_all(),
+            lambda: list(client.list_flights(str(own).encode(), bearer("t" * 16))),
+            lambda: client.do_put(command, row.schema, bearer("t" * 16))[1].read().to_pybytes(),
+            lambda: ask(sql.CommandGetTables(catalog=str(own))),
+        ):
+            with pytest.raises(pa.ArrowInvalid, match="keeps for itself"):
+                call()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
+import urllib.parse
 
 import grpc
 import pytest
@@ -10,10 +13,13 @@ from google.protobuf.message_factory import GetMessageClass
 
 from core.config import Server
 from core.database_roots import EVERYWHERE, DatabaseRoots
-from core.errors import InvalidArgument, PermissionDenied
-from core.locations import canonical_database
-from core.rpc.places import canonicalise
-from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2
+from core.domain.store import StoreOptions
+from core.errors import InvalidArgument, LemanError, NotFound, PermissionDenied
+from core.locations import canonical_database, table_uri
+from core.rpc.places import canonicalise, hide_links
+from core.stores import known
+from core.stores.known import GivenStores
+from leman.v1 import catalog_pb2, commit_pb2, databases_pb2, jobs_pb2
 from leman_internal.v1 import submission_pb2
 from tests.unit.core.rpc.auth.every_method import ask, every_service, methods
 
@@ -137,3 +143,201 @@ def test_a_server_refuses_every_call_that_names_another_database(lake):
             assert len(service.answered) == tried
 
     asyncio.run(scenario())
+
+
+# --------------------------------------------------------------------------------------------- Leman's own
+
+
+PLACES = ("database", "root", "uri")
+
+
+def own_places(lake):
+    """(database, table) of what Leman keeps for itself, each in a spelling that looks like a caller's table."""
+    (lake / "registry" / "databases.lance").mkdir(parents=True)
+    (lake / "db" / "_leman" / "jobs.lance").mkdir(parents=True)
+    (lake / "db" / "history.lance").symlink_to(lake / "db" / "_leman" / "jobs.lance")
+    (lake / "names.lance").symlink_to(lake / "registry" / "databases.lance")
+    (lake / "names").symlink_to(lake / "registry")
+    return [
+        (f"{lake}/registry", "databases"),
+        (f"{lake}/registry/", "databases"),
+        (f"file://{lake}/db/../registry", "databases"),
+        (f"{lake}/names", "databases"),
+        (f"{lake}/db/_leman", "jobs"),
+        (f"{lake}/db/t.lance/_checkpoints", "x"),
+        (f"{lake}/db", "history"),
+        (f"{lake}", "names"),
+        (f"{lake}/db", "__leman_scratch_v_0123456789abcdef"),
+        (f"{lake}/db", "_leman"),
+        ("s3://apart/checkpoints/db", "t"),
+        ("s3://apart/checkpoints", "t"),
+    ]
+
+
+def named(descriptor, above=(), within=()):
+    """Paths to all fields of a message that name a database or a table."""
+    for field in descriptor.fields:
+        path = (*above, field.name)
+        inner = field.message_type
+        renames = field.name == "new_name" and "table" in descriptor.fields_by_name
+        if inner is not None and inner.full_name not in within:
+            yield from named(inner, path, (*within, inner.full_name))
+        elif inner is None and field.type == field.TYPE_STRING and (renames or field.name in PLACES):
+            yield path
+
+
+def filled(method, path, database, table):
+    """A request with a place at a path, or None: it names no table, and the database alone is fine."""
+    request = holder = GetMessageClass(method.input_type)()
+    for name in path[:-1]:
+        inner = getattr(holder, name)
+        holder = inner.add() if hasattr(inner, "add") else inner
+        if not hasattr(inner, "add"):
+            holder.SetInParent()
+    fine = database.endswith(("/db", "/lake"))
+    beside = [name for name in ("table", "view", "name") if name in holder.DESCRIPTOR.fields_by_name]
+    if path[-1] == "new_name":
+        holder.table.database, holder.table.table, holder.new_name = database, "docs", table
+    elif path[-1] == "uri":
+        holder.uri = f"{database}/{table}.lance"
+    else:
+        setattr(holder, path[-1], database)
+        texts = [n for n in beside if holder.DESCRIPTOR.fields_by_name[n].message_type is None]
+        if fine and (path[-1] == "root" or not texts):
+            return None
+        for name in texts:
+            setattr(holder, name, table)
+    return request
+
+
+def test_no_call_reaches_what_leman_keeps_for_itself(lake):
+    """A new call has its cases by its descriptor."""
+    places = own_places(lake)
+    known.use(GivenStores([StoreOptions(root="s3://lake", checkpoint_uri="s3://apart/checkpoints")]))
+    settings = Server(database_roots=(str(lake), "s3://apart"), registry=str(lake / "registry"))
+
+    async def scenario():
+        async with (
+            every_service(settings) as (up, service),
+            grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel,
+        ):
+            tried = set()
+            for method in methods():
+                paths = list(named(method.input_type))
+                for path, (database, table) in itertools.product(paths, places):
+                    request = filled(method, path, database, table)
+                    by_name = (
+                        table.startswith(("__leman", "_leman")) and method.containing_service.file.package != "leman.v1"
+                    )
+                    if request is None or by_name:
+                        continue
+                    code, info = await ask(channel, method, request)
+                    assert (code, info is None) == ("INVALID_ARGUMENT", False), (method.name, path, database, table)
+                    assert info.reason in ("RESERVED_DATABASE", "RESERVED_NAME", "BAD_TABLE_NAME")
+                    tried.add(method.name)
+            assert len(tried) > 40
+            assert service.answered == []
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        known.use(GivenStores())
+
+
+def test_a_folder_below_that_of_the_registry_may_be_a_database(lake):
+    roots = DatabaseRoots((), str(lake))
+    roots.check(f"{lake}/db")
+    roots.check_table(f"{lake}/db", "docs")
+    with pytest.raises(InvalidArgument, match="keeps for itself"):
+        roots.check(f"{lake}")
+    with pytest.raises(InvalidArgument, match="keeps for itself"):
+        roots.check_table(f"{lake}", "databases")
+
+
+# -------------------------------------------------------------------------------------------- what links say
+
+
+HIDDEN = {"cwd": "hidden-folder", "exe": "hidden-folder/program", "gone": "nowhere-at-all"}
+
+
+@pytest.fixture
+def links(lake):
+    """Links in a root, to things outside of it."""
+    (lake.parent / "hidden-folder").mkdir()
+    (lake.parent / "hidden-folder" / "program").write_text("x")
+    for name, target in HIDDEN.items():
+        (lake / name).symlink_to(lake.parent / target)
+    return lake
+
+
+def told_of(place, roots):
+    """What is told of a place: the error, or None."""
+    try:
+        canonicalise(catalog_pb2.ListTablesRequest(database=place), roots)
+    except LemanError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("below", ["", "/", "/x"])
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_refusal_shows_what_was_sent_and_nothing_of_where_it_leads(links, name, below):
+    """The same for what is there and what is not: nothing can be found out by asking."""
+    sent = f"{links}/{name}{below}"
+    error = told_of(sent, DatabaseRoots([str(links)]))
+    assert error.reason == "DATABASE_NOT_ALLOWED"
+    assert sent in error.message
+    for hidden in ("hidden-folder", "program", "nowhere", "file"):
+        assert hidden not in f"{error.message} {error.facts}"
+    outside = [
+        told_of(f"{links.parent}/{name}", DatabaseRoots([str(links)])) for name in ("hidden-folder", "not-there")
+    ]
+    assert {error.reason for error in outside} == {"DATABASE_NOT_ALLOWED"}
+
+
+@pytest.mark.parametrize("place", ["/proc/self/exe", "/proc/self/exe/x", "/proc/self/fd/0", "/proc/1/fd/0/x"])
+def test_without_roots_no_error_shows_where_links_of_the_system_lead(place):
+    error = told_of(place, EVERYWHERE)
+    assert error.reason in ("BAD_DATABASE", "STORAGE_DENIED")
+    assert place in error.message
+    for link in ("/proc/self/exe", "/proc/self/fd/0"):
+        assert os.path.realpath(link) not in error.message
+
+
+def test_errors_of_handlers_show_places_as_they_were_sent(tmp_path):
+    (tmp_path / "real" / "lake").mkdir(parents=True)
+    (tmp_path / "way").symlink_to(tmp_path / "real" / "lake")
+    request = catalog_pb2.ListTablesRequest(database=f"{tmp_path}/way")
+    linked = canonicalise(request, EVERYWHERE)
+    place = request.database
+    error = NotFound("TABLE_NOT_FOUND", f"There is no table {place}/t.lance, and none in '{place}'.", uri=f"{place}/t")
+    hide_links(error, linked)
+    assert error.message == f"There is no table {tmp_path}/way/t.lance, and none in '{tmp_path}/way'."
+    assert error.facts == {"uri": f"{tmp_path}/way/t"}
+    other = NotFound("TABLE_NOT_FOUND", f"There is no table {place}-2/t.lance")
+    hide_links(other, linked)
+    assert other.message == f"There is no table {place}-2/t.lance"
+
+
+CONTROLS = ["\0", "\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\u2028"]
+
+
+@pytest.mark.parametrize(
+    "text", ["/lake{}x", "{}/lake", "/lake{}", "s3://bucket/a{}b", "gs://b{}/x", "file:///a%{:02X}b"]
+)
+@pytest.mark.parametrize("character", CONTROLS, ids=ascii)
+def test_a_place_with_a_control_character_is_refused_at_once(text, character):
+    spelt = text.format(ord(character) if ":02X" in text else character)
+    if ":02X" in text and ord(character) > 0x7F:
+        spelt = f"file:///a{urllib.parse.quote(character)}b"
+    for request in (
+        catalog_pb2.ListTablesRequest(database=spelt),
+        databases_pb2.RegisterDatabaseRequest(database=databases_pb2.Database(root=spelt)),
+    ):
+        with pytest.raises(InvalidArgument) as caught:
+            canonicalise(request, EVERYWHERE)
+        assert caught.value.reason == "BAD_DATABASE"
+        assert caught.value.field in ("database", "database.root")
+        assert character not in caught.value.message
+    with pytest.raises(InvalidArgument):
+        table_uri("/lake", f"a{character}b")

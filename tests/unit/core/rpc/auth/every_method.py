@@ -63,12 +63,18 @@ class EveryService:
             caller = current_caller()
             self.answered.append((method.name, caller.name if caller is not None else ""))
 
-        async def unary(_request: Any, _context: Any) -> Any:
+        async def hear(requests: Any) -> None:
+            if method.client_streaming:
+                async for _ in requests:
+                    pass
             note()
+
+        async def unary(request: Any, _context: Any) -> Any:
+            await hear(request)
             return answer()
 
-        async def stream(_request: Any, _context: Any) -> AsyncIterator[Any]:
-            note()
+        async def stream(request: Any, _context: Any) -> AsyncIterator[Any]:
+            await hear(request)
             yield answer()
 
         make = {
