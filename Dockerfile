@@ -1,29 +1,49 @@
-# One image for all services: the command says which one runs (docker-compose.yml).
+# Two images, of which docker-compose.yml builds both:
+#   --target services   planner and commit coordinator: no Spark, no Java
+#   (the last stage)    executor and Spark's workers, and everything else: the command says which process runs
+# PYTHON_IMAGE names the base of both. Pin it by digest (python:3.11-slim-bookworm@sha256:...) where builds have to repeat.
 
 # Debian 12, because later releases no longer carry Java 17.
-FROM python:3.11-slim-bookworm AS build
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /src
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1
 COPY requirements/ requirements/
 RUN pip install --no-cache-dir --require-hashes -r requirements/bootstrap.txt \
   && python -m venv --without-pip /opt/leman \
   && uv pip sync --no-cache --python /opt/leman/bin/python --require-hashes \
-       --build-constraints requirements/build.txt requirements/runtime.txt
+       --build-constraints requirements/build.txt requirements/services.txt
 COPY . .
 RUN uv pip install --no-cache --python /opt/leman/bin/python --no-deps --no-build-isolation \
-      . ./clients/python
+      . ./clients/python \
+  && rm -rf /opt/leman/lib/python3.11/site-packages/pyarrow/include \
+            /opt/leman/lib/python3.11/site-packages/pyarrow/src \
+            /opt/leman/lib/python3.11/site-packages/pyarrow/tests
 
-FROM python:3.11-slim-bookworm
-RUN apt-get update \
-  && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
-  && rm -rf /var/lib/apt/lists/* \
-  && useradd --create-home --uid 10001 leman \
+FROM build AS build-executor
+RUN uv pip install --no-cache --python /opt/leman/bin/python --require-hashes \
+      --build-constraints requirements/build.txt -r requirements/image.txt
+
+FROM ${PYTHON_IMAGE} AS run
+RUN useradd --create-home --uid 10001 leman \
   && install -d -o leman -g leman /data
-COPY --from=build /opt/leman /opt/leman
 ENV PATH=/opt/leman/bin:$PATH \
     PYTHONUNBUFFERED=1 \
+    XDG_CACHE_HOME=/tmp/cache \
     LANCE_LOG=error
 USER leman
 WORKDIR /data
 EXPOSE 7443 7480
 CMD ["leman", "--help"]
+
+FROM run AS services
+COPY --from=build /opt/leman /opt/leman
+
+FROM run AS executor
+USER root
+RUN apt-get update \
+  && apt-get install -y --no-install-recommends openjdk-17-jre-headless procps \
+  && rm -rf /var/lib/apt/lists/*
+USER leman
+COPY --from=build-executor /opt/leman /opt/leman

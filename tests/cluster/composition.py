@@ -1,7 +1,7 @@
 """docker-compose.yml without a container engine.
 
 Each container is a host of its own, which runs what the file says, with the environment, volumes, ports and health
-checks that it says.
+checks that it says. Limits, capabilities and read-only roots take a container engine: `test_compose.py` reads them.
 
 What images bring is this machine's: the Python environment of the tests for the image of the services, a Redis of the
 environment for that of Redis, whose entry point runs what it is given. All run as root.
@@ -137,7 +137,8 @@ def composed(
 
 
 def _binds(service: dict[str, Any], volumes: Mapping[str, Path]) -> dict[str, Path]:
-    named = [volume.split(":") for volume in service.get("volumes", ())]
+    # /tmp is this machine's: the tests' own folders lie there.
+    named = [volume.split(":") for volume in service.get("volumes", ()) if not volume.endswith(":/tmp")]
     return {target: volumes[name] for name, target in named} or {"/data": volumes["data"]}
 
 

@@ -38,7 +38,14 @@ ALL = {
     **LEAST,
     "auth": {"existingSecret": "leman-token", "tokensFileSecret": "callers"},
     "tls": {"existingSecret": "leman-tls"},
-    "image": {"repository": "registry.internal/leman", "tag": "0.1.0-3", "pullSecrets": ["pull"]},
+    "image": {
+        "repository": "registry.internal/leman",
+        "servicesRepository": "registry.internal/leman-services",
+        "tag": "0.1.0-3",
+        "pullSecrets": ["pull"],
+    },
+    "extraVolumes": [{"name": "models", "emptyDir": {}}],
+    "extraVolumeMounts": [{"name": "models", "mountPath": "/models", "readOnly": True}],
     "storage": {
         "optionsSecret": "stores",
         "existingClaim": "lake",
@@ -543,4 +550,27 @@ def test_the_chart_is_that_of_this_release():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["appVersion"] == version()
     assert container("in the clear", "planner")["image"] == f"leman:{version()}"
-    assert container("all", "planner")["image"] == "registry.internal/leman:0.1.0-3"
+    images = {service: container("all", service)["image"] for service in WORKLOADS}
+    services = "registry.internal/leman-services:0.1.0-3"
+    assert images == {
+        "planner": services,
+        "commit-coordinator": services,
+        "executor": "registry.internal/leman:0.1.0-3",
+    }
+
+
+@pytest.mark.parametrize("service", WORKLOADS)
+def test_pods_bound_their_disk_and_spread_over_zones(service):
+    for name in VALUES:
+        resources = container(name, service)["resources"]
+        assert all("ephemeral-storage" in resources[kind] for kind in ("requests", "limits"))
+        pod = pods(name)[service]
+        (spread,) = pod["spec"]["topologySpreadConstraints"]
+        assert spread["topologyKey"] == "topology.kubernetes.io/zone"
+        assert spread["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("service", WORKLOADS)
+def test_further_volumes_are_in_every_pod(service):
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in container("all", service)["volumeMounts"]
+    assert {"name": "models", "emptyDir": {}} in pods("all")[service]["spec"]["volumes"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 from cryptography import x509
@@ -18,7 +20,7 @@ from core.rpc.healthcheck import check
 from executor.spark import address
 from executor.spark.address import callback_address, is_local
 from tests.certificates import Authority
-from tests.compose_file import CHOSEN, ON_SPARK, SERVICES, TOKEN, environment, filled_in
+from tests.compose_file import CHOSEN, COMPOSE, ON_SPARK, SERVICES, TOKEN, environment, filled_in
 from tests.conftest import ROOT
 from tests.unit.core.rpc_helpers import running
 
@@ -151,15 +153,76 @@ def test_the_master_that_is_advised_is_the_one_of_the_profile(monkeypatch):
 def test_workers_have_the_executors_python_and_data_and_none_of_its_secrets(monkeypatch):
     executor, worker = SERVICES["executor"], SERVICES["spark-worker"]
     assert worker["image"] == executor["image"]
-    assert worker["volumes"] == executor["volumes"]
+    assert data_of(worker) == data_of(executor) == ["data:/data"]
     assert "environment" not in worker
     assert "environment" not in SERVICES["spark-master"]
     settings = settings_of(monkeypatch, environment("executor", ON_SPARK))
     assert settings.spark.python == "", "the interpreter's path is the image's"
 
 
-def test_the_image_is_that_of_this_release():
-    assert filled_in(SERVICES["planner"]["image"], {}) == f"leman:{version()}"
+def data_of(service: dict) -> list[str]:
+    return [volume for volume in service["volumes"] if not volume.endswith(":/tmp")]
+
+
+def test_the_images_are_those_of_this_release():
+    images = {name: filled_in(SERVICES[name]["image"], {}) for name in (*OURS, "spark-master", "spark-worker")}
+    with_spark, without = f"leman:{version()}", f"leman-services:{version()}"
+    assert images == dict.fromkeys(images, with_spark) | dict.fromkeys(("planner", "commit-coordinator"), without)
+
+
+def test_each_image_is_built_from_a_stage_of_its_name():
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for name in (*OURS, "spark-master", "spark-worker"):
+        assert SERVICES[name]["build"]["target"] in stages
+    assert stages[-1] == SERVICES["executor"]["build"]["target"], "without a target, the image has everything"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_each_container_is_contained(service):
+    given = SERVICES[service]
+    assert given["read_only"] is True
+    assert given["cap_drop"] == ["ALL"]
+    assert given["security_opt"] == ["no-new-privileges:true"]
+    assert re.fullmatch(r"\d+[gm]", filled_in(given["mem_limit"], {}))
+    assert set(given["logging"]["options"]) == {"max-size", "max-file"}
+    assert "healthcheck" in given
+    writable = {volume.split(":")[1] for volume in given.get("volumes", ())} | set(given.get("tmpfs", ()))
+    assert writable >= ({"/data"} if service == "redis" else {"/tmp"})
+    assert {volume.split(":")[0] for volume in given.get("volumes", ())} <= set(COMPOSE["volumes"])
+
+
+@pytest.mark.parametrize(("lock", "lacks"), [("services", {"pyspark", "py4j", "pandas"}), ("image", set())])
+def test_images_install_what_they_need_at_the_locked_versions_and_no_demo(lock, lacks):
+    def packages(name: str) -> dict[str, str]:
+        text = (ROOT / "requirements" / f"{name}.txt").read_text()
+        return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+
+    installed, everything = packages(lock), packages("runtime")
+    assert installed.items() <= everything.items()
+    assert {"scikit-learn", "scipy"} <= everything.keys() - installed.keys()
+    assert lacks <= everything.keys() - installed.keys()
+    assert {"pylance", "pyarrow", "grpcio"} <= installed.keys()
+
+
+_STARTS_WITHOUT = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {{"pyspark", "py4j", "pandas", "dateutil", "pytz", "tzdata", "sklearn", "scipy"}}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+import {service}.app, {service}.__main__
+"""
+
+
+@pytest.mark.parametrize("service", ["planner", "commit_coordinator"])
+def test_planner_and_coordinator_need_nothing_that_their_image_lacks(service):
+    done = subprocess.run(
+        [sys.executable, "-c", _STARTS_WITHOUT.format(service=service)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def text() -> str:

@@ -161,6 +161,9 @@ envFrom:
 {{- if .Values.storage.existingClaim }}
 - {name: data, mountPath: /data}
 {{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- /* {{ include "leman.volumes" (dict "root" $ "tmpSize" "1Gi") }} */ -}}
@@ -183,6 +186,9 @@ envFrom:
 {{- if .storage.existingClaim }}
 - name: data
   persistentVolumeClaim: {claimName: {{ .storage.existingClaim | quote }}}
+{{- end }}
+{{- with .extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -239,9 +245,12 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
+{{- /* {{ include "leman.image" (dict "root" $ "component" "planner") }} */ -}}
 {{- define "leman.image" -}}
-image: {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) | quote }}
-imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- $image := .root.Values.image }}
+{{- $repository := ternary $image.repository ($image.servicesRepository | default $image.repository) (eq .component "executor") }}
+image: {{ printf "%s:%s" $repository ($image.tag | default .root.Chart.AppVersion) | quote }}
+imagePullPolicy: {{ $image.pullPolicy }}
 {{- end }}
 
 {{- define "leman.pullSecrets" -}}
@@ -253,6 +262,20 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{- /* Pods of one service keep to different zones where there are any: {{ include "leman.spread" (dict "root" $ "component" "planner" "of" .Values.planner) }} */ -}}
+{{- define "leman.spread" -}}
+topologySpreadConstraints:
+{{- if .of.topologySpreadConstraints }}
+  {{- toYaml .of.topologySpreadConstraints | nindent 2 }}
+{{- else }}
+  - maxSkew: 1
+    topologyKey: topology.kubernetes.io/zone
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{ include "leman.selector" . | nindent 8 }}
+{{- end }}
+{{- end }}
+
 {{- /* {{ include "leman.placement" (dict "root" $ "component" "planner" "of" .Values.planner) }} */ -}}
 {{- define "leman.placement" -}}
 {{- with .of.nodeSelector }}
@@ -261,6 +284,7 @@ nodeSelector: {{ toYaml . | nindent 2 }}
 {{- with .of.tolerations }}
 tolerations: {{ toYaml . | nindent 2 }}
 {{- end }}
+{{ include "leman.spread" . }}
 affinity:
 {{- if .of.affinity }}
   {{- toYaml .of.affinity | nindent 2 }}
