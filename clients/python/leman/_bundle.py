@@ -15,7 +15,7 @@ from typing import Any
 import cloudpickle
 
 from leman import _by_value
-from leman._modules import is_installed, loaded_user_modules
+from leman._modules import is_installed, is_installed_code, loaded_user_modules
 from leman.errors import UdfDefinitionError
 
 #: What to do about a value that cannot be sent.
@@ -105,7 +105,7 @@ def _with_file(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _check_imports(function: FunctionType) -> None:
-    if is_installed(str(function.__globals__.get("__name__") or "")):
+    if is_installed_code(function.__globals__):
         return
     for name in _imports(function.__code__, function.__globals__.get("__package__") or ""):
         if not is_installed(name) and importlib.util.find_spec(name.partition(".")[0]) is not None:

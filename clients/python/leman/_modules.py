@@ -6,8 +6,11 @@ import functools
 import importlib.util
 import sys
 import sysconfig
+import types
+from importlib.machinery import BuiltinImporter, FrozenImporter
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
+from typing import Any
 
 from leman import _services_here
 
@@ -15,26 +18,64 @@ _INSTALLED_FOLDERS = ("site-packages", "dist-packages")
 
 
 def is_installed(name: str) -> bool:
-    """True for the standard library, installed distributions and Leman itself.
+    """Return True for a module of the standard library, of an installed distribution or of Leman itself.
 
     Such code is named, not shipped: workers have it. Everything else is the user's own and travels by
-    value; that includes distributions in editable mode, whose code changes without their version.
+    value. That includes distributions in editable mode, whose code changes without their version. The place
+    of the module's file decides, not its name: a user's `profile.py` is no part of Python.
     """
     top = name.partition(".")[0]
     if top == "__main__" or not name:
         return False
-    if top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "leman":
+    if top == "leman" or _is_built_in(name):
         return True
     places = _locations(name)
+    if not places:  # parts of a module that have no file, and modules that this platform lacks
+        return is_installed(top) if top != name else name in sys.stdlib_module_names
     if top in _services_here.PACKAGES:  # in a worker these names are the services' own
         found = _services_here.folder()
         return found is not None and any(Path(place).resolve().is_relative_to(found / top) for place in places)
     return any(_is_installed_path(path) for path in places)
 
 
+def is_installed_code(namespace: dict[str, Any]) -> bool:
+    """Return True where the module with these globals is installed, whatever `sys.modules` has under its name."""
+    name = str(namespace.get("__name__") or "")
+    module = sys.modules.get(name)
+    file = namespace.get("__file__")
+    if not isinstance(file, str) or name == "__main__" or (module is not None and vars(module) is namespace):
+        return is_installed(name)
+    return _is_installed_path(file) or name.partition(".")[0] == "leman"
+
+
+def is_installed_class(value: type) -> bool:
+    """Return True for a class that workers have.
+
+    The standard library names `types` as the module of classes that it makes for others, such as those of
+    `dataclasses.make_dataclass`. A class of a file that was loaded under the name of an installed module is known by
+    its methods.
+    """
+    if value.__module__ == "types":
+        return getattr(types, value.__qualname__, None) is value
+    if not is_installed(value.__module__):
+        return False
+    methods = (item for item in vars(value).values() if isinstance(item, FunctionType))
+    own = next((m for m in methods if m.__code__.co_qualname == f"{value.__qualname__}.{m.__name__}"), None)
+    return own is None or own.__module__ != value.__module__ or is_installed_code(own.__globals__)
+
+
 def loaded_user_modules() -> list[ModuleType]:
     """All loaded modules of the user's own, `__main__` excepted."""
     return [module for name, module in list(sys.modules.items()) if _is_user(name, module)]
+
+
+def _is_built_in(name: str) -> bool:
+    """Return True for what the interpreter itself holds: it has no file, or does not read it."""
+    module = sys.modules.get(name)
+    if module is None:
+        return name in sys.builtin_module_names
+    spec = getattr(module, "__spec__", None)
+    return getattr(spec, "loader", None) in (BuiltinImporter, FrozenImporter)
 
 
 def _locations(name: str) -> list[str]:
@@ -53,10 +94,19 @@ def _locations(name: str) -> list[str]:
 
 @functools.cache
 def _is_installed_path(path: str) -> bool:
+    """Return True for a file of the standard library or of an installed distribution."""
     if any(part in _INSTALLED_FOLDERS for part in Path(path).parts):
         return True
-    known = (sysconfig.get_paths().get(key) for key in ("purelib", "platlib"))
-    return any(folder and Path(path).is_relative_to(folder) for folder in known)
+    return any(place.is_relative_to(folder) for place in {Path(path), Path(path).resolve()} for folder in _folders())
+
+
+@functools.cache
+def _folders() -> frozenset[Path]:
+    """The folders of this Python, as they are written and as they are; its archive, where it has one."""
+    kinds = ("purelib", "platlib", "stdlib", "platstdlib")
+    found = {Path(folder) for kind in kinds if (folder := sysconfig.get_paths().get(kind))}
+    found.add(Path(functools.__file__).parent)
+    return frozenset(found | {folder.resolve() for folder in found})
 
 
 def _is_user(name: str, module: ModuleType | None) -> bool:

@@ -27,6 +27,7 @@ else:
     from leman import _arrow as pa
 
 _NAME = re.compile(r"(?!.*_(ver|col)-)[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
+_NO_VALUE = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _NAME_RULE = "1 to 128 letters, digits, '_', '.' and '-', not beginning with '.' or '-'; no '_ver-', no '_col-'"
 
 
@@ -326,8 +327,11 @@ def _make(
     if not inspect.isfunction(target) and not _is_callable_class(target):
         raise UdfDefinitionError(f"leman.udf takes a function or a class with __call__, not {target!r}")
     function = target.__call__ if isinstance(target, type) else target  # unbound: the class's own method
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise UdfDefinitionError(f"{target.__name__} is a generator or a coroutine: a UDF returns its value")
+    if any(check(function) for check in _NO_VALUE):
+        raise UdfDefinitionError(
+            f"{target.__name__} is a generator or a coroutine: a UDF returns its value. Write it as a plain def;"
+            " asyncio.run(...) inside awaits what it needs."
+        )
     if name is None and target.__name__ == "<lambda>":
         raise UdfDefinitionError("a lambda has no name: leman.udf(name='score', …)(lambda …)")
     chosen = target.__name__ if name is None else name

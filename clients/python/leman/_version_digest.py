@@ -38,7 +38,7 @@ import cloudpickle
 from leman import _by_value, _source
 from leman._bundle import BUILD_IT_THERE, by_name_only
 from leman._digests import of_parts, of_tree, plain
-from leman._modules import is_installed
+from leman._modules import is_installed, is_installed_class, is_installed_code
 from leman._source_text import SourceText
 from leman.errors import UdfDefinitionError, VersionRequired
 
@@ -165,7 +165,7 @@ class _Walker:
 
     def _class(self, value: type) -> bytes:
         name = f"{value.__module__}:{value.__qualname__}"
-        if is_installed(value.__module__):
+        if is_installed_class(value):
             return of_parts(b"named", name.encode())
         parts = [self._at(f"base of {value.__qualname__}", base) for base in value.__bases__]
         parts.append(self.digest(type(value)))
@@ -188,7 +188,7 @@ class _Walker:
         if known is not None:
             return of_parts(b"singledispatch", self._mapping(known))
         home = str(value.__globals__.get("__name__") or "")
-        if is_installed(home):
+        if is_installed_code(value.__globals__):
             return self._installed(home, value)
         self.path.append(f"{value.__qualname__}()")
         node = self._node(value)

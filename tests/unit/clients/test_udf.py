@@ -209,6 +209,10 @@ def several(a: int) -> int:
     yield a
 
 
+async def streaming(a: int) -> int:
+    yield a
+
+
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
@@ -222,6 +226,7 @@ def several(a: int) -> int:
         (unknown, {}, "Nowhere"),
         (waiting, {}, "coroutine"),
         (several, {}, "generator"),
+        (streaming, {}, "generator.*plain def"),
         (plain, {"input_columns": ["a", "b"]}, "takes 1 columns"),
         (plain, {"input_columns": "a"}, "list of column names"),
         (batch, {"input_columns": ["a", "a"]}, "twice"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leman._job_model import JobState
+from leman._modules import is_installed
 from leman.cli._backfill import EXIT_CODES, UdfOption, VersionOption, _version
 from leman.cli._options import (
     DatabaseArgument,
@@ -144,10 +145,11 @@ def _module(name: str) -> Any:
 
 
 def _file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"{path.stem}_" if is_installed(path.stem) else path.stem  # an installed module keeps its name
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
