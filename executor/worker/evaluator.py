@@ -5,9 +5,9 @@ Runs on Spark workers: imports no gRPC and no Spark.
 
 from __future__ import annotations
 
-import functools
+import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,16 @@ from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import RowFailure
 from core.lance_io import concatenation
 from core.sorted_sets import among
-from executor.worker import user_errors
+from executor.worker import call_results, user_errors
 from executor.worker import value_conversion as conversion
+from executor.worker.call_results import Converted, WrongResult
 from executor.worker.remote_errors import FunctionLost, NoServer, ServerNotes
-from executor.worker.value_conversion import CONVERSION_ERRORS
+from executor.worker.value_conversion import CONVERSION_ERRORS, Converter
 from executor.worker.watchdog import Call, Watchdog
 
 _STOPPED = "the function raised it: next() on an empty iterator?"
+#: Another attempt would give the same result.
+_NO_MORE_ATTEMPTS = 1 << 30
 #: Parts into which rows are cut that end servers of a remote function: a death costs a restart, a part a message.
 _PARTS_OF_DEADLY = 32
 #: Of a function that takes a row at a time so many rows are converted at once, where their results are easily put
@@ -35,7 +38,16 @@ _CONVERTED_ROWS = 1 << 14
 
 
 class OutputError(ValueError):
-    """The function's result cannot be used: it has the wrong length, or is not of the declared type."""
+    """The function's result cannot be used: it has the wrong length, or is not of the declared type.
+
+    Args:
+        message: What is wrong with it.
+        is_final: Whether the same rows, or fewer of them, would give no better result.
+    """
+
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
 
 
 class InputError(ValueError):
@@ -107,8 +119,11 @@ class Evaluator:
         self._kind = kind
         self._name = name
         self._output = output
+        self._convert = Converter(output)
         self._inputs = input_columns
         self._policy = policy
+        #: Whether a batch may be given to the function more than once. A server gets a copy each time.
+        self._calls_again = kind is not UdfKind.REMOTE and any(r.action is not ErrorAction.FAIL for r in policy.rules)
         self._watchdog = watchdog or Watchdog()
 
     def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
@@ -127,28 +142,56 @@ class Evaluator:
     # one row at a time
 
     def _scalar(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
-        function, arguments = self._function, [_python_values(column) for column in rows.columns]
+        function, values_of = self._function, _python_values
+        arguments = [_python_values(column) for column in rows.columns]
         if any(isinstance(value, InputError) for column in arguments for value in column[:1]):
-            function, arguments = _refusing(function), [_each_value(column) for column in rows.columns]
+            function, values_of = _refusing(function), _each_value
+            arguments = [_each_value(column) for column in rows.columns]
         results: list[Any] = []
         failures: list[RowFailure] = []
         with self._watchdog.watching(Call(fragment_id, offsets, results)) as call:
             while len(results) < rows.num_rows:
-                begin = len(results)
-                stopped: BaseException = StopIteration(_STOPPED)  # map ends on it without an error
+                stopped: BaseException = StopIteration(_STOPPED)
                 try:
-                    # extend keeps what came before the exception, so that no row is called twice
-                    results.extend(map(function, *(a[begin:] if begin else a for a in arguments)))
+                    self._call_rows(function, arguments, results)
                 except BaseException as error:  # noqa: BLE001 whatever user code raises
                     stopped = error
                 if len(results) < rows.num_rows:
                     at = len(results)
-                    row = functools.partial(function, *(a[at] for a in arguments))
-                    value, failure = self._row_again(stopped, row, call, int(offsets[at]))
+
+                    def again(place: int = at) -> Any:  # with arguments that no earlier attempt has changed
+                        return self._kept(function(*(values_of(column.slice(place, 1))[0] for column in rows.columns)))
+
+                    value, failure = self._row_again(stopped, again, call, int(offsets[at]))
                     results.append(value)
                     if failure is not None:
                         failures.append(failure)
         return self._to_arrow(results, failures, fragment_id, offsets)
+
+    def _call_rows(self, function: Callable[..., Any], arguments: list[list[Any]], results: list[Any]) -> None:
+        """Call the function with the rows that `results` lacks, and add what it returns.
+
+        Raises:
+            Exception: What the function raises; the row that it raised for is the first one that `results` lacks.
+        """
+        lasting, kept, add, begin = call_results.LASTING, self._kept, results.append, len(results)
+        try:
+            if len(arguments) == 1:  # much faster than the other loop
+                for value in itertools.islice(arguments[0], begin, None):
+                    result = function(value)
+                    add(result if type(result) in lasting else kept(result))
+            else:
+                for values in itertools.islice(zip(*arguments, strict=True), begin, None):
+                    result = function(*values)
+                    add(result if type(result) in lasting else kept(result))
+        except StopIteration as error:
+            raise StopIteration(*error.args or (_STOPPED,)).with_traceback(error.__traceback__) from None
+
+    def _kept(self, result: Any) -> Any:
+        """Return a result that later calls do not change."""
+        if type(result) in call_results.LASTING:
+            return result
+        return call_results.keep(result, self._convert, user_errors.shown)
 
     def _row_again(
         self, error: BaseException, row: Callable[[], Any], call: Call, offset: int
@@ -178,7 +221,7 @@ class Evaluator:
         self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> Evaluated:
         try:
-            values = conversion.to_array(results, self._output)
+            values = call_results.joined(results, self._convert)
         except Exception:  # noqa: BLE001 converting an object calls its methods
             values = self._convert_each(results, failures, fragment_id, offsets)
         if not failures:
@@ -192,18 +235,18 @@ class Evaluator:
         """Find the rows whose result is not of the declared type; the policy decides about each."""
         columns = []
         for value, offset in zip(results, offsets, strict=True):
-            try:
-                columns.append(conversion.to_array([value], self._output))
-            except Exception as error:
+            one = value if type(value) is Converted else Converted(value, self._convert, user_errors.shown)
+            if one.values is not None:
+                columns.append(one.values)
+            else:
                 wrong = OutputError(
-                    f"UDF '{self._name}' failed with type error: it returned {user_errors.shown(value)} "
-                    f"({type(value).__name__}), its output type is {self._output}: "
-                    f"{conversion.refusal(value, self._output, error)}"
+                    f"UDF '{self._name}' failed with type error: it returned {one.shown} "
+                    f"({one.name}), its output type is {self._output}: {one.error}"
                 )
-                rule = self._rule(wrong, attempt=1 << 30)
+                rule = self._rule(wrong, _NO_MORE_ATTEMPTS)
                 failure = user_errors.failure(wrong, fragment_id, int(offset), 1)
                 if rule is None or rule.action is not ErrorAction.SKIP:
-                    raise JobFailing(failure, (int(offset), int(offset) + 1)) from error
+                    raise JobFailing(failure, (int(offset), int(offset) + 1)) from one.error
                 failures.append(failure)
                 columns.append(pa.nulls(1, self._output))
         try:
@@ -218,15 +261,17 @@ class Evaluator:
     def _batch(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
         attempt = 1
         while True:
+            given = call_results.own_rows(rows) if self._calls_again else rows
             try:
-                values = self._call_batch(fragment_id, offsets, rows)
+                values = self._call_batch(fragment_id, offsets, given)
                 self._note_answer(None)
                 return plain(values)
             except NoServer as nobody:
                 raise nobody.error from None
             except BaseException as error:
                 self._note_answer(error)
-                rule = self._rule(error, attempt)
+                is_final = isinstance(error, OutputError) and error.is_final
+                rule = self._rule(error, _NO_MORE_ATTEMPTS if is_final else attempt)
                 if rule is None or rule.action is ErrorAction.FAIL:
                     span = (int(offsets[0]), int(offsets[-1]) + 1)
                     raise JobFailing(user_errors.failure(error, fragment_id, span[0], attempt), span) from error
@@ -234,10 +279,10 @@ class Evaluator:
                     time.sleep(rule.pause(attempt))
                     attempt += 1
                     continue
-                if rows.num_rows == 1:
+                if rows.num_rows == 1 or is_final:
                     self._note_given_up(error)
-                    failure = user_errors.failure(error, fragment_id, int(offsets[0]), attempt)
-                    return Evaluated(pa.nulls(1, self._output), np.array([True]), (failure,))
+                    failures = tuple(user_errors.failure(error, fragment_id, int(at), attempt) for at in offsets)
+                    return Evaluated(pa.nulls(len(offsets), self._output), np.full(len(offsets), True), failures)
                 return self._isolate(error, fragment_id, offsets, rows)
 
     def _note_answer(self, error: BaseException | None) -> None:
@@ -268,44 +313,22 @@ class Evaluator:
         return self._as_output(result, rows)
 
     def _as_output(self, result: Any, rows: pa.RecordBatch) -> pa.Array:
-        if isinstance(result, pa.RecordBatch | pa.Table) and result.num_columns == 1:
-            result = result.column(0)
-        if isinstance(result, pa.ChunkedArray):
-            result = concatenation.joined(result.chunks or [pa.nulls(0, result.type)])
         try:
-            if isinstance(result, pa.Array):
-                result.validate(full=True)  # text that is no UTF-8, or offsets out of bounds, would damage the table
-            else:
-                result = self._from_python(result)
-            result = conversion.cast(result, self._output)
+            values = call_results.batch_values(result, self._convert)
+            values = conversion.cast(values, self._output)
         except CONVERSION_ERRORS as error:
             raise OutputError(
                 f"UDF '{self._name}' failed with type error: {error}\nInput batch schema: "
                 f"{', '.join(f'{f.name}: {f.type}' for f in rows.schema)}\n"
-                f"UDF expects input_columns: {list(self._inputs)}\nUDF output type: {self._output}"
+                f"UDF expects input_columns: {list(self._inputs)}\nUDF output type: {self._output}",
+                is_final=isinstance(error, WrongResult),
             ) from error
-        if len(result) != rows.num_rows:
+        if len(values) != rows.num_rows:
             raise OutputError(
-                f"UDF '{self._name}' returned {len(result)} values for {rows.num_rows} rows: "
+                f"UDF '{self._name}' returned {len(values)} values for {rows.num_rows} rows: "
                 "it must return one value for each row of the batch"
             )
-        return result
-
-    def _from_python(self, result: Any) -> pa.Array:
-        """Return a result that is no Arrow array as one: numpy and pandas know their type, lists do not."""
-        if getattr(result, "ndim", 0) == 1 and result.dtype.kind in "biufMm":
-            made = pa.array(result)
-            return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
-        if result is None or isinstance(result, str | bytes | Mapping | pa.RecordBatch | pa.Table):
-            raise TypeError(f"it returned {_described(result)}, not one value for each row")
-        return conversion.to_array(list(result), self._output)
-
-
-def _described(result: Any) -> str:
-    """Describe a result that is no batch of values."""
-    if isinstance(result, pa.RecordBatch | pa.Table):
-        return f"{result.num_columns} columns"
-    return "None" if result is None else f"a {type(result).__name__}"
+        return values
 
 
 def _python_values(column: pa.Array) -> list[Any]:

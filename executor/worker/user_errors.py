@@ -18,8 +18,10 @@ from executor.worker.remote_errors import ServerError
 
 _MESSAGE_CHARS = 2048
 _TRACEBACK_CHARS = 4096
+#: The module that calls functions.
+_CALLER = "executor.worker.evaluator"
 #: Modules that are left out in front of a class name.
-_PLAIN = frozenset({"builtins", "__main__", "executor.worker.evaluator", "executor.worker.remote_errors"})
+_PLAIN = frozenset({"builtins", "__main__", _CALLER, "executor.worker.remote_errors"})
 
 
 def names(error: BaseException) -> set[str]:
@@ -51,8 +53,10 @@ def _named(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    # our own frame comes first; the author wants theirs
+    # our own frames come first; the author wants theirs
     first = error.__traceback__.tb_next if error.__traceback__ else None
+    while first is not None and first.tb_frame.f_globals.get("__name__") == _CALLER:
+        first = first.tb_next
     return _storable("".join(traceback.format_exception(type(error), error, first)))
 
 

@@ -6,17 +6,17 @@ seconds, a number for a time, a text for a list of letters or an empty struct, a
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import itertools
-import json
+from collections import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from core import json_texts
 from core.udf.infinite_numbers import infinities
 from core.udf.nested_types import holds, rebuilt, without_extensions
 from executor.worker.castable_types import LISTS, castable
@@ -27,10 +27,52 @@ CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 #: How many microseconds are in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+_HALF_SAFE = frozenset({type(None), float, np.float16, np.float32, np.float64})
 _WHOLE = (int, np.integer)
 _NOT_WHOLE = (np.timedelta64,)  # numpy counts it among its integers
 _TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
 _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
+
+
+class Converter:
+    """Makes arrays of one type of Python values."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.kind = kind
+        python_type = _python_type(kind)
+        self._bits = isinstance(kind, pa.Bool8Type)
+        #: What makes the arrays that are cast to the type; None: pyarrow makes them of the type itself.
+        self._inner = None if self._bits or python_type == kind else Converter(python_type)
+        self._storage = without_extensions(kind)
+        #: Whether it is a list whose items can be nothing but Python's and numpy's own numbers.
+        self.is_flat = _is_list(self._storage) and pt.is_floating(self._storage.value_type)
+        self._has_floats = holds(self._storage, pt.is_floating)
+        self._has_json = holds(kind, lambda inner: isinstance(inner, pa.JsonType))
+
+    def __call__(self, values: Sequence[Any]) -> pa.Array:
+        """Return Python values as an array.
+
+        Raises:
+            Exception: One of CONVERSION_ERRORS, for a value that the type cannot hold.
+        """
+        kind = self.kind
+        if self._bits:
+            values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
+        elif self._inner is not None:
+            return self._inner(values).cast(self._storage).cast(kind)
+        if _may_lose(values, kind):
+            values = [_in_order(value, kind) for value in values]
+            _check_all(values, kind)
+        made = pa.array(values, kind)
+        if isinstance(made, pa.ChunkedArray):
+            made = made.combine_chunks()
+        if self._has_floats and infinities(made):
+            _check_all(values, kind)
+        if self._has_json:
+            _check_json(made)
+        if made.type != kind:  # pyarrow widens the index of a dictionary that is full
+            raise ValueError(f"the values need the type {made.type}: use a wider index type")
+        return made
 
 
 def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -39,21 +81,7 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     Raises:
         Exception: One of CONVERSION_ERRORS, for a value that the type cannot hold.
     """
-    if isinstance(kind, pa.Bool8Type):
-        values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
-    elif (plain := _python_type(kind)) != kind:
-        return to_array(values, plain).cast(without_extensions(kind)).cast(kind)
-    if _may_lose(values, kind):
-        _check_all(values, kind)
-    made = pa.array(values, kind)
-    if isinstance(made, pa.ChunkedArray):
-        made = made.combine_chunks()
-    if infinities(made):
-        _check_all(values, kind)
-    _check_json(made)
-    if made.type != kind:  # pyarrow widens the index of a dictionary that is full
-        raise ValueError(f"the values need the type {made.type}: use a wider index type")
-    return made
+    return Converter(kind)(values)
 
 
 def refusal(value: Any, kind: pa.DataType, error: Exception) -> str:
@@ -88,7 +116,13 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     _check_json(made)
     if infinities(made) > infinities(array):
         raise ValueError(f"a number is too large for {kind}")
+    if holds(kind, pt.is_float16) and holds(array.type, pt.is_integer) and not made.cast(array.type).equals(array):
+        raise ValueError(f"an integer is no number that {kind} holds: it would be rounded")
     return made
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(is_list(kind) for is_list in LISTS)
 
 
 def _python_type(kind: pa.DataType) -> pa.DataType:
@@ -122,16 +156,111 @@ def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
         return _may_lose(values, kind.value_type)
     if pt.is_integer(kind):
         return not all(found is type(None) or _is_whole(found) for found in set(map(type, values)))
-    if not pt.is_nested(kind) and not pt.is_temporal(kind):
-        return False
+    if not pt.is_nested(kind) and not pt.is_temporal(kind):  # pyarrow rounds integers to the nearest half
+        return bool(pt.is_float16(kind)) and not _HALF_SAFE.issuperset(map(type, values))
     present = [value for value in values if value is not None]
-    if any(is_list(kind) for is_list in LISTS):
+    if _is_list(kind):
         return _lists_may_lose(present, kind.value_type)
     if pt.is_struct(kind):
         return _structs_may_lose(present, kind)
     if any(is_kind(kind) for is_kind in _TEMPORAL):
         return _times_may_lose(present, kind)
     return bool(pt.is_map(kind))
+
+
+def _in_order(value: Any, kind: pa.DataType) -> Any:
+    """Return a value with Python's own lists and dicts in place of other containers, and times in the type's unit.
+
+    pyarrow takes the items of a pandas Series by their labels, those of a set in any order, and of a frame the names
+    of its columns.
+
+    Raises:
+        TypeError: A container has no order, or has columns.
+    """
+    kind = without_extensions(kind)
+    if pt.is_dictionary(kind):
+        return _in_order(value, kind.value_type)
+    if value is None or isinstance(value, pa.Scalar):
+        return value
+    if _is_list(kind):
+        items = _items_of(value)
+        return value if items is None else [_in_order(item, kind.value_type) for item in items]
+    if pt.is_struct(kind):
+        return _fields_in_order(value, kind)
+    if pt.is_map(kind):
+        pairs = value.items() if isinstance(value, Mapping) else _items_of(value)
+        return value if pairs is None else [_pair_in_order(pair, kind) for pair in pairs]
+    if any(is_kind(kind) for is_kind in _TEMPORAL):
+        return _in_unit(value, kind)
+    return value
+
+
+def _fields_in_order(value: Any, kind: pa.StructType) -> Any:
+    if isinstance(value, Mapping):
+        types = {field.name: field.type for field in kind}
+        return {name: _in_order(v, types[name]) if name in types else v for name, v in value.items()}
+    if isinstance(value, tuple) and len(value) == kind.num_fields:
+        return tuple(_in_order(v, field.type) for v, field in zip(value, kind, strict=True))
+    return value
+
+
+def _pair_in_order(pair: Any, kind: pa.DataType) -> Any:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        return pair
+    return _in_order(pair[0], kind.key_type), _in_order(pair[1], kind.item_type)
+
+
+def _items_of(value: Any) -> Iterable[Any] | None:
+    """Return the items of what stands for a list, by their position; None where it is no list.
+
+    Raises:
+        TypeError: It has no order, or it has columns.
+    """
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, str | bytes | bytearray):
+        return None
+    name = type(value).__name__
+    if isinstance(value, abc.Set | Mapping):
+        raise TypeError(f"a {name} is no list, as its items have no order: return a list")
+    if hasattr(value, "columns") and not isinstance(value, np.ndarray):
+        raise TypeError(f"a {name} is no list, as it has columns: return one of its columns")
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return list(value.to_pylist())
+    if isinstance(value, np.ma.MaskedArray):
+        return list(value.tolist())  # None for what is masked
+    if hasattr(value, "__array__"):  # of numpy, or what numpy takes for one: of pandas, xarray or torch
+        value = np.asarray(value)
+        value = value.tolist() if value.ndim == 1 and value.dtype.kind not in "mM" else value
+    try:
+        return list(value)
+    except TypeError:
+        return None
+
+
+def _in_unit(value: Any, kind: pa.DataType) -> Any:
+    """Return a moment or duration of numpy in the unit of a type, which is the only one that pyarrow takes, and NaT as
+    None.
+
+    Raises:
+        ValueError: The unit cannot hold it.
+    """
+    if type(value).__name__ == "NaTType":
+        return None
+    moment, duration = isinstance(value, np.datetime64), isinstance(value, np.timedelta64)
+    if not moment and not duration:
+        return value
+    if np.isnat(value):
+        return None
+    if duration != pt.is_duration(kind) or pt.is_time(kind) or (pt.is_timestamp(kind) and kind.tz is not None):
+        return value  # `_temporal_fault` says what is wrong
+    unit = "D" if pt.is_date(kind) else kind.unit
+    if duration and np.datetime_data(value.dtype)[0] in "YM":
+        raise ValueError(f"{value!r} is no duration of {kind}: how long it is depends on the calendar")
+    exact = value.astype(f"{'M8' if moment else 'm8'}[{unit}]")
+    if exact.astype(value.dtype) != value:
+        raise ValueError(f"{value!r} is finer than the unit of {kind}, or too far away for it")
+    return exact.item() if pt.is_date(kind) else exact
 
 
 def _is_whole(sort: type) -> bool:
@@ -167,9 +296,16 @@ def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
     if any(issubclass(sort, str | bytes | bytearray) for sort in found):
         return True
     if np.ndarray in found:
-        checked = "f" if pt.is_floating(kind) else "iu" if pt.is_integer(kind) else ""
-        return found != {np.ndarray} or not all(a.dtype.kind in checked for a in lists)
-    if pt.is_floating(kind) or pt.is_string(kind) or pt.is_large_string(kind) or pt.is_boolean(kind):
+        checked = "f" if pt.is_floating(kind) else "iu" if pt.is_integer(kind) else "?"
+        return found != {np.ndarray} or not all(a.ndim == 1 and a.dtype.kind in checked for a in lists)
+    if not found <= {list, tuple}:
+        return True
+    if (
+        (pt.is_floating(kind) and not pt.is_float16(kind))
+        or pt.is_string(kind)
+        or pt.is_large_string(kind)
+        or pt.is_boolean(kind)
+    ):
         return False
     try:
         return _may_lose(itertools.chain.from_iterable(lists), kind)
@@ -192,6 +328,8 @@ def _fault(value: Any, kind: pa.DataType) -> str:
 def _integer_fault(value: Any, _kind: pa.DataType) -> str:
     value = _plain(value)
     # int() also takes addresses and uuids, and cuts off fractions of floats and decimals
+    if isinstance(value, bool | np.bool_):
+        return "a truth value is no number: return int(...), or give data_type=pa.bool_()"
     whole = _is_whole(type(value)) or (not isinstance(value, (str, bytes, *_NOT_WHOLE)) and bool(int(value) == value))
     return "" if whole else f"{value!r} is not a whole number"
 
@@ -202,12 +340,19 @@ def _plain(value: Any) -> Any:
 
 
 def _float_fault(value: Any, kind: pa.DataType) -> str:
-    if not isinstance(value, float | int | np.floating) or pt.is_float64(kind):
+    if not isinstance(value, float | int | np.floating | np.integer) or pt.is_float64(kind):
         return ""
-    size = abs(float(value))
-    largest = float(np.finfo(kind.to_pandas_dtype()).max)
-    # halfway to the next power of two would be rounded up
-    return f"{value} is too large for {kind}" if largest * 1.0005 < size < float("inf") else ""
+    narrow = kind.to_pandas_dtype()
+    try:
+        with np.errstate(over="ignore"):
+            made = narrow(value)
+    except OverflowError:
+        return f"{value} is too large for {kind}"
+    if np.isinf(made) and not np.isinf(float(value)):
+        return f"{value} is too large for {kind}"
+    if isinstance(value, int | np.integer) and int(made) != value:
+        return f"{value} is no number that {kind} holds: it would become {made}"
+    return ""
 
 
 def _list_fault(value: Any, kind: pa.DataType) -> str:
@@ -246,10 +391,11 @@ def _temporal_fault(value: Any, kind: pa.DataType) -> str:
     if pt.is_date(kind):
         timed = isinstance(value, dt.datetime) and (value.time() != dt.time() or value.tzinfo is not None)
         return f"{value} has a time of day, which {kind} does not hold" if timed else ""
-    if pt.is_timestamp(kind) and isinstance(value, dt.datetime):
-        if kind.tz is None and value.tzinfo is not None:
+    if pt.is_timestamp(kind) and isinstance(value, dt.datetime | np.datetime64):
+        zone = getattr(value, "tzinfo", None)
+        if kind.tz is None and zone is not None:
             return f"{value} has a time zone, {kind} has none: give the time without it, or a type with tz="
-        if kind.tz is not None and value.tzinfo is None:
+        if kind.tz is not None and zone is None:
             return f"{value} has no time zone, {kind} has one: which moment is meant?"
     if pt.is_time(kind) and isinstance(value, dt.time) and value.tzinfo is not None:
         return f"{value} has a time zone, {kind} has none"
@@ -280,32 +426,19 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
 
 
 def _check_json(array: pa.Array) -> None:
-    """Raise ValueError for a text in a JSON column, at any depth, that is no JSON.
-
-    Lance would refuse the whole file, or store null for NaN.
-    """
+    """Raise ValueError for a text in a JSON column, at any depth, that is no JSON, or that storage would change."""
     if not holds(array.type, lambda kind: isinstance(kind, pa.JsonType)):
         return
-    if any(is_list(array.type) for is_list in LISTS):
+    if _is_list(array.type):
         _check_json(_items(array))
     elif pt.is_struct(array.type):
         for child in array.flatten():
             _check_json(child)
     elif isinstance(array.type, pa.JsonType):
         for text in array.storage.drop_null().to_pylist():
-            with contextlib.suppress(RecursionError):
-                json.loads(text, strict=False, parse_constant=_no_json, object_pairs_hook=_check_keys)
+            json_texts.check(text)
 
 
 def _items(lists: pa.Array) -> pa.Array:
     """Return the values in lists; pyarrow cannot leave out those under a NULL where structs hold extension types."""
     return (lists.drop_null() if lists.null_count else lists).flatten()
-
-
-def _no_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _check_keys(pairs: list[tuple[str, Any]]) -> None:
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError(f"an object of JSON has a key twice: {', '.join(key for key, _ in pairs)}")
