@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict
 
@@ -24,9 +25,18 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     rows = [asdict(info) for info in describe(settings)]
     lines = [f"{row['env']}={row['value']}  ({row['origin']})  {row['description']}" for row in rows]
-    sys.stdout.write((json.dumps(rows, indent=2) if arguments.json else "\n".join(lines)) + "\n")
     if not arguments.json:
-        sys.stdout.write(f"# {class_archives.summary(class_archives.folder(settings.spark.class_archive_dir))}\n")
+        lines.append(f"# {class_archives.summary(class_archives.folder(settings.spark.class_archive_dir))}")
+    try:
+        sys.stdout.write((json.dumps(rows, indent=2) if arguments.json else "\n".join(lines)) + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(
+                f"standard output cannot be written: {error.strerror}. Redirect it to where there is room\n"
+            )
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in its buffer goes there
+        return 1
     return 0
 
 

@@ -8,17 +8,51 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 import threading
+from typing import Any, TextIO
 
 _ALLOCATIONS = 50_000
 """Objects after which garbage is looked for: many times what Python has, as most commands live for a moment."""
+_FAILED = 1
+
+
+class OutputFailed(OSError):
+    """Standard output takes no more, for another reason than that its reader has gone."""
+
+    def __str__(self) -> str:
+        return (
+            f"standard output cannot be written: {self.strerror}. What the command did stands; redirect its output to "
+            "where there is room [OUTPUT_FAILED]"
+        )
+
+
+class _Output(io.FileIO):
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OutputFailed(error.errno, error.strerror) from None
+
+
+class _Remarks(io.FileIO):
+    """Standard error. A command does its work whether or not its remarks can be read."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return memoryview(data).nbytes
 
 
 def main() -> None:
     """Run the command that the arguments name, and end this process."""
     gc.set_threshold(_ALLOCATIONS)
+    _open_streams()
     from leman.cli import main as run  # noqa: PLC0415 - this is what takes time
 
     try:
@@ -30,6 +64,29 @@ def main() -> None:
     _end(0)
 
 
+def _open_streams() -> None:
+    """Have errors of standard output told from others, and ignore those of standard error.
+
+    A descriptor that the caller has closed is opened on nothing: it would become that of the next file or socket.
+    """
+    stdout, stderr = sys.stdout, sys.stderr
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stderr = _text(_Remarks(2, "w", closefd=False), stderr, by_line=True)
+    if stdout is None:
+        sys.stderr.write("leman: standard output is closed. Redirect it to a file or to /dev/null [OUTPUT_FAILED]\n")
+        os._exit(_FAILED)
+    sys.stdout = _text(_Output(1, "w", closefd=False), stdout, by_line=stdout.isatty())
+
+
+def _text(raw: io.FileIO, before: TextIO | None, *, by_line: bool) -> TextIO:
+    """Return a stream that writes any name, in whatever encoding the environment asks for."""
+    encoding = "utf-8" if before is None else before.encoding
+    buffered = io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffered, encoding=encoding, errors="backslashreplace", line_buffering=by_line)
+
+
 def _end(code: int) -> None:
     """End at once, where nothing is left that Python waits for; what is to be done at the end is done."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
@@ -39,6 +96,9 @@ def _end(code: int) -> None:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:
                 stream.flush()
-    except OSError:  # Python tells it, and ends with a code of its own
-        return
+    except BrokenPipeError:  # the reader has seen enough
+        code = code or _FAILED
+    except OutputFailed as error:
+        sys.stderr.write(f"leman: {error}\n")
+        code = code or _FAILED
     os._exit(code)

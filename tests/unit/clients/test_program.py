@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -52,12 +53,81 @@ def test_what_python_tells_at_its_end_is_told(command, told):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a device that is always full")
-def test_output_that_cannot_be_written_is_a_failure():
-    command = [sys.executable, "-c", _PROGRAM.format("pass")]
+@pytest.mark.parametrize("said", ["pass", "sys.stdout.flush()", "print('x' * 100_000)"])
+def test_output_that_cannot_be_written_is_a_failure(said):
+    command = [sys.executable, "-c", _PROGRAM.format(said)]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode not in (0, None)
-    assert "No space left on device" in done.stderr
+    if said == "pass":
+        assert done.returncode == 1
+        assert done.stderr == FULL
+    assert "standard output cannot be written: No space left on device" in done.stderr
+
+
+FULL = (
+    "leman: standard output cannot be written: No space left on device. What the command did stands; redirect its "
+    "output to where there is room [OUTPUT_FAILED]\n"
+)
+
+
+def shell(arguments, redirected):
+    return subprocess.run(
+        ["bash", "-c", f'"$0" -m leman.cli {arguments} {redirected}', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a device that is always full")
+@pytest.mark.parametrize("command", ["--version", "--help", "backfill --help"])
+def test_a_full_standard_output_is_told_in_a_sentence_once(command):
+    done = shell(command, "> /dev/full")
+    assert (done.returncode, done.stderr) == (1, FULL)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a device that is always full")
+@pytest.mark.parametrize("option", ["", "--json"])
+def test_settings_that_cannot_be_written_are_told_in_a_sentence(option):
+    done = shell(f"config show {option}", "> /dev/full")
+    told = "standard output cannot be written: No space left on device. Redirect it to where there is room\n"
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+@pytest.mark.parametrize(
+    ("redirected", "code", "told"),
+    [
+        (">&-", 1, "leman: standard output is closed. Redirect it to a file or to /dev/null [OUTPUT_FAILED]\n"),
+        (">&- 2>&-", 1, ""),
+        ("2>&-", 0, ""),
+        ("2> /dev/full", 0, ""),
+        ("<&-", 0, ""),
+    ],
+)
+def test_closed_streams_are_told_or_ignored(redirected, code, told):
+    done = shell("config show", redirected)
+    assert (done.returncode, done.stderr, bool(done.stdout)) == (code, told, code == 0)
+
+
+def test_a_remark_that_cannot_be_written_changes_no_exit_code():
+    assert shell("tables ls", "2> /dev/full").returncode == shell("tables ls", "").returncode == 2
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure_of_standard_output():
+    done = shell("config show", "| head -c 1 && exit ${PIPESTATUS[1]}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_the_encoding_of_the_terminal_lacks_is_written_as_escapes():
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM.format("print('\u6570 \\udcff')")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\u6570 \udcff" in done.stdout
 
 
 def test_a_stream_that_is_closed_is_left_alone():

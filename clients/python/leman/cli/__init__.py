@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 
+from leman._program import OutputFailed
 from leman._rpc_words import for_command_line
 from leman.cli._app import app
 from leman.cli._output import fail, note
@@ -29,8 +30,10 @@ def _run() -> None:
     except LemanError as error:
         is_usage = isinstance(error, InvalidArgument) and not isinstance(error, UdfDefinitionError)
         sys.exit(fail(error.reason, for_command_line(error.message), error.facts, code=USAGE if is_usage else FAILED))
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (BrokenPipeError, OutputFailed) as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still in its buffer goes there
+        if isinstance(error, OutputFailed):
+            note(str(error))
         sys.exit(FAILED)
     except Exception as error:
         if os.environ.get("LEMAN_DEBUG"):

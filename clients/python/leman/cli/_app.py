@@ -35,7 +35,7 @@ COMMANDS = {
     "config": "_programs:config",
 }
 _light_values.use()
-_MARKUP: Literal["rich"] | None = "rich" if sys.stderr.isatty() else None
+_MARKUP: Literal["rich"] | None = "rich" if sys.stderr is not None and sys.stderr.isatty() else None
 
 
 class Commands(TyperGroup):
