@@ -16,7 +16,7 @@ from planner.plan_maker import PlanMaker
 from planner.plan_stream import messages
 from planner.previews import PreviewPlans
 from planner.registrations import Registrations
-from planner.stale_inputs import refuse_stale
+from planner.stale_inputs import refuse_stale, refuse_stale_refresh
 from planner.views.refresh_reader import ViewReader
 
 #: Where so much of all plans waits for readers, further plans are refused; the plan of 100,000 fragments has 30 MB.
@@ -59,7 +59,8 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
     async def PlanRefresh(
         self, request: planning_pb2.PlanRefreshRequest, _context: Context
     ) -> planning_pb2.PlanRefreshResponse:
-        plan = await self._pool.run(self._views.plan, convert_views.refresh_spec_from_proto(request.spec))
+        spec = convert_views.refresh_spec_from_proto(request.spec)
+        plan = refuse_stale_refresh(await self._pool.run(self._views.plan, spec), spec)
         return convert_refresh_plans.refresh_plan_to_proto(plan)
 
     async def PlanPreview(

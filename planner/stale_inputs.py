@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from core.domain.plan import OnStaleInput, Plan, StaleInput
+from core.domain.refresh import RefreshPlan, RefreshSpec
 from core.domain.table import TableSnapshot
 from core.errors import FailedPrecondition, LemanError
 from core.lance_io.scan import FragmentReader
@@ -18,6 +19,12 @@ from planner.failed_row_states import states_of
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, decide
 from planner.statuses import SETTLES, Statuses, outcome_codes
+
+_STALE_REFRESH = {
+    OnStaleInput.ERROR: "a refresh is refused until these are computed, unless on_stale_input says otherwise",
+    OnStaleInput.WARN: "the view gets the values that are there",
+    OnStaleInput.FIRST: "the refresh computes these first",
+}
 
 #: Resolves a plain backfill of a column of a version of a table.
 Resolve = Callable[[TableSnapshot, str], ResolvedRequest]
@@ -73,7 +80,8 @@ class StaleInputs:
             states = self._read_states(resolved, statuses)
             unsettled = list(_unsettled(resolved, statuses, states))
             if where and unsettled:
-                return _matching(resolved, [status for status, _ in unsettled], where)
+                with contextlib.suppress(LemanError):  # the filter fails on a row: all rows count
+                    return _matching(resolved, [status for status, _ in unsettled], where)
             return sum(rows for _, rows in unsettled)
         return 0
 
@@ -113,14 +121,48 @@ def refuse_stale(plan: Plan, on_stale_input: OnStaleInput) -> Plan:
     stale = plan.header.stale_inputs
     if not stale or on_stale_input is not OnStaleInput.ERROR:
         return plan
-    column = plan.header.output.name
+    raise _input_column_stale(f"Column {plan.header.output.name}", plan.header.output.name, stale)
+
+
+def refuse_stale_refresh(plan: RefreshPlan, spec: RefreshSpec) -> RefreshPlan:
+    """Return a plan of a refresh that may be carried out.
+
+    Raises:
+        FailedPrecondition: INPUT_COLUMN_STALE.
+    """
+    stale = plan.stale_inputs
+    if not stale or spec.on_stale_input is OnStaleInput.WARN:
+        return plan
+    if plan.stale_in_source_view:
+        how = (
+            f"Refresh the view {plan.definition.query.table} first (cascade does both), or set on_stale_input to "
+            "'warn' to use what is there"
+        )
+        raise _input_column_stale(f"View {spec.view}", spec.view, stale, how)
+    if spec.on_stale_input is OnStaleInput.FIRST:
+        return plan
+    raise _input_column_stale(f"View {spec.view}", spec.view, stale)
+
+
+def stale_words(stale: Sequence[StaleInput], on_stale_input: OnStaleInput) -> list[str]:
+    """Return what a plan of a refresh says about columns that are not current."""
+    found = [
+        f"it reads {s.column}, of which {s.rows:,} rows of the source are stale or not computed yet" for s in stale
+    ]
+    return [*found, _STALE_REFRESH[on_stale_input]] if found else []
+
+
+def _input_column_stale(subject: str, name: str, stale: Sequence[StaleInput], how: str = "") -> FailedPrecondition:
     listed = ", ".join(f"{found.column} ({found.rows:,} rows)" for found in stale)
-    raise FailedPrecondition(
+    first = " and then ".join(found.column for found in stale)
+    how = how or (
+        f"Backfill {first} first, or set on_stale_input: 'first' has the job compute them before, "
+        "'warn' computes from what is there"
+    )
+    return FailedPrecondition(
         "INPUT_COLUMN_STALE",
-        f"Column {column} rests on computed columns that are stale or not computed yet: {listed}. Backfill "
-        f"{' and then '.join(found.column for found in stale)} first, or set on_stale_input: 'first' has the job "
-        "compute them before, 'warn' computes from what is there",
-        column=column,
+        f"{subject} rests on computed columns that are stale or not computed yet: {listed}. {how}",
+        column=name,
         inputs=", ".join(found.column for found in stale),
         rows=max(found.rows for found in stale),
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from core.domain.plan import StaleInput
+from core.domain.plan import OnStaleInput, StaleInput
 from core.domain.udf import UdfDefinition
 from core.domain.view import EarlierState, ViewDefinition, ViewFunction
 
@@ -54,6 +54,7 @@ class RefreshSpec:
     #: Whether `src_version` was not asked for: it was the latest when the refresh began.
     latest: bool = False
     optimize_indices: bool = False
+    on_stale_input: OnStaleInput = OnStaleInput.ERROR
 
     @property
     def table(self) -> str:
@@ -150,8 +151,10 @@ class RefreshPlan:
     state: EarlierState | None = None
     #: Versions whose values are taken where they are right, for the first step that calls functions.
     earlier: tuple[EarlierValues, ...] = ()
-    #: Computed columns of the source that are read and are not current.
+    #: Columns of the source that are read and are not current: computed ones, and function columns of a source view.
     stale_inputs: tuple[StaleInput, ...] = ()
+    #: Whether the latter are among them; a refresh of that view computes these, and no backfill does.
+    stale_in_source_view: bool = False
     #: The file format of the view; empty: not known.
     file_format: str = ""
 

@@ -66,7 +66,7 @@ def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
         failed_only=spec.failed_only,
         task_shuffle_diversity=given(spec.task_shuffle_diversity),
         optimize_indices=spec.optimize_indices,
-        on_stale_input=_ON_STALE_INPUT_TO[spec.on_stale_input],
+        on_stale_input=on_stale_input_to_proto(spec.on_stale_input),
     )
 
 
@@ -89,7 +89,7 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         failed_only=message.failed_only,
         task_shuffle_diversity=number_from_proto(message, "task_shuffle_diversity"),
         optimize_indices=message.optimize_indices,
-        on_stale_input=known(_ON_STALE_INPUT_FROM, message.on_stale_input, "on_stale_input"),
+        on_stale_input=on_stale_input_from_proto(message.on_stale_input),
     )
 
 
@@ -120,6 +120,14 @@ def kept_to_proto(kept: KeptRows) -> planner_pb2.KeptRows:
 
 def kept_from_proto(message: planner_pb2.KeptRows) -> KeptRows:
     return KeptRows(FunctionVersion(message.udf.name, message.udf.version), message.rows)
+
+
+def on_stale_input_to_proto(value: OnStaleInput) -> planner_pb2.OnStaleInput.ValueType:
+    return _ON_STALE_INPUT_TO[value]
+
+
+def on_stale_input_from_proto(number: planner_pb2.OnStaleInput.ValueType) -> OnStaleInput:
+    return known(_ON_STALE_INPUT_FROM, number, "on_stale_input")
 
 
 def stale_input_to_proto(stale: StaleInput) -> planner_pb2.StaleInput:

@@ -13,6 +13,7 @@ from core.domain.refresh import EarlierValues, RefreshPlan, ResolvedFunction, So
 from core.domain.view import EarlierState
 from core.errors import Internal
 from core.rpc.convert_arrow import schema_from_bytes, schema_to_bytes
+from core.rpc.convert_backfills import stale_input_from_proto, stale_input_to_proto
 from core.rpc.convert_udfs import udf_from_proto, udf_to_proto
 from core.rpc.convert_views import (
     change_kind_from_proto,
@@ -54,6 +55,7 @@ def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse
         state=None if plan.state is None else _state_to_proto(plan.state),
         earlier=[_earlier_to_proto(earlier) for earlier in plan.earlier],
         file_format=plan.file_format,
+        stale_inputs=[stale_input_to_proto(stale) for stale in plan.stale_inputs],
     )
 
 
@@ -82,6 +84,7 @@ def refresh_plan_from_proto(message: planning_pb2.PlanRefreshResponse) -> Refres
         state=_state_from_proto(message.state) if message.HasField("state") else None,
         earlier=tuple(_earlier_from_proto(earlier) for earlier in message.earlier),
         file_format=message.file_format,
+        stale_inputs=tuple(map(stale_input_from_proto, message.stale_inputs)),
     )
 
 

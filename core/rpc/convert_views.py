@@ -100,6 +100,7 @@ def refresh_spec_to_proto(spec: RefreshSpec) -> planner_pb2.RefreshSpec:
         policy=planner_pb2.RefreshSpec.Policy.Value(f"POLICY_{spec.policy.name}"),
         concurrency=given(spec.concurrency),
         optimize_indices=spec.optimize_indices,
+        on_stale_input=convert.on_stale_input_to_proto(spec.on_stale_input),
     )
 
 
@@ -115,6 +116,7 @@ def refresh_spec_from_proto(message: planner_pb2.RefreshSpec) -> RefreshSpec:
         policy=policy,
         concurrency=number_from_proto(message, "concurrency"),
         optimize_indices=message.optimize_indices,
+        on_stale_input=convert.on_stale_input_from_proto(message.on_stale_input),
     )
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 
 from core.domain.job import Job, JobError, JobState
-from core.domain.plan import OnStaleInput, Plan, PlanHeader
+from core.domain.plan import BackfillSpec, OnStaleInput, Plan, PlanHeader
 from core.domain.plan_summary import summarise
 from core.domain.udf import FunctionVersion, UdfKind
 from core.domain.work import RowFailure
@@ -290,7 +290,10 @@ class BackfillRun:
         for _ in range(_PLANS_WITHOUT_PROGRESS):
             if not self._computes_inputs(plan):
                 return plan
-            await self._inputs.compute(plan.header.stale_inputs, self._check_stop)
+            job = self.status.job
+            asked = job.backfill
+            table = BackfillSpec(asked.database, asked.table, "", concurrency=asked.concurrency)
+            await self._inputs.compute(plan.header.stale_inputs, table, self._check_stop, job.incarnation)
             plan = await self.plan()
             self.status.metrics.inputs_computed(plan)
         stale = ", ".join(found.column for found in plan.header.stale_inputs)

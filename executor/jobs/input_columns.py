@@ -1,4 +1,4 @@
-"""Computes the inputs of a backfill that are computed columns themselves, as part of its job."""
+"""Computes the inputs of a backfill or a refresh that are computed columns themselves, as part of its job."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ RunOf = Callable[[Job, JobEnvironment, JobStatus], JobRun]
 
 
 class InputColumns:
-    """The inputs of one backfill: one column after the other is brought up to date, with all of its rows."""
+    """The inputs of one job: one column after the other is brought up to date, with all of its rows."""
 
     def __init__(self, status: JobStatus, services: JobEnvironment, run_of: RunOf) -> None:
         self._status = status
-        self._services = replace(services, jobs=PartOfJob(services.jobs))
+        self._services = services
         self._run_of = run_of
         self._running: JobRun | None = None
 
-    async def compute(self, inputs: Sequence[StaleInput], check_stop: Callable[[], None]) -> None:
+    async def compute(
+        self, inputs: Sequence[StaleInput], table: BackfillSpec, check_stop: Callable[[], None], incarnation: str = ""
+    ) -> None:
         """Compute what is stale or missing.
 
         Args:
             inputs: inputs before what reads them.
+            table: whose columns these are, and how many workers they may have; it names no column.
             check_stop: raises Cancelled where the job was asked to stop.
+            incarnation: of the table that is meant; empty: whichever is there.
 
         Raises:
             Cancelled: The job was asked to stop, or is lost.
@@ -41,13 +45,11 @@ class InputColumns:
         """
         for stale in inputs:
             check_stop()
-            await self._column(stale.column)
+            await self._column(replace(table, column=stale.column), incarnation)
             check_stop()
 
-    async def _column(self, column: str) -> None:
-        whole = self._status.job
-        asked = whole.backfill
-        spec = BackfillSpec(asked.database, asked.table, column, concurrency=asked.concurrency)
+    async def _column(self, spec: BackfillSpec, incarnation: str) -> None:
+        whole, column = self._status.job, spec.column
         now = time.time()
         job = Job(
             whole.job_id,
@@ -57,9 +59,10 @@ class InputColumns:
             now,
             now,
             attempt=whole.attempt,
-            incarnation=whole.incarnation,
+            incarnation=incarnation,
         )
-        part = self._run_of(job, self._services, PartStatus(job, self._status, TOLD | {"plan", "commit"}, column))
+        services = replace(self._services, jobs=PartOfJob(self._services.jobs))
+        part = self._run_of(job, services, PartStatus(job, self._status, TOLD | {"plan", "commit"}, column))
         self._running = part
         try:
             plan = await part.plan()

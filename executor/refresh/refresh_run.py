@@ -10,18 +10,21 @@ from dataclasses import replace
 
 from core.crash_points import crash_point
 from core.domain.job import Job, JobError, JobState
+from core.domain.plan import BackfillSpec, OnStaleInput
 from core.domain.refresh import ChangeKind, RefreshMode, RefreshPlan, RefreshSpec
 from core.domain.udf import FunctionVersion
 from core.domain.view import FailedNote
-from core.errors import Aborted, LemanError, NotFound
+from core.errors import Aborted, FailedPrecondition, LemanError, NotFound
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import all_ended, patiently
+from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.function_env import check_unchanged, check_usable
+from executor.jobs.input_columns import InputColumns
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.same_table import TABLE_REPLACED, explained, incarnation_of
-from executor.jobs.takeover import begin_attempt, give_incarnation
+from executor.jobs.takeover import begin_attempt, begin_attempt_at, give_incarnation
 from executor.lineage.events import Lineage
 from executor.refresh import same_source
 from executor.refresh.first_fill import FirstFill
@@ -40,6 +43,7 @@ class RefreshRun:
     def __init__(self, job: Job, services: JobEnvironment) -> None:
         self._work = RefreshWork(job, services)
         self.status = self._work.status
+        self._inputs = InputColumns(self.status, services, BackfillRun)
         self._planned = False
         #: Whether the plan that it has turned out not to be right any more.
         self._refused = False
@@ -74,15 +78,7 @@ class RefreshRun:
         self._functions = self._functions or functions
         self._work.failed = plan.definition.failed
         self._work.metrics.planning_seconds += time.monotonic() - begin
-        # "latest" is decided once: whoever takes the job over goes on with the same scratch table
-        spec = self._work.spec
-        latest = spec.latest or not spec.src_version
-        request = replace(spec, src_version=plan.target_version, latest=latest)
-        self.status.update(
-            request=request,
-            incarnation=incarnation_of(self.status.job, plan.incarnation),
-            source_incarnation=plan.target_incarnation,
-        )
+        self._decide_version(plan)
         if not self._planned:
             self._planned = True
             self.status.lineage = _lineage_of(plan)
@@ -96,6 +92,51 @@ class RefreshRun:
             self._work.journal.say(mode=plan.mode, reason=plan.reason)
         await self._work.journal.look_back()
         return plan
+
+    def _decide_version(self, plan: RefreshPlan) -> None:
+        """Keep the version that "latest" means, for an executor that takes the job over.
+
+        While inputs are to be computed it is not decided yet: they make another version.
+
+        Raises:
+            FailedPrecondition: INPUT_COLUMN_STALE – the caller named a version, of which no column can be computed.
+        """
+        spec, incarnation = self._work.spec, incarnation_of(self.status.job, plan.incarnation)
+        latest = spec.latest or not spec.src_version
+        if not self._computes_inputs(plan):
+            request = replace(spec, src_version=plan.target_version, latest=latest)
+            self.status.update(request=request, incarnation=incarnation, source_incarnation=plan.target_incarnation)
+            return
+        columns = ", ".join(stale.column for stale in plan.stale_inputs)
+        if not latest:
+            raise FailedPrecondition(
+                "INPUT_COLUMN_STALE",
+                f"Version {plan.target_version} of the source has {columns} stale or not computed, and computing makes "
+                "another version. Leave src_version out, or set on_stale_input to 'warn' to use what that version has",
+                column=spec.view,
+                inputs=columns,
+            )
+        self.status.update(request=replace(spec, src_version=0, latest=True), incarnation=incarnation)
+
+    def _computes_inputs(self, plan: RefreshPlan) -> bool:
+        return bool(plan.stale_inputs) and self._work.spec.on_stale_input is OnStaleInput.FIRST
+
+    async def _after_inputs(self, plan: RefreshPlan) -> RefreshPlan:
+        """Compute columns of the source that are not current, where the job is to; return a plan made after that."""
+        for _ in range(_MOST_PLANS):
+            if not self._computes_inputs(plan):
+                return plan
+            query, job = plan.definition.query, self.status.job
+            await begin_attempt_at(self._work.services.commits, job, plan.definition.source_uri)
+            table = BackfillSpec(query.database, query.table, "", concurrency=self._work.spec.concurrency)
+            await self._inputs.compute(plan.stale_inputs, table, self._work.check)
+            plan = await self.plan()
+        columns = ", ".join(stale.column for stale in plan.stale_inputs)
+        raise Aborted(
+            "NO_PROGRESS",
+            f"What the view rests on ({columns}) becomes stale again as soon as it is computed, as others write to its "
+            "source. What was finished is kept; run the refresh again.",
+        )
 
     async def _ask_planner(self) -> RefreshPlan:
         """Return a plan for the source version that the refresh began with; where that is gone, for the latest.
@@ -139,7 +180,8 @@ class RefreshRun:
 
     def check_env(self, plan: RefreshPlan) -> None:
         """Check that a function can have the job's environment, see `JobRun`."""
-        check_usable(self.status.env, [function.udf for function in plan.functions])
+        if not self._computes_inputs(plan):  # inputs may have one
+            check_usable(self.status.env, [function.udf for function in plan.functions])
 
     def check_resources(self, plan: RefreshPlan) -> None:
         """Check that workers have what the functions ask for, and may run them.
@@ -156,7 +198,8 @@ class RefreshRun:
 
     def prefetch(self, plan: RefreshPlan) -> None:
         """Begin to compare rows, which only reads, while the job is not in the job history yet."""
-        self._work.prefetch(plan)
+        if not self._computes_inputs(plan):
+            self._work.prefetch(plan)
 
     async def abandon(self) -> None:
         """Do nothing, see `JobRun`: what only reads may go on."""
@@ -186,6 +229,8 @@ class RefreshRun:
 
         No file is written for that, so the job need not be in the job history beforehand.
         """
+        if self._computes_inputs(plan):
+            return False
         if plan.mode is RefreshMode.NO_OP:
             await self._finish_at_once(plan)
             return True
@@ -227,6 +272,7 @@ class RefreshRun:
         only_gone = unbounded and {change.kind for change in plan.changes} <= _EVICTING
         return (
             plan.mode is RefreshMode.INCREMENTAL
+            and not self._computes_inputs(plan)
             and not (plan.unset or plan.stale or plan.only_version or self._work.spec.optimize_indices)
             and (not plan.functions or only_gone)
         )
@@ -242,7 +288,8 @@ class RefreshRun:
         if self._work.cancelling or self._work.pausing:
             await stop(self, self._work.services)
             return
-        if plan.mode is RefreshMode.NO_OP:  # all was done except recording the job's end
+        # all was done except recording the job's end
+        if plan.mode is RefreshMode.NO_OP and not self._computes_inputs(plan):
             await self._work.drop_leftovers(plan)
             await self._finish_at_once(plan)
             return
@@ -277,11 +324,13 @@ class RefreshRun:
     def cancel(self) -> None:
         """Stop what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
         self._work.cancelling = True
+        self._inputs.cancel()
         self._work.filler.cancel()
 
     def pause(self) -> None:
         """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""
         self._work.pausing = True
+        self._inputs.pause()
         self._work.filler.pause()
 
     def resume(self) -> None:
@@ -307,6 +356,10 @@ class RefreshRun:
         why = ""
         for _ in range(_MOST_PLANS):
             self._work.check()
+            plan = await self._after_inputs(plan)
+            if plan.mode is RefreshMode.NO_OP:
+                await self._say_nothing_left(plan)
+                return
             refused, self._refused = self._refused, False
             try:
                 if not refused and await self._step(plan):
@@ -326,15 +379,19 @@ class RefreshRun:
                 why = f": {told}"
                 self.status.replans(told)
             plan = await self.plan()
-            if plan.mode is RefreshMode.NO_OP:
-                await self._look_for_done_at_once(plan)
-                self._work.journal.say(source_version=plan.target_version, view_version=plan.version)
-                await self._work.drop_scratch()
+            if plan.mode is RefreshMode.NO_OP and not self._computes_inputs(plan):
+                await self._say_nothing_left(plan)
                 return
         raise Aborted(
             "VIEW_CHANGED",
             f"The view or its source keeps changing under the refresh{why}. What was computed is kept: run it again.",
         )
+
+    async def _say_nothing_left(self, plan: RefreshPlan) -> None:
+        """Record that the view is right, by a plan that leaves nothing to do."""
+        await self._look_for_done_at_once(plan)
+        self._work.journal.say(source_version=plan.target_version, view_version=plan.version)
+        await self._work.drop_scratch()
 
     async def _passing(self, error: Exception) -> str | None:
         """Return why a step failed that a new plan may help; None: it may not."""

@@ -162,6 +162,7 @@ class PlanRefreshResponse(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     EARLIER_FIELD_NUMBER: _builtins.int
     FILE_FORMAT_FIELD_NUMBER: _builtins.int
+    STALE_INPUTS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the view's Lance dataset."""
     version: _builtins.int
@@ -214,6 +215,10 @@ class PlanRefreshResponse(_message.Message):
         from them, and no function called.
         """
 
+    @_builtins.property
+    def stale_inputs(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.StaleInput]:
+        """As ExplainRefreshResponse.stale_inputs."""
+
     def __init__(
         self,
         *,
@@ -235,10 +240,11 @@ class PlanRefreshResponse(_message.Message):
         state: _refresh_plan_pb2.ViewState | None = ...,
         earlier: _abc.Iterable[_refresh_plan_pb2.EarlierValues] | None = ...,
         file_format: _builtins.str = ...,
+        stale_inputs: _abc.Iterable[_planner_pb2.StaleInput] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "create_placeholders_again", b"create_placeholders_again", "earlier", b"earlier", "file_format", b"file_format", "functions", b"functions", "incarnation", b"incarnation", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "create_placeholders_again", b"create_placeholders_again", "earlier", b"earlier", "file_format", b"file_format", "functions", b"functions", "incarnation", b"incarnation", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "stale_inputs", b"stale_inputs", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -74,7 +74,7 @@ class PlanningServiceServicer(object):
     def PlanRefresh(self, request, context):
         """The whole plan of a refresh, from manifests alone.
 
-        Errors: those of PlannerService.ExplainRefresh.
+        Errors: those of PlannerService.ExplainRefresh, and INPUT_COLUMN_STALE as JobService.CreateJob has it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

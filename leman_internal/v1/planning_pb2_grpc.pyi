@@ -45,7 +45,7 @@ class PlanningServiceStub:
     PlanRefresh: _grpc.UnaryUnaryMultiCallable[_planning_pb2.PlanRefreshRequest, _planning_pb2.PlanRefreshResponse]
     """The whole plan of a refresh, from manifests alone.
 
-    Errors: those of PlannerService.ExplainRefresh.
+    Errors: those of PlannerService.ExplainRefresh, and INPUT_COLUMN_STALE as JobService.CreateJob has it.
     """
     PlanPreview: _grpc.UnaryUnaryMultiCallable[_planning_pb2.PlanPreviewRequest, _planning_pb2.PlanPreviewResponse]
     """Which function a preview is of, and what it reads.
@@ -70,7 +70,7 @@ class PlanningServiceAsyncStub(PlanningServiceStub):
     PlanRefresh: _aio.UnaryUnaryMultiCallable[_planning_pb2.PlanRefreshRequest, _planning_pb2.PlanRefreshResponse]  # type: ignore[assignment]
     """The whole plan of a refresh, from manifests alone.
 
-    Errors: those of PlannerService.ExplainRefresh.
+    Errors: those of PlannerService.ExplainRefresh, and INPUT_COLUMN_STALE as JobService.CreateJob has it.
     """
     PlanPreview: _aio.UnaryUnaryMultiCallable[_planning_pb2.PlanPreviewRequest, _planning_pb2.PlanPreviewResponse]  # type: ignore[assignment]
     """Which function a preview is of, and what it reads.
@@ -104,7 +104,7 @@ class PlanningServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_planning_pb2.PlanRefreshResponse, _abc.Awaitable[_planning_pb2.PlanRefreshResponse]]:
         """The whole plan of a refresh, from manifests alone.
 
-        Errors: those of PlannerService.ExplainRefresh.
+        Errors: those of PlannerService.ExplainRefresh, and INPUT_COLUMN_STALE as JobService.CreateJob has it.
         """
 
     @_abc_1.abstractmethod

@@ -25,11 +25,13 @@ from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import source_records
 from core.locations import canonical_database, table_uri
 from core.object_columns import made_once
+from core.sql import expressions
 from core.sql.query_columns import columns_read
 from core.udf import validation
 from core.views.metadata import from_metadata
 from planner.column_graph import is_computed, rests_on
 from planner.plan_maker import PlanMaker
+from planner.stale_inputs import stale_words
 from planner.views.earlier_values import state_of, told, values_of
 from planner.views.external_writes import external_write, set_rows
 from planner.views.fill_state import classify, renamed
@@ -64,9 +66,17 @@ class ViewReader:
             _check_external(view, spec.policy)
             plan = plan_refresh(case, functions, set_rows_of(view))
             earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
-            stale = self._stale_inputs(definition, target)
-            message = "; ".join([plan.message + told(earlier), *map(_told_stale, stale)])
-            plan = replace(plan, state=state_of(case), earlier=earlier, message=message, stale_inputs=stale)
+            in_view = _stale_of_view(definition, target)
+            stale = (*in_view, *self._stale_inputs(definition, target))
+            message = "; ".join([plan.message + told(earlier), *stale_words(stale, spec.on_stale_input)])
+            plan = replace(
+                plan,
+                state=state_of(case),
+                earlier=earlier,
+                message=message,
+                stale_inputs=stale,
+                stale_in_source_view=bool(in_view),
+            )
         crash_point("planner.refresh_planned")
         return plan
 
@@ -103,13 +113,22 @@ class ViewReader:
         return Case(view, definition, base or recorded, target, spec, compactions, from_record=recorded is not None)
 
     def _stale_inputs(self, definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
-        """Return what is not current of the computed columns that a view rests on."""
-        read = columns_read(definition.query, [field.name for field in source.fields])
+        """Return the computed columns that a view rests on and that are not current, inputs before what reads them.
+
+        Rows that the view's filter leaves out do not count, unless the filter reads such a column itself.
+        """
+        query = definition.query
+        read = columns_read(query, [field.name for field in source.fields])
         graph = {name: [*rests_on(source, name)] for name in read if is_computed(source, name)}
         if not graph:
             return ()
         names = dict.fromkeys(each for name, before in graph.items() for each in (*before, name))
-        return self._plans.stale_inputs(definition.query.database).of_columns(source, list(names))
+        stale_inputs = self._plans.stale_inputs(query.database)
+        found = stale_inputs.of_columns(source, list(names))
+        filtering = {each for name in expressions.inputs(query.where, graph) for each in (*graph[name], name)}
+        if found and query.where and filtering.isdisjoint(each.column for each in found):
+            found = stale_inputs.of_columns(source, [each.column for each in found], query.where)
+        return found
 
     def _recall(self, view: TableSnapshot, version: int) -> ViewDefinition | None:
         try:
@@ -242,5 +261,12 @@ def set_rows_of(view: TableSnapshot) -> dict[int, int]:
     return set_rows(view.uri, view.version, others) if others else {}
 
 
-def _told_stale(stale: StaleInput) -> str:
-    return f"it reads {stale.column}, of which {stale.rows:,} rows of the source are stale or not computed yet"
+def _stale_of_view(definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
+    """Return the function columns that are read of a source view and whose values another function computed."""
+    below = from_metadata(source.metadata)
+    read = columns_read(definition.query, [field.name for field in source.fields]) if below is not None else ()
+    stale = [name for name in below.stale if name in read] if below is not None else []
+    if not stale:
+        return ()
+    rows = classify(source, set_rows_of(source)).rows_set
+    return tuple(StaleInput(name, rows) for name in stale if rows)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict
 
 from leman._wire_values import ref
 from leman.errors import InvalidArgument
 from leman.v1 import catalog_pb2, planner_pb2, udf_pb2
 
 OnStaleInput = Literal["error", "warn", "first"]
-"""What a backfill does about inputs that are not current, see `BackfillParameters`."""
+"""What a backfill or a refresh does about inputs that are not current, see `BackfillParameters`."""
 
 
 class BackfillParameters(TypedDict, total=False):
@@ -93,8 +93,7 @@ class BackfillOptions:
                 _check_count(field.name, value)
         if self.optimize_indices not in (None, True, False):
             raise InvalidArgument(f"optimize_indices is True or False, not {self.optimize_indices!r}")
-        if self.on_stale_input is not None and self.on_stale_input not in get_args(OnStaleInput):
-            raise InvalidArgument(f"on_stale_input is 'error', 'warn' or 'first', not {self.on_stale_input!r}")
+        on_stale_input_to_wire(self.on_stale_input)
         check_where(self.where)
         smallest, largest = self.min_checkpoint_size, self.max_checkpoint_size
         if smallest is not None and largest is not None and smallest > largest:
@@ -121,7 +120,7 @@ class BackfillOptions:
             commit_granularity=self.commit_granularity,
             num_frags=self.num_frags,
             optimize_indices=bool(self.optimize_indices),
-            on_stale_input=_ON_STALE_INPUT[self.on_stale_input or ""],
+            on_stale_input=on_stale_input_to_wire(self.on_stale_input),
         )
         if isinstance(self.read_version, int):
             spec.read_version = self.read_version
@@ -130,9 +129,18 @@ class BackfillOptions:
         return spec
 
 
+def on_stale_input_to_wire(value: object) -> planner_pb2.OnStaleInput.ValueType:
+    """The word on the wire; None leaves it to the service. Raises InvalidArgument."""
+    if value is None:
+        return planner_pb2.ON_STALE_INPUT_UNSPECIFIED
+    found = _ON_STALE_INPUT.get(value) if isinstance(value, str) else None
+    if found is None:
+        raise InvalidArgument(f"on_stale_input is 'error', 'warn' or 'first', not {value!r}")
+    return found
+
+
 _NO_COUNTS = ("where", "optimize_indices", "on_stale_input")
 _ON_STALE_INPUT = {
-    "": planner_pb2.ON_STALE_INPUT_UNSPECIFIED,
     "error": planner_pb2.ON_STALE_INPUT_ERROR,
     "warn": planner_pb2.ON_STALE_INPUT_WARN,
     "first": planner_pb2.ON_STALE_INPUT_FIRST,

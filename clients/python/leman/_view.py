@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leman import _local_views, _wire
+from leman._backfill import OnStaleInput
 from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
 from leman._job_attributes import check_env, check_labels, check_priority, with_usable_env
@@ -87,6 +88,7 @@ class View(Relation):
         *,
         concurrency: int | None = None,
         cascade: bool = False,
+        on_stale_input: OnStaleInput | None = None,
         optimize_indices: bool = False,
         env: Mapping[str, str] | None = None,
         request_id: str | None = None,
@@ -97,14 +99,16 @@ class View(Relation):
         `src_version`: which one, forward or back; None: the latest. `max_rows_per_fragment`: rows in each new fragment.
         `policy`: `auto` computes what changed, and everything where that cannot be told; `incremental` refuses the
         latter; `full` computes everything. `concurrency`: worker processes at the most. `cascade`: first refreshes the
-        source, where that is a view, and its source, and so on. `optimize_indices`: once the view is right, brings its
+        source, where that is a view, and its source, and so on. `on_stale_input`: what happens where the view reads
+        computed columns of its source that are stale or not computed: `error` (also None) refuses, `first` computes
+        them before, `warn` takes what is there. `optimize_indices`: once the view is right, brings its
         indexes up to date, as `optimize_indices()` does. `progress`, `env` and `request_id`: as for `Table.backfill`.
 
         Rows for which a function failed have NULL there: the answer counts them and names the jobs whose `get_errors`
         say why, and the log has a warning. Ctrl-C cancels the refresh; what it
-        computed is kept. Raises JobFailed, TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument, and
-        FailedPrecondition whose `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING or
-        EXTERNAL_WRITES.
+        computed is kept. Raises JobFailed, TableNotFound, VersionNotFound, TypeMismatch, InvalidArgument,
+        InputColumnStale, and FailedPrecondition whose `reason` is STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED,
+        SOURCE_COLUMN_MISSING or EXTERNAL_WRITES.
         """
         asked: dict[str, Any] = {
             "src_version": src_version,
@@ -114,7 +118,18 @@ class View(Relation):
         had_env: list[bool] = []
 
         def one(view: View, usable: Mapping[str, str] | None, **more: Any) -> RefreshResult:
-            result = view._refresh(progress=progress, policy=policy, concurrency=concurrency, env=usable, **more)
+            if on_stale_input == "warn":
+                stale = view.plan_refresh(more.get("src_version"), policy=policy).stale_inputs
+                if stale:
+                    warn(f"{view.name} takes what is there of {'; '.join(map(str, stale))}")
+            result = view._refresh(
+                progress=progress,
+                policy=policy,
+                concurrency=concurrency,
+                on_stale_input=on_stale_input,
+                env=usable,
+                **more,
+            )
             had_env.append(usable is not None)
             return result
 
@@ -137,6 +152,7 @@ class View(Relation):
         policy: RefreshPolicy = "auto",
         *,
         concurrency: int | None = None,
+        on_stale_input: OnStaleInput | None = None,
         optimize_indices: bool = False,
         labels: Mapping[str, str] | None = None,
         priority: int = 0,
@@ -145,7 +161,7 @@ class View(Relation):
     ) -> JobFuture:
         """As `refresh`, but returns when the job has begun; `job().refresh_result` then tells what it did. `labels`,
         `priority`, `env` and `request_id`: as for `Table.backfill`. Raises what planning it raises."""
-        spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, concurrency)
+        spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, concurrency, on_stale_input)
         spec.optimize_indices = bool(optimize_indices)
         request = jobs_pb2.CreateJobRequest(
             refresh=spec,
@@ -163,9 +179,11 @@ class View(Relation):
         src_version: int | None = None,
         max_rows_per_fragment: int | None = None,
         policy: RefreshPolicy = "auto",
+        *,
+        on_stale_input: OnStaleInput | None = None,
     ) -> RefreshPlan:
         """What a refresh would do, and why. Changes nothing; print it."""
-        spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, None)
+        spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, None, on_stale_input)
         with reading(self._services, "planner") as services:
             answer = services.planner.ExplainRefresh(planner_pb2.ExplainRefreshRequest(spec=spec))
         return refresh_plan(self.name, answer)

@@ -101,8 +101,8 @@ class RefreshPlan(Shown):
 
     `changes` counts the source's fragments that are to be compared row by row, by how they differ: `appeared`, `gone`,
     `deletions`, `rewritten`. `fragments_unset`: fragments of placeholders that are filled. `stale`: function columns
-    that are computed anew for every row. `stale_inputs`: computed columns of the source that the view rests on and that
-    are not current: it gets the values that are there, and those to come with a later refresh.
+    that are computed anew for every row. `stale_inputs`: columns of the source that the view rests on and that
+    are not current: computed ones, and function columns of a source view. `on_stale_input` says what happens.
     """
 
     view: str

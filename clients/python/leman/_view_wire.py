@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leman import _wire
+from leman._backfill import OnStaleInput, on_stale_input_to_wire
 from leman._table_model import TableInfo
 from leman._view_model import RefreshPlan, RefreshPolicy, ViewColumn, ViewFunction, ViewInfo, ViewQuery, ViewSummary
 from leman._wire_values import given, word
@@ -91,6 +92,7 @@ def refresh_spec(
     max_rows_per_fragment: int | None,
     policy: RefreshPolicy,
     concurrency: int | None,
+    on_stale_input: OnStaleInput | None = None,
 ) -> planner_pb2.RefreshSpec:
     """What is asked of a refresh. Raises InvalidArgument."""
     if policy not in _POLICIES:
@@ -101,6 +103,7 @@ def refresh_spec(
         max_rows_per_fragment=count("max_rows_per_fragment", max_rows_per_fragment),
         policy=planner_pb2.RefreshSpec.Policy.Value(f"POLICY_{policy.upper()}"),
         concurrency=count("concurrency", concurrency, bits=31),
+        on_stale_input=on_stale_input_to_wire(on_stale_input),
     )
 
 

@@ -192,7 +192,8 @@ class InputColumnMissing(FailedPrecondition, ValueError, KeyError):
 
 
 class InputColumnStale(FailedPrecondition):
-    """The column reads computed columns that are stale or not computed yet: backfill these, or set `on_stale_input`.
+    """The column or the view reads computed columns that are stale or not computed: backfill these, or set
+    `on_stale_input`.
 
     `facts` has these columns as `inputs`, inputs before what reads them.
     """

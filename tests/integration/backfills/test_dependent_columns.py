@@ -77,6 +77,51 @@ def test_going_on_with_what_is_there_is_told_and_mended_later(db, table):
     assert right(table)
 
 
+def test_a_view_is_not_filled_from_what_is_not_there(db, table):
+    view = table.search(None).where("b > 99").select(["x"]).create_materialized_view(conn=db, view_name="v")
+    with pytest.raises(errors.InputColumnStale, match="Backfill a and then b first") as caught:
+        view.refresh(progress=False)
+    assert caught.value.facts["inputs"] == "a, b"
+    assert "refused until these are computed" in str(view.plan_refresh())
+    with pytest.raises(errors.InvalidArgument, match="'error', 'warn' or 'first'"):
+        view.refresh(on_stale_input="last")
+    with pytest.raises(errors.InputColumnStale, match="Leave src_version out"):
+        view.refresh(src_version=table.describe().version, on_stale_input="first", progress=False)
+    with pytest.warns(UserWarning, match="v takes what is there of a: 60 rows .*; b: 60 rows"):
+        assert view.refresh(progress=False, on_stale_input="warn").rows_added == 0
+    with pytest.raises(errors.InputColumnStale):
+        view.refresh(progress=False)
+
+
+def test_a_refresh_may_compute_the_columns_that_it_reads_first(db, table):
+    view = (
+        table.search(None).where("b > 99").select({"twice": "b * 2"}).create_materialized_view(conn=db, view_name="v")
+    )
+    future = view.refresh_async(on_stale_input="first")
+    future.result(timeout=60)
+    assert right(table)
+    assert sorted(view.to_arrow()["twice"].to_pylist()) == [2 * (2 * x + 1) for x in range(50, ROWS)]
+    result = future.job().refresh_result
+    assert (result.rows_added, result.source_version) == (10, table.describe().version)
+    told = [event.message for _, events in future.watch() for event in events]
+    assert any(message.startswith("a: ") for message in told)
+    table.alter_columns({"a": "x * 3"})
+    view.refresh(on_stale_input="first", progress=False)
+    assert right(table, 3)
+    assert sorted(view.to_arrow()["twice"].to_pylist()) == [2 * (3 * x + 1) for x in range(33, ROWS)]
+    jobs_before = len(db.jobs())
+    assert view.refresh(on_stale_input="first", progress=False).mode == "no_op"
+    assert len(db.jobs()) == jobs_before + 1
+
+
+def test_a_refresh_fails_by_what_fails_in_a_column_that_it_computes_first(db, table):
+    table.add_columns({"bad": "100 / x"})
+    view = table.search(None).select(["bad"]).create_materialized_view(conn=db, view_name="v")
+    with pytest.raises(errors.JobFailed, match=r"(?i)divide by zero") as caught:
+        view.refresh(on_stale_input="first", progress=False)
+    assert caught.value.reason == "UDF_FAILED"
+
+
 def test_what_fails_in_an_input_fails_the_job(table):
     table.add_columns({"bad": "100 / x", "c": "bad + 1"})
     with pytest.raises(errors.JobFailed, match=r"(?i)divide by zero") as caught:

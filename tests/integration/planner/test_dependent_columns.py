@@ -9,13 +9,16 @@ from commit_coordinator.lance_io import computed_columns
 from commit_coordinator.lance_io.table_handle import TableHandle
 from core.domain.plan import OnStaleInput, StaleInput
 from core.domain.plan_summary import summarise
+from core.domain.refresh import RefreshSpec
 from core.domain.udf import NOT_YET
+from core.domain.view import ViewColumn, ViewFunction
 from core.errors import FailedPrecondition
 from core.lance_io.tables import LanceTables
 from core.udf import binding
 from core.udf.validation import NewColumn
+from core.views.metadata import read, with_query
 from planner.catalog import Catalog
-from planner.stale_inputs import refuse_stale
+from planner.stale_inputs import refuse_stale, refuse_stale_refresh
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 from tests.integration.views.view_lake import ViewLake
 from tests.integration.views.view_lake import column as view_column
@@ -197,3 +200,95 @@ def test_a_view_that_reads_what_is_not_current_says_so(tmp_path):
     rows_there = lake.source().count_rows()
     assert made.stale_inputs == (StaleInput("c", rows_there), StaleInput("d", rows_there))
     assert f"it reads d, of which {rows_there} rows of the source are stale or not computed yet" in made.message
+    assert "a refresh is refused until these are computed" in made.message
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The source `t` of views; its `c` is computed, and nothing of it is there yet."""
+    lake = ViewLake(tmp_path)
+    lake.registry.put(UDF)
+    _add_column(lake, "c", ("x",))
+    return lake
+
+
+def _add_column(lake, name, inputs):
+    added = Catalog(lake.tables).addition(lake.database, "t", [NewColumn(name, "f", "1", inputs)], "")
+    handle = TableHandle(lake.uri)
+    computed_columns.add_null_columns(handle, handle.latest(), added.schema)
+
+
+def refusal(lake, name="v", on_stale_input=OnStaleInput.ERROR, **asked):
+    """The error that a refresh ends with; None: it may begin."""
+    spec = RefreshSpec(lake.database, name, on_stale_input=on_stale_input, **asked)
+    try:
+        refuse_stale_refresh(lake.reader.plan(spec), spec)
+    except FailedPrecondition as error:
+        return error
+    return None
+
+
+PLACES = {
+    "a column": {"columns": [view_column("c")]},
+    "a column under another name": {"columns": [ViewColumn("other", "`c`", "c")]},
+    "an expression": {"columns": [view_column("e", "x + C * 2")]},
+    "the filter": {"columns": [view_column("id")], "where": "`c` > 3 OR x < 2"},
+    "a function": {"columns": [view_column("id")], "functions": [ViewFunction("g", "double", "", ("c",))]},
+    "all columns": {"columns": []},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_view_that_reads_a_column_that_is_not_current_is_not_refreshed(source, place):
+    asked = dict(PLACES[place])
+    source.create(source.query(*asked.pop("columns"), **asked))
+    error = refusal(source)
+    assert (error.reason, error.facts["inputs"]) == ("INPUT_COLUMN_STALE", "c")
+    assert f"View v rests on computed columns that are stale or not computed yet: c ({3 * ROWS} rows)" in error.message
+    assert refusal(source, on_stale_input=OnStaleInput.WARN) is None
+    assert refusal(source, on_stale_input=OnStaleInput.FIRST) is None
+    Lake.at(source.database).fill(Lake.at(source.database).plan("c"))
+    assert refusal(source) is None
+
+
+def test_a_view_that_does_not_read_such_a_column_is_refreshed(source):
+    source.create(source.query(view_column("id"), where="x > 3"))
+    assert refusal(source) is None
+
+
+def test_an_older_version_of_the_source_counts_as_it_was(source):
+    source.create(source.query(view_column("c")))
+    before = source.source().version
+    Lake.at(source.database).fill(Lake.at(source.database).plan("c"))
+    assert refusal(source) is None
+    assert refusal(source, src_version=before).facts["inputs"] == "c"
+
+
+def test_rows_that_the_filter_leaves_out_need_not_be_current(source):
+    lake = Lake.at(source.database)
+    made = lake.plan("c", where="x < 12")
+    lake.fill(replace(made, tasks=made.tasks[:1]))
+    source.create(source.query(view_column("c"), where="x < 10"), "inside")
+    source.create(source.query(view_column("c"), where="x < 15"), "beyond")
+    source.create(source.query(view_column("c"), where="x < 10 AND c IS NOT NULL"), "by the column itself")
+    assert refusal(source, "inside") is None
+    assert refusal(source, "beyond").facts["rows"] == "5"
+    assert refusal(source, "by the column itself").facts["rows"] == str(2 * ROWS)
+
+
+def test_a_view_over_a_view_whose_column_has_another_function_is_not_refreshed(source):
+    source.create(name="below")
+    source.fill(name="below")
+    source.create(source.query(view_column("d"), table="below"), "above")
+    source.create(source.query(view_column("id"), table="below"), "beside")
+    assert refusal(source, "above") is None
+    definition = read(source.open("below").schema)
+    functions = tuple(replace(function, udf_version="2") for function in definition.query.functions)
+    altered = replace(definition, query=replace(definition.query, functions=functions))
+    source.open("below").update_schema_metadata(with_query(altered))
+    for policy in (OnStaleInput.ERROR, OnStaleInput.FIRST):
+        error = refusal(source, "above", policy)
+        assert (error.reason, error.facts["inputs"], error.facts["rows"]) == ("INPUT_COLUMN_STALE", "d", str(ALL))
+        assert "Refresh the view below first" in error.message
+    assert refusal(source, "above", OnStaleInput.WARN) is None
+    assert refusal(source, "beside") is None

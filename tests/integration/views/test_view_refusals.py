@@ -238,6 +238,17 @@ def test_a_view_that_was_dropped_during_its_refresh_and_made_anew(db, call_log):
     assert other.refresh(progress=False).rows_added == 30
 
 
+def test_columns_that_are_not_computed(db):
+    table = db.create_table("t", numbers(30))
+    table.add_columns({"y": "x + 1"})
+    view = db.create_materialized_view("v", table.search(None).where("y > 3").select(["x"]))
+    with pytest.raises(leman.errors.InputColumnStale) as caught:
+        view.refresh(progress=False)
+    assert caught.value.reason == "INPUT_COLUMN_STALE"
+    assert [stale.column for stale in view.plan_refresh().stale_inputs] == ["y"], "the plan says so, and is none"
+    assert view.refresh(progress=False, on_stale_input="first").rows_added == 27
+
+
 def test_all_reasons_are_tried_here():
     _, _, section = DOCS.read_text().partition("## When a refresh refuses")
     documented = re.findall(r"^\| `([A-Z_]+)` \|", section.partition("\n## ")[0], re.MULTILINE)

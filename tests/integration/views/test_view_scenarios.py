@@ -143,7 +143,8 @@ def test_a_column_of_the_source_that_is_backfilled_comes_into_the_view(db, call_
     table.add_columns({"y": twice})
     query = table.search(None).select(["x", "y"]).add_column("z", (call_log.double(), ["x"]))
     view = db.create_materialized_view("v", query)
-    view.refresh(progress=False)
+    with pytest.warns(UserWarning, match="y: 20 rows are stale or not computed yet"):
+        view.refresh(progress=False, on_stale_input="warn")
     assert set(column(view, "y")) == {None}
 
     table.backfill("y", progress=False)
@@ -164,7 +165,10 @@ def test_another_function_for_a_column_of_the_source_is_noticed(db, call_log):
     call_log.clear()
 
     table.alter_columns({"y": thrice})
-    assert view.refresh(progress=False).rows_evaluated == 0, "no value has changed yet"
+    with pytest.raises(leman.errors.InputColumnStale):
+        view.refresh(progress=False)
+    with pytest.warns(UserWarning, match="stale"):
+        assert view.refresh(progress=False, on_stale_input="warn").rows_evaluated == 0, "no value has changed yet"
     table.backfill("y", progress=False)
     result = view.refresh(progress=False)
 

@@ -159,7 +159,8 @@ const (
 	ErrorReason_ATTEMPT_FENCED ErrorReason = 49
 	// Computed columns would read one another in a circle; have one of them read something else.
 	ErrorReason_COLUMN_CYCLE ErrorReason = 186
-	// The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`.
+	// The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
+	// `on_stale_input`.
 	ErrorReason_INPUT_COLUMN_STALE ErrorReason = 187
 	// A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
 	// rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.

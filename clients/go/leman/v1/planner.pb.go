@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a backfill does about inputs that are computed columns themselves and not current.
+// What a backfill or a refresh does about inputs that are computed columns themselves and not current.
 type OnStaleInput int32
 
 const (
@@ -34,7 +34,7 @@ const (
 	// It computes from what is there, NULL where that is nothing; `Job.plan_summary` says so. Once the inputs are computed,
 	// these values are stale.
 	OnStaleInput_ON_STALE_INPUT_WARN OnStaleInput = 2
-	// The job computes the inputs first, all their rows, and then its column.
+	// The job computes the inputs first, all their rows, and then its column or its view.
 	OnStaleInput_ON_STALE_INPUT_FIRST OnStaleInput = 3
 )
 
@@ -1588,8 +1588,13 @@ type RefreshSpec struct {
 	Concurrency *int32 `protobuf:"varint,5,opt,name=concurrency,proto3,oneof" json:"concurrency,omitempty"`
 	// Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
 	OptimizeIndices bool `protobuf:"varint,6,opt,name=optimize_indices,json=optimizeIndices,proto3" json:"optimize_indices,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+	// were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+	// do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+	// table, and an unset `src_version`: computing a column makes another version.
+	OnStaleInput  OnStaleInput `protobuf:"varint,7,opt,name=on_stale_input,json=onStaleInput,proto3,enum=leman.v1.OnStaleInput" json:"on_stale_input,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RefreshSpec) Reset() {
@@ -1664,6 +1669,13 @@ func (x *RefreshSpec) GetOptimizeIndices() bool {
 	return false
 }
 
+func (x *RefreshSpec) GetOnStaleInput() OnStaleInput {
+	if x != nil {
+		return x.OnStaleInput
+	}
+	return OnStaleInput_ON_STALE_INPUT_UNSPECIFIED
+}
+
 // See PlannerService.ExplainRefresh.
 type ExplainRefreshRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1736,7 +1748,8 @@ type ExplainRefreshResponse struct {
 	// Function columns that are computed anew for every row.
 	Stale []string `protobuf:"bytes,11,rep,name=stale,proto3" json:"stale,omitempty"`
 	// Computed columns of the source that the view reads, or that these rest on, and that are not current in
-	// `target_version`: the view gets the values that are there, and those to come with a later refresh.
+	// `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+	// RefreshSpec.on_stale_input.
 	StaleInputs   []*StaleInput `protobuf:"bytes,12,rep,name=stale_inputs,json=staleInputs,proto3" json:"stale_inputs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2019,7 +2032,7 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x04kept\x18\x06 \x03(\v2\x12.leman.v1.KeptRowsR\x04kept\x12#\n" +
 	"\rrow_addresses\x18\a \x03(\x03R\frowAddresses\x12&\n" +
 	"\x0fnext_page_token\x18\b \x01(\tR\rnextPageToken\x12\x17\n" +
-	"\arow_ids\x18\t \x03(\x03R\x06rowIds\"\xb1\x03\n" +
+	"\arow_ids\x18\t \x03(\x03R\x06rowIds\"\xef\x03\n" +
 	"\vRefreshSpec\x12&\n" +
 	"\x04view\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x04view\x12$\n" +
 	"\vsrc_version\x18\x02 \x01(\x03H\x00R\n" +
@@ -2027,7 +2040,8 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x15max_rows_per_fragment\x18\x03 \x01(\x03H\x01R\x12maxRowsPerFragment\x88\x01\x01\x124\n" +
 	"\x06policy\x18\x04 \x01(\x0e2\x1c.leman.v1.RefreshSpec.PolicyR\x06policy\x12%\n" +
 	"\vconcurrency\x18\x05 \x01(\x05H\x02R\vconcurrency\x88\x01\x01\x12)\n" +
-	"\x10optimize_indices\x18\x06 \x01(\bR\x0foptimizeIndices\"Z\n" +
+	"\x10optimize_indices\x18\x06 \x01(\bR\x0foptimizeIndices\x12<\n" +
+	"\x0eon_stale_input\x18\a \x01(\x0e2\x16.leman.v1.OnStaleInputR\fonStaleInput\"Z\n" +
 	"\x06Policy\x12\x16\n" +
 	"\x12POLICY_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vPOLICY_AUTO\x10\x01\x12\x16\n" +
@@ -2169,23 +2183,24 @@ var file_leman_v1_planner_proto_depIdxs = []int32{
 	10, // 17: leman.v1.GetRowStatesResponse.kept:type_name -> leman.v1.KeptRows
 	22, // 18: leman.v1.RefreshSpec.view:type_name -> leman.v1.TableRef
 	6,  // 19: leman.v1.RefreshSpec.policy:type_name -> leman.v1.RefreshSpec.Policy
-	18, // 20: leman.v1.ExplainRefreshRequest.spec:type_name -> leman.v1.RefreshSpec
-	3,  // 21: leman.v1.ExplainRefreshResponse.mode:type_name -> leman.v1.RefreshMode
-	4,  // 22: leman.v1.ExplainRefreshResponse.reason:type_name -> leman.v1.RefreshReason
-	21, // 23: leman.v1.ExplainRefreshResponse.changes:type_name -> leman.v1.SourceChangeCount
-	8,  // 24: leman.v1.ExplainRefreshResponse.stale_inputs:type_name -> leman.v1.StaleInput
-	5,  // 25: leman.v1.SourceChangeCount.kind:type_name -> leman.v1.SourceChangeKind
-	13, // 26: leman.v1.PlannerService.ExplainPlan:input_type -> leman.v1.ExplainPlanRequest
-	19, // 27: leman.v1.PlannerService.ExplainRefresh:input_type -> leman.v1.ExplainRefreshRequest
-	16, // 28: leman.v1.PlannerService.GetRowStates:input_type -> leman.v1.GetRowStatesRequest
-	14, // 29: leman.v1.PlannerService.ExplainPlan:output_type -> leman.v1.ExplainPlanResponse
-	20, // 30: leman.v1.PlannerService.ExplainRefresh:output_type -> leman.v1.ExplainRefreshResponse
-	17, // 31: leman.v1.PlannerService.GetRowStates:output_type -> leman.v1.GetRowStatesResponse
-	29, // [29:32] is the sub-list for method output_type
-	26, // [26:29] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	0,  // 20: leman.v1.RefreshSpec.on_stale_input:type_name -> leman.v1.OnStaleInput
+	18, // 21: leman.v1.ExplainRefreshRequest.spec:type_name -> leman.v1.RefreshSpec
+	3,  // 22: leman.v1.ExplainRefreshResponse.mode:type_name -> leman.v1.RefreshMode
+	4,  // 23: leman.v1.ExplainRefreshResponse.reason:type_name -> leman.v1.RefreshReason
+	21, // 24: leman.v1.ExplainRefreshResponse.changes:type_name -> leman.v1.SourceChangeCount
+	8,  // 25: leman.v1.ExplainRefreshResponse.stale_inputs:type_name -> leman.v1.StaleInput
+	5,  // 26: leman.v1.SourceChangeCount.kind:type_name -> leman.v1.SourceChangeKind
+	13, // 27: leman.v1.PlannerService.ExplainPlan:input_type -> leman.v1.ExplainPlanRequest
+	19, // 28: leman.v1.PlannerService.ExplainRefresh:input_type -> leman.v1.ExplainRefreshRequest
+	16, // 29: leman.v1.PlannerService.GetRowStates:input_type -> leman.v1.GetRowStatesRequest
+	14, // 30: leman.v1.PlannerService.ExplainPlan:output_type -> leman.v1.ExplainPlanResponse
+	20, // 31: leman.v1.PlannerService.ExplainRefresh:output_type -> leman.v1.ExplainRefreshResponse
+	17, // 32: leman.v1.PlannerService.GetRowStates:output_type -> leman.v1.GetRowStatesResponse
+	30, // [30:33] is the sub-list for method output_type
+	27, // [27:30] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_planner_proto_init() }

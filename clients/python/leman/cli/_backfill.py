@@ -53,7 +53,7 @@ StaleOption = Annotated[
     OnStaleInput,
     typer.Option(
         "--on-stale-input",
-        help="Where the column reads computed columns that are not current: refuse, go on, or compute these first.",
+        help="Where computed columns that are read are not current: refuse, go on, or compute these first.",
     ),
 ]
 IndexesOption = Annotated[

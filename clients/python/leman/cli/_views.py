@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from leman._names import database_uri, far_uri
-from leman.cli._backfill import IndexesOption, end, follow_job
+from leman.cli._backfill import IndexesOption, OnStaleInput, StaleOption, end, follow_job
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
@@ -210,6 +210,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     policy: Annotated[str, typer.Option(metavar="auto|incremental|full", help="Which ways are allowed.")] = "auto",
     concurrency: Annotated[int | None, typer.Option(min=1, help="Worker processes at the most.")] = None,
     cascade: Annotated[bool, typer.Option("--cascade", help="Refresh the views that it rests on first.")] = False,
+    on_stale_input: StaleOption = OnStaleInput.ERROR,
     optimize_indices: IndexesOption = False,
     label: LabelOption = None,
     priority: PriorityOption = 0,
@@ -232,7 +233,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
     with open_database(db, endpoint, token, tls_ca, direct=plan) as database:
         found = database.open_view(view)
         if plan:
-            planned = found.plan_refresh(src_version, max_rows_per_fragment, ways)
+            planned = found.plan_refresh(src_version, max_rows_per_fragment, ways, on_stale_input=on_stale_input.value)
             return print_json(planned) if as_json else print_line(str(planned))
         begin = functools.partial(
             found.refresh_async,
@@ -240,12 +241,13 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
             max_rows_per_fragment,
             ways,
             concurrency=concurrency,
+            on_stale_input=on_stale_input.value,
             optimize_indices=optimize_indices,
             labels=labels_of(label),
             priority=priority,
         )
         if cascade:
-            had_env = _refresh_sources(found, ways, concurrency, given, quiet=quiet)
+            had_env = _refresh_sources(found, ways, concurrency, on_stale_input, given, quiet=quiet)
             future, has_env = _begin(begin, given)
             if given and not (had_env or has_env):
                 note(f"env was given to nobody: no function of {view}, or of the views that it rests on, has any")
@@ -258,14 +260,22 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
 
 
 def _refresh_sources(
-    view: View, policy: RefreshPolicy, concurrency: int | None, env: Mapping[str, str] | None, *, quiet: bool
+    view: View,
+    policy: RefreshPolicy,
+    concurrency: int | None,
+    on_stale_input: OnStaleInput,
+    env: Mapping[str, str] | None,
+    *,
+    quiet: bool,
 ) -> bool:
     """Refresh the views that it rests on, and tell whether `env` was given to one."""
     from leman._future import check_ended  # noqa: PLC0415 - slow to import
 
     had_env = False
     for source in reversed(view.sources()):
-        begin = functools.partial(source.refresh_async, policy=policy, concurrency=concurrency)
+        begin = functools.partial(
+            source.refresh_async, policy=policy, concurrency=concurrency, on_stale_input=on_stale_input.value
+        )
         future, has_env = _begin(begin, env)
         check_ended(follow_job(future, source.name, quiet=quiet))
         had_env |= has_env

@@ -170,7 +170,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     COLUMN_CYCLE: _ErrorReason.ValueType  # 186
     """Computed columns would read one another in a circle; have one of them read something else."""
     INPUT_COLUMN_STALE: _ErrorReason.ValueType  # 187
-    """The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`."""
+    """The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
+    `on_stale_input`.
+    """
     COLUMN_CHANGED: _ErrorReason.ValueType  # 185
     """A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
     rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
@@ -629,7 +631,9 @@ ATTEMPT_FENCED: ErrorReason.ValueType  # 49
 COLUMN_CYCLE: ErrorReason.ValueType  # 186
 """Computed columns would read one another in a circle; have one of them read something else."""
 INPUT_COLUMN_STALE: ErrorReason.ValueType  # 187
-"""The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`."""
+"""The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
+`on_stale_input`.
+"""
 COLUMN_CHANGED: ErrorReason.ValueType  # 185
 """A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
 rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.

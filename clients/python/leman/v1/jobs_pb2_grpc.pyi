@@ -81,8 +81,8 @@ class JobServiceStub:
       again after RetryInfo's delay, and do what the message says.
     * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
       message says.
-    * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
-      first, or set BackfillSpec.on_stale_input.
+    * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column or the view reads computed columns that are not current;
+      backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
     * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
     * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
     * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
@@ -327,8 +327,8 @@ class JobServiceAsyncStub(JobServiceStub):
       again after RetryInfo's delay, and do what the message says.
     * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
       message says.
-    * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
-      first, or set BackfillSpec.on_stale_input.
+    * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column or the view reads computed columns that are not current;
+      backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
     * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
     * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
     * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
@@ -576,8 +576,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
           again after RetryInfo's delay, and do what the message says.
         * `FAILED_PRECONDITION` (WORKER_PYTHON_UNUSABLE): Spark's workers cannot run Python as they must; do what the
           message says.
-        * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column reads computed columns that are not current; backfill these
-          first, or set BackfillSpec.on_stale_input.
+        * `FAILED_PRECONDITION` (INPUT_COLUMN_STALE): the column or the view reads computed columns that are not current;
+          backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
         * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
         * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
         * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.

@@ -39,10 +39,10 @@ class _OnStaleInputEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnStaleI
     these values are stale.
     """
     ON_STALE_INPUT_FIRST: _OnStaleInput.ValueType  # 3
-    """The job computes the inputs first, all their rows, and then its column."""
+    """The job computes the inputs first, all their rows, and then its column or its view."""
 
 class OnStaleInput(_OnStaleInput, metaclass=_OnStaleInputEnumTypeWrapper):
-    """What a backfill does about inputs that are computed columns themselves and not current."""
+    """What a backfill or a refresh does about inputs that are computed columns themselves and not current."""
 
 ON_STALE_INPUT_UNSPECIFIED: OnStaleInput.ValueType  # 0
 """As ON_STALE_INPUT_ERROR."""
@@ -55,7 +55,7 @@ ON_STALE_INPUT_WARN: OnStaleInput.ValueType  # 2
 these values are stale.
 """
 ON_STALE_INPUT_FIRST: OnStaleInput.ValueType  # 3
-"""The job computes the inputs first, all their rows, and then its column."""
+"""The job computes the inputs first, all their rows, and then its column or its view."""
 Global___OnStaleInput: _TypeAlias = OnStaleInput  # noqa: Y015
 
 class _Reason:
@@ -872,6 +872,7 @@ class RefreshSpec(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     CONCURRENCY_FIELD_NUMBER: _builtins.int
     OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
+    ON_STALE_INPUT_FIELD_NUMBER: _builtins.int
     src_version: _builtins.int
     """Bring it to this version of the source, 1 or more, forward or back; unset: the latest."""
     max_rows_per_fragment: _builtins.int
@@ -882,6 +883,12 @@ class RefreshSpec(_message.Message):
     """Worker processes at the most, 1 or more; unset: one for each task slot."""
     optimize_indices: _builtins.bool
     """Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices."""
+    on_stale_input: Global___OnStaleInput.ValueType
+    """What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+    were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+    do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+    table, and an unset `src_version`: computing a column makes another version.
+    """
     @_builtins.property
     def view(self) -> _catalog_pb2.TableRef:
         """The view."""
@@ -895,10 +902,11 @@ class RefreshSpec(_message.Message):
         policy: Global___RefreshSpec.Policy.ValueType = ...,
         concurrency: _builtins.int | None = ...,
         optimize_indices: _builtins.bool = ...,
+        on_stale_input: Global___OnStaleInput.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_max_rows_per_fragment", b"_max_rows_per_fragment", "_src_version", b"_src_version", "concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_max_rows_per_fragment", b"_max_rows_per_fragment", "_src_version", b"_src_version", "concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "optimize_indices", b"optimize_indices", "policy", b"policy", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency", "_max_rows_per_fragment", b"_max_rows_per_fragment", "_src_version", b"_src_version", "concurrency", b"concurrency", "max_rows_per_fragment", b"max_rows_per_fragment", "on_stale_input", b"on_stale_input", "optimize_indices", b"optimize_indices", "policy", b"policy", "src_version", b"src_version", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__concurrency: _TypeAlias = _typing.Literal["concurrency"]  # noqa: Y015
     _WhichOneofArgType__concurrency: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency"]  # noqa: Y015
@@ -986,7 +994,8 @@ class ExplainRefreshResponse(_message.Message):
     @_builtins.property
     def stale_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StaleInput]:
         """Computed columns of the source that the view reads, or that these rest on, and that are not current in
-        `target_version`: the view gets the values that are there, and those to come with a later refresh.
+        `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+        RefreshSpec.on_stale_input.
         """
 
     def __init__(

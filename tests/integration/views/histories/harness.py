@@ -33,6 +33,7 @@ from core.domain.work import WorkContext
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.rpc.blocking import BlockingPool
+from executor.jobs.backfill_run import BackfillRun
 from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from executor.jobs.job_environment import JobEnvironment
 from executor.refresh.refresh_run import RefreshRun
@@ -42,6 +43,7 @@ from executor.scheduling.local_runner import LocalRunner
 from executor.worker.messages import Hello
 from executor.worker.worker_loop import run_worker
 from planner.plan_maker import PlanMaker
+from planner.stale_inputs import refuse_stale_refresh
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
 from tests.integration.views.histories import functions
@@ -101,7 +103,7 @@ class Planner:
         return await asyncio.to_thread(PlanMaker(_TABLES).plan, spec)
 
     async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
-        return await asyncio.to_thread(ViewReader(_TABLES).plan, spec)
+        return refuse_stale_refresh(await asyncio.to_thread(ViewReader(_TABLES).plan, spec), spec)
 
 
 class Commits:
@@ -268,6 +270,20 @@ class System:
                 entrypoint=f"{functions.__name__}:score",
             )
         )
+
+    def put(self, database: str, udf: UdfDefinition) -> None:
+        UdfRegistry(database).put(udf)
+
+    def backfill(self, database: str, table: str, column: str) -> Job:
+        """Runs a backfill to its end; the job as it ended."""
+        job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, BackfillSpec(database, table, column), 0, 0)
+        return self._runner.run(self._backfill(BackfillRun(job, self.services)))
+
+    async def _backfill(self, run: BackfillRun) -> Job:
+        plan = await run.plan()
+        if not await run.ended_at_once(plan):
+            await run.run(plan)
+        return run.status.job
 
     def create(self, database: str, name: str, query: ViewQuery, max_rows_per_fragment: int = 0) -> None:
         request_id = uuid.uuid4().hex

@@ -50,6 +50,7 @@ def test_a_refresh_does_not_go_on_with_another_function(monkeypatch):
         definition = SimpleNamespace(failed=None, base_version=1, query=query, source_uri="/lake/t.lance")
         mode = RefreshMode.INCREMENTAL
         told = SimpleNamespace(incarnation="i", target_version=2, mode=mode, reason=None, rows=1, message="")
+        told.stale_inputs = ()
         made = {"uri": "/lake/v.lance", "target_incarnation": "s", **vars(told)}
         return SimpleNamespace(functions=[function], definition=definition, **made)
 

@@ -62,8 +62,9 @@ def test_the_inputs_that_a_job_computes_first_are_those_of_its_table():
     async def main() -> Aborted:
         whole = JobStatus(replace(JOB, incarnation="of the job's plan"))
         inputs = InputColumns(whole, services_of(Spark(), Commits()), BackfillRun)
+        table = BackfillSpec(JOB.request.database, JOB.request.table, "")
         with pytest.raises(Aborted) as caught:
-            await inputs.compute([StaleInput("y", 20)], lambda: None)
+            await inputs.compute([StaleInput("y", 20)], table, lambda: None, whole.job.incarnation)
         return caught.value
 
     assert asyncio.run(asyncio.wait_for(main(), 10)).reason == "TABLE_REPLACED"

@@ -472,7 +472,8 @@ export enum ErrorReason {
   COLUMN_CYCLE = 186,
 
   /**
-   * The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`.
+   * The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
+   * `on_stale_input`.
    *
    * @generated from enum value: INPUT_COLUMN_STALE = 187;
    */

@@ -533,7 +533,8 @@ public enum ErrorReason
   COLUMN_CYCLE(186),
   /**
    * <pre>
-   * The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`.
+   * The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
+   * `on_stale_input`.
    * </pre>
    *
    * <code>INPUT_COLUMN_STALE = 187;</code>
@@ -2132,7 +2133,8 @@ public enum ErrorReason
   public static final int COLUMN_CYCLE_VALUE = 186;
   /**
    * <pre>
-   * The column reads computed columns that are stale or not computed yet; backfill these first, or set `on_stale_input`.
+   * The column, or the view, reads computed columns that are stale or not computed yet; backfill these first, or set
+   * `on_stale_input`.
    * </pre>
    *
    * <code>INPUT_COLUMN_STALE = 187;</code>

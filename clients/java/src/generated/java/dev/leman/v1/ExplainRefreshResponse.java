@@ -392,7 +392,8 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -404,7 +405,8 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -417,7 +419,8 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -429,7 +432,8 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -441,7 +445,8 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2172,7 +2177,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2187,7 +2193,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2202,7 +2209,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2217,7 +2225,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2239,7 +2248,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2258,7 +2268,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2279,7 +2290,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2301,7 +2313,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2320,7 +2333,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2339,7 +2353,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2359,7 +2374,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2377,7 +2393,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2395,7 +2412,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2407,7 +2425,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2422,7 +2441,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2438,7 +2458,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2450,7 +2471,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -2463,7 +2485,8 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-     * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+     * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+     * RefreshSpec.on_stale_input.
      * </pre>
      *
      * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>

@@ -224,7 +224,8 @@ public interface ExplainRefreshResponseOrBuilder extends
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -234,7 +235,8 @@ public interface ExplainRefreshResponseOrBuilder extends
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -243,7 +245,8 @@ public interface ExplainRefreshResponseOrBuilder extends
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -252,7 +255,8 @@ public interface ExplainRefreshResponseOrBuilder extends
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>
@@ -262,7 +266,8 @@ public interface ExplainRefreshResponseOrBuilder extends
   /**
    * <pre>
    * Computed columns of the source that the view reads, or that these rest on, and that are not current in
-   * `target_version`: the view gets the values that are there, and those to come with a later refresh.
+   * `target_version`. Where the source is a view: its function columns that `stale_columns` names. See
+   * RefreshSpec.on_stale_input.
    * </pre>
    *
    * <code>repeated .leman.v1.StaleInput stale_inputs = 12;</code>

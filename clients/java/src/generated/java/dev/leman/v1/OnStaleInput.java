@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What a backfill does about inputs that are computed columns themselves and not current.
+ * What a backfill or a refresh does about inputs that are computed columns themselves and not current.
  * </pre>
  *
  * Protobuf enum {@code leman.v1.OnStaleInput}
@@ -41,7 +41,7 @@ public enum OnStaleInput
   ON_STALE_INPUT_WARN(2),
   /**
    * <pre>
-   * The job computes the inputs first, all their rows, and then its column.
+   * The job computes the inputs first, all their rows, and then its column or its view.
    * </pre>
    *
    * <code>ON_STALE_INPUT_FIRST = 3;</code>
@@ -78,7 +78,7 @@ public enum OnStaleInput
   public static final int ON_STALE_INPUT_WARN_VALUE = 2;
   /**
    * <pre>
-   * The job computes the inputs first, all their rows, and then its column.
+   * The job computes the inputs first, all their rows, and then its column or its view.
    * </pre>
    *
    * <code>ON_STALE_INPUT_FIRST = 3;</code>

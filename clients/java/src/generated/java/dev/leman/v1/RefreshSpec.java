@@ -22,6 +22,7 @@ private static final long serialVersionUID = 0L;
   }
   private RefreshSpec() {
     policy_ = 0;
+    onStaleInput_ = 0;
   }
 
   @java.lang.Override
@@ -367,6 +368,38 @@ private static final long serialVersionUID = 0L;
     return optimizeIndices_;
   }
 
+  public static final int ON_STALE_INPUT_FIELD_NUMBER = 7;
+  private int onStaleInput_ = 0;
+  /**
+   * <pre>
+   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+   * table, and an unset `src_version`: computing a column makes another version.
+   * </pre>
+   *
+   * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+   * @return The enum numeric value on the wire for onStaleInput.
+   */
+  @java.lang.Override public int getOnStaleInputValue() {
+    return onStaleInput_;
+  }
+  /**
+   * <pre>
+   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+   * table, and an unset `src_version`: computing a column makes another version.
+   * </pre>
+   *
+   * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+   * @return The onStaleInput.
+   */
+  @java.lang.Override public dev.leman.v1.OnStaleInput getOnStaleInput() {
+    dev.leman.v1.OnStaleInput result = dev.leman.v1.OnStaleInput.forNumber(onStaleInput_);
+    return result == null ? dev.leman.v1.OnStaleInput.UNRECOGNIZED : result;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -398,6 +431,9 @@ private static final long serialVersionUID = 0L;
     }
     if (optimizeIndices_ != false) {
       output.writeBool(6, optimizeIndices_);
+    }
+    if (onStaleInput_ != dev.leman.v1.OnStaleInput.ON_STALE_INPUT_UNSPECIFIED.getNumber()) {
+      output.writeEnum(7, onStaleInput_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -431,6 +467,10 @@ private static final long serialVersionUID = 0L;
     if (optimizeIndices_ != false) {
       size += com.google.protobuf.CodedOutputStream
         .computeBoolSize(6, optimizeIndices_);
+    }
+    if (onStaleInput_ != dev.leman.v1.OnStaleInput.ON_STALE_INPUT_UNSPECIFIED.getNumber()) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeEnumSize(7, onStaleInput_);
     }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
@@ -470,6 +510,7 @@ private static final long serialVersionUID = 0L;
     }
     if (getOptimizeIndices()
         != other.getOptimizeIndices()) return false;
+    if (onStaleInput_ != other.onStaleInput_) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -504,6 +545,8 @@ private static final long serialVersionUID = 0L;
     hash = (37 * hash) + OPTIMIZE_INDICES_FIELD_NUMBER;
     hash = (53 * hash) + com.google.protobuf.Internal.hashBoolean(
         getOptimizeIndices());
+    hash = (37 * hash) + ON_STALE_INPUT_FIELD_NUMBER;
+    hash = (53 * hash) + onStaleInput_;
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -655,6 +698,7 @@ private static final long serialVersionUID = 0L;
       policy_ = 0;
       concurrency_ = 0;
       optimizeIndices_ = false;
+      onStaleInput_ = 0;
       return this;
     }
 
@@ -712,6 +756,9 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00000020) != 0)) {
         result.optimizeIndices_ = optimizeIndices_;
+      }
+      if (((from_bitField0_ & 0x00000040) != 0)) {
+        result.onStaleInput_ = onStaleInput_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -778,6 +825,9 @@ private static final long serialVersionUID = 0L;
       if (other.getOptimizeIndices() != false) {
         setOptimizeIndices(other.getOptimizeIndices());
       }
+      if (other.onStaleInput_ != 0) {
+        setOnStaleInputValue(other.getOnStaleInputValue());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -836,6 +886,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000020;
               break;
             } // case 48
+            case 56: {
+              onStaleInput_ = input.readEnum();
+              bitField0_ |= 0x00000040;
+              break;
+            } // case 56
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -1291,6 +1346,94 @@ private static final long serialVersionUID = 0L;
     public Builder clearOptimizeIndices() {
       bitField0_ = (bitField0_ & ~0x00000020);
       optimizeIndices_ = false;
+      onChanged();
+      return this;
+    }
+
+    private int onStaleInput_ = 0;
+    /**
+     * <pre>
+     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+     * table, and an unset `src_version`: computing a column makes another version.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+     * @return The enum numeric value on the wire for onStaleInput.
+     */
+    @java.lang.Override public int getOnStaleInputValue() {
+      return onStaleInput_;
+    }
+    /**
+     * <pre>
+     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+     * table, and an unset `src_version`: computing a column makes another version.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+     * @param value The enum numeric value on the wire for onStaleInput to set.
+     * @return This builder for chaining.
+     */
+    public Builder setOnStaleInputValue(int value) {
+      onStaleInput_ = value;
+      bitField0_ |= 0x00000040;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+     * table, and an unset `src_version`: computing a column makes another version.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+     * @return The onStaleInput.
+     */
+    @java.lang.Override
+    public dev.leman.v1.OnStaleInput getOnStaleInput() {
+      dev.leman.v1.OnStaleInput result = dev.leman.v1.OnStaleInput.forNumber(onStaleInput_);
+      return result == null ? dev.leman.v1.OnStaleInput.UNRECOGNIZED : result;
+    }
+    /**
+     * <pre>
+     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+     * table, and an unset `src_version`: computing a column makes another version.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+     * @param value The onStaleInput to set.
+     * @return This builder for chaining.
+     */
+    public Builder setOnStaleInput(dev.leman.v1.OnStaleInput value) {
+      if (value == null) {
+        throw new NullPointerException();
+      }
+      bitField0_ |= 0x00000040;
+      onStaleInput_ = value.getNumber();
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+     * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+     * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+     * table, and an unset `src_version`: computing a column makes another version.
+     * </pre>
+     *
+     * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearOnStaleInput() {
+      bitField0_ = (bitField0_ & ~0x00000040);
+      onStaleInput_ = 0;
       onChanged();
       return this;
     }

@@ -120,4 +120,29 @@ public interface RefreshSpecOrBuilder extends
    * @return The optimizeIndices.
    */
   boolean getOptimizeIndices();
+
+  /**
+   * <pre>
+   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+   * table, and an unset `src_version`: computing a column makes another version.
+   * </pre>
+   *
+   * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+   * @return The enum numeric value on the wire for onStaleInput.
+   */
+  int getOnStaleInputValue();
+  /**
+   * <pre>
+   * What happens where the view reads computed columns of its source, or these read others, of which rows are stale or
+   * were never computed, in the version of the source that the refresh goes to. Rows that the view's filter leaves out
+   * do not count, unless the filter reads such a column itself. ON_STALE_INPUT_FIRST needs a source that is a plain
+   * table, and an unset `src_version`: computing a column makes another version.
+   * </pre>
+   *
+   * <code>.leman.v1.OnStaleInput on_stale_input = 7;</code>
+   * @return The onStaleInput.
+   */
+  dev.leman.v1.OnStaleInput getOnStaleInput();
 }
