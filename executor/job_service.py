@@ -105,8 +105,8 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
         if request.after_sequence < 0:
             raise InvalidArgument("BAD_NUMBER", "after_sequence is negative: 0 is before all", field="after_sequence")
-        over, asked_from = False, 0.0
-        while not over:
+        asked_from = 0.0
+        while True:
             owner = ""
             watch = self._watch(request.database, request.job_id, request.after_sequence)
             async with contextlib.aclosing(watch) as messages:
@@ -115,6 +115,8 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                     yield encoded(
                         jobs_pb2.WatchJobResponse, [part, convert_jobs.news_to_proto(news).SerializeToString()]
                     )
+                    if news.is_last:
+                        return  # before the caller, which has what it wanted, hangs up: that would look like a cancel
                     request.after_sequence = news.sequence
                     goes_on_elsewhere = self._goes_on_elsewhere(news.job)
                     if goes_on_elsewhere and was_passed_on(context):
@@ -129,7 +131,9 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             async with contextlib.aclosing(self._until_draining(told)) as elsewhere:
                 async for message in elsewhere:
                     yield encoded(jobs_pb2.WatchJobResponse, [message.message])
-                    request.after_sequence, over = message.sequence, message.over
+                    if message.over:
+                        return
+                    request.after_sequence = message.sequence
             asked_from = time.monotonic() + _AGAIN_SECONDS  # the one that told is gone, and may have the lease yet
 
     def _goes_on_elsewhere(self, job: Job) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from opentelemetry import metrics
+    from opentelemetry.metrics import CallbackOptions, Observation
 
 #: Values of an instrument's attributes, by their names.
 Attributes: TypeAlias = Mapping[str, str]
@@ -102,13 +103,24 @@ class Gauge:
         """Show values to a meter from now on."""
         if meter is None:
             return
-        from opentelemetry.metrics import CallbackOptions, Observation  # noqa: PLC0415 - see above
+        from opentelemetry.metrics import Observation  # noqa: PLC0415 - see above
 
         def observed(_options: CallbackOptions) -> list[Observation]:
             return [Observation(value, attributes) for value, attributes in self.values()]
 
+        self._create(meter, [observed])
+
+    def _create(self, meter: metrics.Meter, callbacks: list[Callable[[CallbackOptions], list[Observation]]]) -> None:
         about = self.description
-        meter.create_observable_gauge(about.name, [observed], about.unit, about.text)
+        meter.create_observable_gauge(about.name, callbacks, about.unit, about.text)
+
+
+class ObservedCounter(Gauge):
+    """A sum that only grows and that someone else counts, such as the operating system."""
+
+    def _create(self, meter: metrics.Meter, callbacks: list[Callable[[CallbackOptions], list[Observation]]]) -> None:
+        about = self.description
+        meter.create_observable_counter(about.name, callbacks, about.unit, about.text)
 
 
 Instrument: TypeAlias = Counter | Histogram | Gauge

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.observability.instruments import Counter, Description, Gauge, Histogram, Instrument
+from core.observability.instruments import Counter, Description, Gauge, Histogram, Instrument, ObservedCounter
 
 #: Seconds, from a call that is answered at once to a job of a day.
 _CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -19,6 +19,7 @@ EVENT = "leman.event"
 FILE_KIND = "leman.file.kind"
 OPERATION = "leman.commit.operation"
 OUTCOME = "leman.commit.outcome"
+CPU_MODE = "cpu.mode"
 
 # ---------------------------------------------------------------------------------- every service
 
@@ -37,6 +38,22 @@ CALL_BUDGET = Gauge(
         unit="1",
         text="Share of a method's calls that may be at work at once which are.",
         attributes=(RPC_METHOD,),
+    )
+)
+
+PROCESS_CPU = ObservedCounter(
+    Description(
+        name="process.cpu.time",
+        unit="s",
+        text="Processor time of the service's own process; of the executor without Spark and functions.",
+        attributes=(CPU_MODE,),
+    )
+)
+PROCESS_MEMORY = Gauge(
+    Description(
+        name="process.memory.usage",
+        unit="By",
+        text="Resident memory of the service's own process; of the executor without Spark and functions.",
     )
 )
 
@@ -122,6 +139,13 @@ FUNCTIONS_AVAILABLE = Gauge(
         name="leman.functions.available",
         unit="1",
         text="1 where Spark's workers can run functions; 0 where none has called back, or none runs Python as it must.",
+    )
+)
+REDIS_FAILURES = Counter(
+    Description(
+        name="leman.redis.failures",
+        unit="{call}",
+        text="Calls for leases and holders of jobs that Redis refused or did not answer; jobs go on without.",
     )
 )
 STORED = Counter(

@@ -7,7 +7,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING
 
+import psutil
+
 from core.config import Settings
+from core.observability import measures
+from core.observability.instruments import Attributes
 from core.observability.otlp import collector_of
 from core.release import version
 
@@ -35,6 +39,7 @@ class Observability:
         if settings.metrics.port < 0 and measures is None and traces is None:
             return
         resource = _resource(service)
+        _show_process()
         if settings.metrics.port >= 0 or measures is not None:
             from core.observability.metrics_export import MetricsExport  # noqa: PLC0415 - half a second of imports
 
@@ -58,6 +63,18 @@ class Observability:
         deadline = time.monotonic() + _FAREWELL_SECONDS
         for farewell in farewells:
             farewell.join(max(0.0, deadline - time.monotonic()))
+
+
+def _show_process() -> None:
+    """Have the measures of this process show what the operating system knows of it."""
+    process = psutil.Process()
+
+    def cpu() -> list[tuple[float, Attributes]]:
+        times = process.cpu_times()
+        return [(times.user, {measures.CPU_MODE: "user"}), (times.system, {measures.CPU_MODE: "system"})]
+
+    measures.PROCESS_CPU.show(cpu)
+    measures.PROCESS_MEMORY.show(lambda: [(float(process.memory_info().rss), {})])
 
 
 def _resource(service: str) -> Resource:

@@ -18,6 +18,7 @@ import redis.asyncio as aioredis
 import structlog
 from redis.exceptions import RedisError
 
+from core.observability.measures import REDIS_FAILURES
 from executor.coordination.env_values import key_of
 from executor.coordination.redis_refusals import is_refusal
 
@@ -120,7 +121,7 @@ class JobLeases:
         try:
             value: Any = await self._client.get(_key(job_id))
         except (RedisError, OSError) as error:
-            _log.debug("the holder of a lease is not known", job_id=job_id, error=str(error))
+            _note_failure("the holder of a lease is not known", error, job_id=job_id)
             return ""
         owner = None if value is None else value.decode(errors="replace")
         return None if owner in (None, self._owner) else str(owner).partition(" ")[2]
@@ -160,7 +161,7 @@ class JobLeases:
             if is_refusal(error) and not self._alone:  # it is there for others, who may have the lease
                 _log.warning("redis refuses this executor, which takes no job over", job_id=job_id, error=str(error))
                 return Answer.HELD
-            _log.debug("redis cannot be reached, nothing is known of a lease", job_id=job_id, error=str(error))
+            _note_failure("redis cannot be reached, nothing is known of a lease", error, job_id=job_id)
             return Answer.UNKNOWN
         if answer >= 0:
             self._stuck_since.pop(job_id, None)
@@ -187,7 +188,7 @@ class JobLeases:
                 return True
             await self.acquire(job_id)
         except (RedisError, OSError) as error:
-            _log.debug("lease not renewed", job_id=job_id, error=str(error))
+            _note_failure("lease not renewed", error, job_id=job_id)
         return False
 
     @contextlib.asynccontextmanager
@@ -230,7 +231,7 @@ class JobLeases:
             keys = _key(job_id), _OPEN_JOBS, key_of(job_id)
             await self._client.eval(_RELEASE, len(keys), *keys, self._owner, job_id if ended else "")
         except (RedisError, OSError) as error:
-            _log.debug("lease not released", job_id=job_id, error=str(error))
+            _note_failure("lease not released", error, job_id=job_id)
 
     async def open_jobs(self) -> dict[str, str] | None:
         """Return the jobs with a lease, or whose executor died with it, and their databases; None: it is not known."""
@@ -239,7 +240,7 @@ class JobLeases:
         try:
             found: Mapping[Any, Any] = await self._client.hgetall(_OPEN_JOBS)
         except (RedisError, OSError) as error:
-            _log.debug("open jobs are not known", error=str(error))
+            _note_failure("open jobs are not known", error)
             return None
         return {
             job_id.decode(errors="replace"): database.decode(errors="replace") for job_id, database in found.items()
@@ -256,7 +257,7 @@ class JobLeases:
                 values = await self._client.mget([_key(job_id) for job_id in part])
                 free |= {job_id for job_id, value in zip(part, values, strict=True) if value is None}
         except (RedisError, OSError) as error:
-            _log.debug("holders of leases are not known", error=str(error))
+            _note_failure("holders of leases are not known", error)
             return None
         return free
 
@@ -264,6 +265,12 @@ class JobLeases:
         """Close the connection."""
         if self._client is not None:
             await self._client.aclose()
+
+
+def _note_failure(event: str, error: Exception, **facts: str) -> None:
+    """Count a call to Redis that failed. Its line is for debugging: the job goes on without Redis."""
+    REDIS_FAILURES.add(1)
+    _log.debug(event, **facts, error=str(error))
 
 
 def _key(job_id: str) -> str:

@@ -26,6 +26,11 @@ class JobNews(NamedTuple):
     events_missing: bool = False
     """Some of it may be known to nobody any more."""
 
+    @property
+    def is_last(self) -> bool:
+        """Tell whether the job has ended and nothing follows."""
+        return self.job.state.terminal and self.sequence >= last_sequence(self.job.attempt)
+
 
 def first_sequence(attempt: int) -> int:
     """Return the sequence before everything that is told of an attempt."""

@@ -21,6 +21,8 @@ from core.domain.plan import BackfillSpec
 from core.errors import Unavailable
 from core.observability import measures
 from core.observability.metrics_export import MetricsExport
+from core.observability.process import Observability
+from executor.coordination.leases import JobLeases
 from executor.job_manager.job_databases import JobDatabase
 from executor.job_manager.measured_jobs import MeasuredJobs
 from leman.v1 import jobs_pb2
@@ -55,6 +57,27 @@ def test_calls_are_counted_by_method_and_by_what_became_of_them(page):
     assert page.value(count, rpc_method=GET_JOB, error_type="JOB_NOT_FOUND") == 1
     assert page.value(count, rpc_response_status_code="RESOURCE_EXHAUSTED", error_type="TOO_MANY_CALLS") == 1
     assert page.value(count, rpc_response_status_code="CANCELLED") == 1
+
+
+def test_a_service_shows_its_own_processor_time_and_memory():
+    observed = Observability(Settings(metrics=Metrics(port=0)), "planner")
+    try:
+        page = Page(observed.metrics_port)
+        modes = [page.value("process_cpu_time_seconds_total", cpu_mode=mode) for mode in ("user", "system")]
+        assert all(value is not None and value > 0 for value in modes)
+        used = page.value("process_memory_usage_bytes")
+        assert used is not None
+        assert 10 << 20 < used < 64 << 30
+    finally:
+        observed.stop()
+        measures.PROCESS_CPU.show(None)
+        measures.PROCESS_MEMORY.show(None)
+
+
+def test_calls_that_redis_does_not_answer_are_counted(page):
+    leases = JobLeases("redis://127.0.0.1:1/0", "me")
+    assert asyncio.run(leases.holder("job-1")) is None
+    assert page.value("leman_redis_failures_total") == 1
 
 
 def test_no_name_of_a_job_a_table_or_a_caller_becomes_a_label(page):

@@ -6,16 +6,18 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from core.config import Settings
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.rpc.server import RunningServer, start_server
 from executor.job_service import JobServicer
-from executor.jobs.job_news import JobNews
+from executor.jobs.job_news import JobNews, last_sequence
 from executor.jobs.job_status import JobStatus
 from executor.jobs.watcher_pace import WatcherPace
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
@@ -39,6 +41,7 @@ class Manager:
     def __init__(self) -> None:
         self.end = asyncio.Event()
         self.watched = 0
+        self.news = JobNews(1, JOB)
 
     def has(self, _job_id):
         return True
@@ -46,7 +49,7 @@ class Manager:
     async def watch(self, *_):
         self.watched += 1
         try:
-            yield JobNews(1, JOB)
+            yield self.news
             await self.end.wait()
         finally:
             self.watched -= 1
@@ -99,6 +102,22 @@ def test_a_caller_that_goes_away_leaves_nothing_behind():
             manager.end.set()
             await collect()
             assert (left, logged) == (0, [])
+
+    asyncio.run(run())
+
+
+def test_a_watch_ends_with_the_last_message_before_its_caller_hangs_up():
+    async def run() -> None:
+        async with serving() as (up, manager, _), client(up) as jobs:
+            ended = replace(JOB, state=JobState.DONE)
+            manager.news = JobNews(last_sequence(ended.attempt), ended)
+            with capture_logs() as lines:
+                call = jobs.WatchJob(jobs_pb2.WatchJobRequest(job_id="job-1"))
+                await call.read()
+                await up.activity.quiet()  # the call is over, although nothing ended the manager's own watch
+                call.cancel()
+            assert manager.watched == 0
+            assert [line["code"] for line in lines if line["event"] == "rpc"] in ([], ["OK"])
 
     asyncio.run(run())
 
