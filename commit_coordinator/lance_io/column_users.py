@@ -9,10 +9,10 @@ from core.domain.table import TableField, TableSnapshot
 from core.errors import DataLoss, NotFound
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.tables import LanceTables
+from core.lance_io.views.definitions import definition_in
 from core.locations import table_uri
 from core.sql.query_columns import columns_read
 from core.udf import binding
-from core.views.metadata import from_metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _views(table: TableSnapshot, names: set[str]) -> list[str]:
     tables, found = LanceTables(), []
     for other in tables.list_tables(database):
         try:
-            view = from_metadata(tables.snapshot(table_uri(database, other)).metadata)
+            view = definition_in(tables.snapshot(table_uri(database, other)))
         except (NotFound, DataLoss):  # dropped meanwhile; damaged
             continue
         if view is not None and view.source_uri == table.uri and names & set(columns_read(view.query, known)):

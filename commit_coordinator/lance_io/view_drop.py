@@ -11,9 +11,10 @@ from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io.incarnations import is_another
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import scratch_table
+from core.lance_io.views.definitions import definition_in
 from core.locations import table_uri
 from core.storage_errors import failed
-from core.views.metadata import from_metadata, is_view
+from core.views.metadata import is_view
 
 _SCRATCH_TABLE = SCRATCH_PREFIX + "{}_[0-9a-f]{{16}}"
 
@@ -49,7 +50,7 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
     found = []
     for other in tables.list_tables(database):
         try:
-            definition = from_metadata(tables.snapshot(table_uri(database, other)).metadata)
+            definition = definition_in(tables.snapshot(table_uri(database, other)))
         except (NotFound, DataLoss):  # dropped meanwhile; damaged, and good for being dropped only
             continue
         if definition is not None and definition.source_uri == source:

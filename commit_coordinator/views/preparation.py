@@ -150,7 +150,7 @@ def _with_placeholders(request: CreatePlaceholdersRequest) -> Prepared:
     """Write the placeholders of a view to files, streamed with bounded memory, and the record of its source."""
     if request.create and view_commits.find(request.uri) is not None:
         return Prepared(request)
-    definition = _definition(request.schema)
+    definition = _definition(request.schema, request.uri)
     stored = [view_files.stored_field(f) if f.name not in (SOURCE_ROW_ID, IS_SET) else f for f in request.schema]
     schema = pa.schema(stored, metadata=request.schema.metadata)
     source = SourceRows(definition.source_uri, definition.base_version)
@@ -190,8 +190,8 @@ def _source_changed(uri: str, version: int, error: Unavailable) -> Aborted:
     )
 
 
-def _definition(schema: pa.Schema) -> ViewDefinition:
-    found = view_metadata.read(schema)
+def _definition(schema: pa.Schema, uri: str) -> ViewDefinition:
+    found = view_metadata.read(schema, uri)
     if found is None or [f.name for f in schema][:2] != [SOURCE_ROW_ID, IS_SET]:
         raise InvalidArgument("BAD_SCHEMA", "The schema is not that of a view", field="create_placeholders.schema")
     return found

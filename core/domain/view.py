@@ -121,6 +121,8 @@ class ViewDefinition:
     earlier: tuple[EarlierState, ...] = ()
     #: Values that are missing.
     failed: FailedNote = field(default_factory=FailedNote)
+    #: The source is in the database of the view, and stays so wherever that is copied or moved.
+    in_own_database: bool = False
 
     @property
     def computed(self) -> dict[str, str]:

@@ -61,7 +61,7 @@ def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse
 
 def refresh_plan_from_proto(message: planning_pb2.PlanRefreshResponse) -> RefreshPlan:
     schema = schema_from_bytes(message.schema, "schema")
-    definition = view_metadata.read(schema)
+    definition = view_metadata.read(schema, message.uri)
     if definition is None:
         raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent a refresh plan without the view's definition")
     return RefreshPlan(
@@ -82,7 +82,7 @@ def refresh_plan_from_proto(message: planning_pb2.PlanRefreshResponse) -> Refres
         stale=tuple(message.stale),
         rows=message.rows,
         state=_state_from_proto(message.state) if message.HasField("state") else None,
-        earlier=tuple(_earlier_from_proto(earlier) for earlier in message.earlier),
+        earlier=tuple(_earlier_from_proto(earlier, message.uri) for earlier in message.earlier),
         file_format=message.file_format,
         stale_inputs=tuple(map(stale_input_from_proto, message.stale_inputs)),
     )
@@ -115,8 +115,8 @@ def _earlier_to_proto(earlier: EarlierValues) -> refresh_plan_pb2.EarlierValues:
     )
 
 
-def _earlier_from_proto(message: refresh_plan_pb2.EarlierValues) -> EarlierValues:
-    definition = view_metadata.read(schema_from_bytes(message.definition, "definition"))
+def _earlier_from_proto(message: refresh_plan_pb2.EarlierValues, uri: str) -> EarlierValues:
+    definition = view_metadata.read(schema_from_bytes(message.definition, "definition"), uri)
     if definition is None:
         raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent an earlier version without the view's definition")
     changes = tuple(_change_from_proto(change) for change in message.changes)

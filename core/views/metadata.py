@@ -41,6 +41,11 @@ MOST_ALTERATIONS = 16
 #: The last refresh that was over before any job history knew of it: JSON of its job's id and of what it asked for.
 AT_ONCE = f"{PREFIX}at_once"
 
+#: "true": the source is in the view's own database, wherever that lies; `BASE_DATABASE` says where it lay. No digest
+#: covers it, as releases that do not know it make the digest of what they know.
+IN_OWN_DATABASE = f"{PREFIX}base_table_in_own_database"
+_TRUE, _FALSE = "true", "false"
+
 #: Digest of the entries that `_COVERED` names.
 DIGEST = f"{PREFIX}digest"
 
@@ -54,13 +59,17 @@ _at_once_decoder = msgspec.json.Decoder(tuple[str, AskedCommit])
 MOST_EARLIER = 16
 
 
-def read(schema: pa.Schema) -> ViewDefinition | None:
+def read(schema: pa.Schema, uri: str = "") -> ViewDefinition | None:
     """Return the definition in a table's schema; None where the table is no view.
+
+    Args:
+        schema: Of the table.
+        uri: Where the view lies: a source in its own database is looked for there. Empty: where it lay.
 
     Raises:
         DataLoss: VIEW_DAMAGED.
     """
-    return from_metadata(schema.metadata or {})
+    return from_metadata(schema.metadata or {}, uri)
 
 
 def is_view(metadata: Mapping[bytes, bytes]) -> bool:
@@ -68,12 +77,13 @@ def is_view(metadata: Mapping[bytes, bytes]) -> bool:
     return QUERY.encode() in metadata or DIGEST.encode() in metadata
 
 
-def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
+def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinition | None:
     """Return what `read` does, from the schema's metadata alone."""
     if not is_view(metadata):
         return None
     try:
-        return _read({key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")})
+        stored = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")}
+        return _read(stored, uri.rpartition("/")[0])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataLoss(
             "VIEW_DAMAGED",
@@ -84,19 +94,21 @@ def from_metadata(metadata: Mapping[bytes, bytes]) -> ViewDefinition | None:
 
 def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
     """Return the schema with the definition in its metadata; other metadata stays."""
-    stored = {key.encode(): value.encode() for key, value in {**_stored(definition), **_sealed(definition)}.items()}
+    stored = {key.encode(): value.encode() for key, value in updates(definition).items()}
     return schema.with_metadata({**(schema.metadata or {}), **stored})
 
 
 def updates(definition: ViewDefinition) -> dict[str, str]:
-    """Return the metadata that a refresh changes, with what it then says."""
-    return {**_changing(definition), **_sealed(definition)}
+    """Return the metadata of a view; a refresh changes part of it, also where the view lies once it was moved."""
+    return {**_stored(definition), **_place(definition), **_sealed(definition)}
 
 
 def with_query(definition: ViewDefinition) -> dict[str, str]:
     """Return the metadata that another query changes, with what it then says."""
     return {
         QUERY: _text(_query_json(definition.query)),
+        BASE_DATABASE: definition.query.database,
+        **_place(definition),
         FILLED: _text(definition.filled),
         EARLIER: _earlier_text(definition),
         FAILED: _failed_text(definition.failed),
@@ -198,6 +210,10 @@ def _failed_text(note: FailedNote) -> str:
     return _text({"file": note.file, "rows": note.rows, "jobs": note.jobs})
 
 
+def _place(definition: ViewDefinition) -> dict[str, str]:
+    return {IN_OWN_DATABASE: _TRUE if definition.in_own_database else _FALSE}
+
+
 def _sealed(definition: ViewDefinition) -> dict[str, str]:
     return {DIGEST: sealed_documents.digest_of(_stored(definition))}
 
@@ -232,15 +248,22 @@ def _query_json(query: ViewQuery) -> dict[str, Any]:
     }
 
 
-def _read(stored: Mapping[str, str]) -> ViewDefinition:
+def _read(stored: Mapping[str, str], home: str) -> ViewDefinition:
+    """Return the definition that is stored, of a view in the database `home`; empty: it is not known."""
     covered = (*_COVERED, *(key for key in _LATER if key in stored))
     if stored[DIGEST] != sealed_documents.digest_of({key: stored[key] for key in covered}):
         raise ValueError("its digest does not match")
     query = _query(json.loads(stored[QUERY]))
     filled = json.loads(stored[FILLED])
+    place = stored.get(IN_OWN_DATABASE, _FALSE)
+    if place not in (_TRUE, _FALSE):
+        raise ValueError(f"{IN_OWN_DATABASE} is {place!r}")
+    in_own = place == _TRUE or bool(home and home == stored[BASE_DATABASE].rstrip("/"))
+    database = home if in_own and home else stored[BASE_DATABASE]
     return ViewDefinition(
-        query=query,
-        source_uri=f"{stored[BASE_DATABASE].rstrip('/')}/{stored[BASE_TABLE]}.lance",
+        query=replace(query, database=database) if in_own and home else query,
+        source_uri=f"{database.rstrip('/')}/{stored[BASE_TABLE]}.lance",
+        in_own_database=in_own,
         base_version=int(stored[BASE_VERSION]),
         base_incarnation=stored[BASE_INCARNATION],
         format=ViewFormat(int(stored[FORMAT])),

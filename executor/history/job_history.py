@@ -69,7 +69,8 @@ class JobHistory:
     """
 
     def __init__(self, database: str, *, has_tail: bool = False) -> None:
-        self.uri = f"{database.rstrip('/')}/_leman/jobs.lance"
+        self._home = database.rstrip("/")
+        self.uri = f"{self._home}/_leman/jobs.lance"
         self._log = AppendLog(
             self.uri, _JOBS, called=f"The job history {self.uri}", compact_after=0, repairs=True, ordered=True
         )
@@ -162,7 +163,7 @@ class JobHistory:
             self._take(written)
 
     def _count_own(self, job: Job, text: str, own: dict[JobRecord, Job]) -> None:
-        record = JobRecord.of(job, text)
+        record = JobRecord.of(job, text, self._home)
         own[record] = job
         self._count(record)
 
@@ -316,7 +317,7 @@ class JobHistory:
         if gone and (self._rows + len(later) != snapshot.row_count or not self._were_read(found.up_to(last))):
             return False
         for row_id, text in later.texts("record"):
-            self._count(JobRecord.read(text))
+            self._count(JobRecord.read(text, self._home))
             self._note_rows([(row_id, text)])
         self._note_read(snapshot, fragments, len(later))
         return True
@@ -356,7 +357,7 @@ class JobHistory:
 
     def _count_all(self, texts: Iterable[str]) -> None:
         for text in texts:
-            self._count(JobRecord.read(text))
+            self._count(JobRecord.read(text, self._home))
 
     def _count(self, record: JobRecord) -> None:
         known = self._records.get(record.job_id)
@@ -367,13 +368,12 @@ class JobHistory:
 
     def _said_in(self, snapshot: Snapshot, fragment_id: int) -> list[_Said]:
         try:
-            return _decoded(snapshot.fragment(fragment_id, ["record"]))
+            return self._decoded(snapshot.fragment(fragment_id, ["record"]))
         except LemanError as error:
-            return _decoded(self._log.salvage(snapshot, fragment_id, error, _is_usable))
+            return self._decoded(self._log.salvage(snapshot, fragment_id, error, _is_usable))
 
-
-def _decoded(rows: Sequence[dict[str, object]]) -> list[_Said]:
-    return [_Said(position(row), JobRecord.read(str(row["record"]))) for row in rows]
+    def _decoded(self, rows: Sequence[dict[str, object]]) -> list[_Said]:
+        return [_Said(position(row), JobRecord.read(str(row["record"]), self._home)) for row in rows]
 
 
 def _is_usable(row: dict[str, object]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from dataclasses import replace
 
 from core.domain.job import Job
 from core.lance_io import job_records
@@ -24,6 +25,7 @@ class JobRecord:
     """
 
     __slots__ = (
+        "_home",
         "_whole",
         "attempt",
         "column",
@@ -42,7 +44,7 @@ class JobRecord:
         "udf_version",
     )
 
-    def __init__(self, head: JobHead, whole: Job | str) -> None:
+    def __init__(self, head: JobHead, whole: Job | str, home: str = "") -> None:
         asked = head.backfill or head.refresh or Asked()
         self.job_id = head.job_id
         self.request_id = head.request_id
@@ -62,26 +64,34 @@ class JobRecord:
         self.labels = head.labels or _NO_LABELS
         self.seconds_per_row = _seconds_per_row(head.progress)
         self._whole = whole
+        self._home = home
 
     @classmethod
-    def read(cls, record: str) -> JobRecord:
+    def read(cls, record: str, home: str = "") -> JobRecord:
         """Return what a text of the history says.
+
+        Args:
+            record: The text.
+            home: The database of that history: the job is one of it, wherever it lay when the text was written. Empty:
+                the one that the text names.
 
         Raises:
             DataLoss: RECORD_DAMAGED.
         """
-        return cls(*job_records.head(record))
+        return cls(*job_records.head(record), home)
 
     @classmethod
-    def of(cls, job: Job, record: str = "") -> JobRecord:
+    def of(cls, job: Job, record: str = "", home: str = "") -> JobRecord:
         """Return the record of a job.
 
         Args:
+            job: The job.
+            home: See `read`.
             record: Its text, where that is made already. A job that goes on changes soon: it is kept as it is.
         """
         if job.state.terminal:
-            return cls.read(record or job_records.encode(job))
-        return cls(_head(job), job)
+            return cls.read(record or job_records.encode(job), home)
+        return cls(_head(job), job, home)
 
     @property
     def age(self) -> Age:
@@ -94,7 +104,12 @@ class JobRecord:
 
     def decode(self) -> Job:
         """Return the whole job, made anew unless it goes on."""
-        return self._whole if isinstance(self._whole, Job) else job_records.decode(self._whole)
+        if isinstance(self._whole, Job):
+            return self._whole
+        job = job_records.decode(self._whole)
+        if not self._home or job.request.database == self._home:
+            return job
+        return replace(job, request=replace(job.request, database=self._home))
 
 
 @functools.lru_cache(_DECODED)

@@ -158,7 +158,7 @@ class JobManager:
         job = await self.get(database, job_id)
         if job.state.terminal:
             return job
-        run = run_here(self._running, job_id)
+        run = run_here(self._running, job)
         if not run.cancelling:
             await run.status.move(JobState.CANCELLING)
             await self._save_cancelling(run.status.job)
@@ -224,9 +224,10 @@ class JobManager:
             FailedPrecondition: JOB_ENDED – it has ended.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
-        if (await self.get(database, job_id)).state.terminal:
+        job = await self.get(database, job_id)
+        if job.state.terminal:
             raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
-        run = run_here(self._running, job_id)
+        run = run_here(self._running, job)
         run.status.update(**changes)
         await self._store.save(run.status.job)
         self._supervisor.queue.prioritise(job_id, run.status.job.priority)

@@ -66,7 +66,7 @@ class Pauses:
         job = await self._queries.get(path, job_id)
         if job.state.terminal:
             raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
-        run = run_here(self._running, job_id)
+        run = run_here(self._running, job)
         if run.status.job.state is JobState.CANCELLING:
             raise FailedPrecondition("JOB_CANCELLING", f"Job {job_id} is being cancelled", job_id=job_id)
         return run
@@ -86,13 +86,13 @@ class Pauses:
         return run.status.snapshot()
 
 
-def run_here(running: RunningJobs, job_id: str) -> JobRun:
+def run_here(running: RunningJobs, job: Job) -> JobRun:
     """Return the run of a job that this executor has.
 
     Raises:
         Unavailable: JOB_ELSEWHERE – it has none.
     """
-    run = running.here(job_id)
+    run = running.run_of(job)
     if run is None:
-        raise Unavailable("JOB_ELSEWHERE", f"Job {job_id} is run by another executor: ask that one")
+        raise Unavailable("JOB_ELSEWHERE", f"Job {job.job_id} is run by another executor: ask that one")
     return run

@@ -88,7 +88,7 @@ class JobQueries:
         seen = after
         while True:
             job = await self.get(path, job_id)
-            run = self._running.here(job_id)
+            run = self._running.run_of(job)
             if run is not None:
                 async with contextlib.aclosing(run.status.watch(seen, heartbeat_seconds)) as messages:
                     async for news in messages:

@@ -28,9 +28,14 @@ class RunningJobs:
         run = self.runs.get(job_id)
         return None if run is None or run.status.lost else run
 
+    def run_of(self, job: Job) -> JobRun | None:
+        """Return the run of a job of this very database, as `here` does: a copy of a database has the same job ids."""
+        run = self.here(job.job_id)
+        return run if run is not None and run.status.job.request.database == job.request.database else None
+
     def current(self, job: Job) -> Job:
         """Return the live state of a job that runs here, else the one given."""
-        run = self.here(job.job_id)
+        run = self.run_of(job)
         return run.status.snapshot() if run is not None else job
 
     def lose(self, job_id: str) -> None:

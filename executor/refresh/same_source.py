@@ -6,9 +6,10 @@ from core.domain.job import Job
 from core.domain.refresh import RefreshPlan
 from core.errors import Aborted, LemanError, NotFound
 from core.lance_io.tables import LanceTables
+from core.lance_io.views.definitions import definition_in
 from core.lance_io.views.source import SourceRows
 from core.locations import table_uri
-from core.views.metadata import from_metadata, identity, outlives_versions
+from core.views.metadata import identity, outlives_versions
 from executor.jobs.same_table import TABLE_REPLACED
 
 
@@ -27,7 +28,7 @@ def is_replaced(job: Job) -> bool:
         return False
     try:
         uri = table_uri(job.request.database, job.request.table)
-        definition = from_metadata(LanceTables().snapshot(uri).metadata)
+        definition = definition_in(LanceTables().snapshot(uri))
         return definition is not None and _is_another(definition.source_uri, job)
     except LemanError:
         return False

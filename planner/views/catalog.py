@@ -12,6 +12,7 @@ from core.domain.view import ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from core.errors import AlreadyExists, InvalidArgument, NotFound, reused
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
+from core.lance_io.views.definitions import definition_in
 from core.locations import canonical_database, table_uri
 from core.views.metadata import MADE_BY, alterations, from_metadata, identity, made_by, request, same_id, write
 from planner.catalog import check_not_scratch
@@ -78,6 +79,7 @@ class ViewCatalog:
             source_uri=source.uri,
             base_version=source.version,
             base_incarnation=identity(source),
+            in_own_database=source_database == home,
             format=ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES,
             filled=filled_by(resolved.query.functions),
         )
@@ -98,7 +100,7 @@ class ViewCatalog:
         """
         home = canonical_database(database)
         view = self._tables.snapshot(table_uri(home, name))
-        definition = from_metadata(view.metadata)
+        definition = definition_in(view)
         if definition is None:
             raise not_a_view(name)
         known = alterations(view.metadata).get(request_id)

@@ -23,12 +23,12 @@ from core.lance_io.manifest import collector_paused
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.lance_io.views import source_records
+from core.lance_io.views.definitions import definition_in
 from core.locations import canonical_database, table_uri
 from core.object_columns import made_once
 from core.sql import expressions
 from core.sql.query_columns import columns_read
 from core.udf import validation
-from core.views.metadata import from_metadata
 from planner.column_graph import is_computed, rests_on
 from planner.plan_maker import PlanMaker
 from planner.stale_inputs import stale_words
@@ -101,7 +101,7 @@ class ViewReader:
 
     def _open(self, database: str, name: str) -> tuple[TableSnapshot, ViewDefinition]:
         view = _made(self._tables.snapshot(table_uri(database, name)))
-        definition = from_metadata(view.metadata)
+        definition = definition_in(view)
         if definition is None:
             raise not_a_view(name)
         return view, definition
@@ -132,7 +132,7 @@ class ViewReader:
 
     def _recall(self, view: TableSnapshot, version: int) -> ViewDefinition | None:
         try:
-            return from_metadata(self._tables.snapshot(view.uri, version).metadata)
+            return definition_in(self._tables.snapshot(view.uri, version))
         except (NotFound, DataLoss):
             return None
 
@@ -263,7 +263,7 @@ def set_rows_of(view: TableSnapshot) -> dict[int, int]:
 
 def _stale_of_view(definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
     """Return the function columns that are read of a source view and whose values another function computed."""
-    below = from_metadata(source.metadata)
+    below = definition_in(source)
     read = columns_read(definition.query, [field.name for field in source.fields]) if below is not None else ()
     stale = [name for name in below.stale if name in read] if below is not None else []
     if not stale:

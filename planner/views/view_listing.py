@@ -9,8 +9,8 @@ from core.domain.table import TableSnapshot
 from core.domain.view import SCRATCH_PREFIX, ViewSummary
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.lance_io.tables import LanceTables
+from core.lance_io.views.definitions import definition_in
 from core.locations import canonical_database, table_uri
-from core.views.metadata import from_metadata
 from planner.views.fill_state import classify, renamed
 
 #: Tables that are looked at for one page: each takes a manifest to be read.
@@ -58,7 +58,7 @@ def list_views(tables: LanceTables, database: str, after: str, size: int) -> Vie
 
 
 def _summary(name: str, table: TableSnapshot) -> ViewSummary | None:
-    definition = from_metadata(table.metadata)
+    definition = definition_in(table)
     if definition is None:
         return None
     return ViewSummary(

@@ -40,7 +40,7 @@ def jobs(database: str) -> list[Job] | None:
         for said in _states(f"{folder}/jobs.lance"):
             known = counting.get(said["job_id"])
             counting[said["job_id"]] = said if known is None else _counted(known, said)
-        found = [_job(said) for said in counting.values() if not said.get("deleted")]
+        found = [_job(said, database) for said in counting.values() if not said.get("deleted")]
     except (LemanError, OSError, ValueError, LookupError, TypeError):
         return None
     return sorted(found, key=lambda job: (job.create_time, job.job_id), reverse=True)
@@ -75,7 +75,8 @@ def _attempt(said: Mapping[str, Any]) -> int:
     return int(said.get("attempt", 1))
 
 
-def _job(said: Mapping[str, Any]) -> Job:
+def _job(said: Mapping[str, Any], database: str) -> Job:
+    """A job, of the database whose history has it: that may have been copied from elsewhere."""
     asked = said.get("backfill") or said["refresh"]
     state = JobState(said["state"])
     progress = _progress(said.get("progress", {}), state)
@@ -83,7 +84,7 @@ def _job(said: Mapping[str, Any]) -> Job:
     return Job(
         job_id=said["job_id"],
         state=state,
-        database=asked["database"],
+        database=database,
         table=asked.get("table") or asked["view"],
         column=asked.get("column", ""),
         where=asked.get("where", ""),

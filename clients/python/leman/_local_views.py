@@ -80,6 +80,7 @@ def _described(table: TableInfo) -> ViewInfo:
 
     stored = _stored(table.schema.metadata or {})
     query = json.loads(stored["query"])
+    query["database"] = _source_database(stored, table.uri.rpartition("/")[0])
     filled = json.loads(stored["filled"])
     rows_set = local.open_table(table.uri, table.version).count_rows(IS_SET)
     functions = {f["name"]: f"{f['udf_name']}@{f['udf_version']}" for f in query["functions"]}
@@ -123,6 +124,19 @@ def _stored(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
     if found["digest"] != hashlib.sha256(json.dumps(bound, ensure_ascii=False).encode()).hexdigest()[:32]:
         raise ValueError("the metadata of the view was changed")
     return found
+
+
+def _source_database(stored: Mapping[str, str], home: str) -> str:
+    """The database of the source of a view that lies in the database `home`.
+
+    Raises ValueError where another one is named by a view of an earlier release, which may have been moved.
+    """
+    own, recorded = stored.get("base_table_in_own_database"), stored["base_table_db_uri"].rstrip("/")
+    if own == "true":
+        return home
+    if own is None and recorded != home:
+        raise ValueError("the services know whether the view was moved")
+    return recorded
 
 
 def _query(stored: Mapping[str, Any]) -> ViewQuery:

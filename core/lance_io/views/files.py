@@ -22,8 +22,9 @@ from core.lance_io.error_translation import using_storage
 from core.lance_io.opening import open_version
 from core.lance_io.scan import batches_of
 from core.lance_io.table_errors import table_error
-from core.lance_io.tables import fields_of
+from core.lance_io.tables import INCARNATION_KEY, fields_of
 from core.lance_io.views import patches as view_patches
+from core.lance_io.views.definitions import placed
 from core.lance_io.views.patches import PATCH_KEY
 from core.lance_io.views.source import blob_sizes
 from core.stores.lance_options import lance_options
@@ -247,10 +248,10 @@ def latest_definition(uri: str) -> tuple[int, ViewDefinition]:
         Aborted: VIEW_CHANGED, where it is no view any more.
     """
     dataset = _open(uri, 0)
-    found = view_metadata.read(dataset.schema)
+    found = view_metadata.read(dataset.schema, uri)
     if found is None:
         raise Aborted("VIEW_CHANGED", f"{uri} is no view any more")
-    return int(dataset.version), found
+    return int(dataset.version), placed(found, uri, str(dataset.config().get(INCARNATION_KEY, "")))
 
 
 def _fitting(array: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -92,6 +92,30 @@ def test_keys_are_those_that_are_documented():
     }
 
 
+def test_a_source_in_the_views_own_database_is_where_the_view_is():
+    own = dataclasses.replace(DEFINITION, in_own_database=True)
+    written = view_metadata.write(SCHEMA, own)
+    moved = view_metadata.read(written, "/elsewhere/v.lance")
+    assert moved.source_uri == "/elsewhere/users.lance"
+    assert moved.query.database == "/elsewhere"
+    assert view_metadata.read(written, "/data/v.lance") == own
+    again = view_metadata.write(written, moved)  # as a refresh there does
+    assert view_metadata.read(again, "/third/v.lance").source_uri == "/third/users.lance"
+
+
+def test_a_source_in_another_database_stays_there():
+    other = view_metadata.read(view_metadata.write(SCHEMA, DEFINITION), "/elsewhere/v.lance")
+    assert other == DEFINITION
+    assert not other.in_own_database
+
+
+def test_a_place_that_is_neither_own_nor_other_is_damage():
+    written = view_metadata.write(SCHEMA, DEFINITION)
+    damaged = {**written.metadata, view_metadata.IN_OWN_DATABASE.encode(): b"tsue"}
+    with pytest.raises(DataLoss):
+        view_metadata.from_metadata(damaged)
+
+
 def test_other_metadata_stays():
     written = view_metadata.write(SCHEMA, DEFINITION)
     assert written.metadata[b"mine"] == b"stays"
@@ -130,7 +154,8 @@ def test_a_view_remembers_each_state_once_and_not_what_it_is(monkeypatch):
 def test_a_view_of_an_earlier_release_remembers_nothing():
     written = {k.decode(): v.decode() for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items()}
     ours = {k: v for k, v in written.items() if k.startswith(view_metadata.PREFIX)}
-    old = {k: v for k, v in ours.items() if k not in (view_metadata.EARLIER, view_metadata.DIGEST)}
+    later = (view_metadata.EARLIER, view_metadata.IN_OWN_DATABASE, view_metadata.DIGEST)
+    old = {k: v for k, v in ours.items() if k not in later}
     old[view_metadata.DIGEST] = sealed_documents.digest_of(old)
     stored = {k.encode(): v.encode() for k, v in old.items()}
     assert view_metadata.from_metadata(stored) == DEFINITION

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import datetime
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -70,6 +71,17 @@ def test_records_hold_what_was_said_and_are_refused_where_they_do_not():
         flipped = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
         with pytest.raises(DataLoss, match=r"."):
             job_records.decode(flipped)
+
+
+def test_the_jobs_of_a_copied_history_are_of_the_database_that_it_lies_in(tmp_path):
+    history = JobHistory(str(tmp_path / "first"))
+    history.prepare()
+    request = dataclasses.replace(SPEC, database=str(tmp_path / "first"))
+    history.save(job("job-1", request=request))
+    history.save(job("job-2", JobState.DONE, request))
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    copied = JobHistory(str(tmp_path / "second")).load()
+    assert {found.request.database for found in copied.values()} == {str(tmp_path / "second")}
 
 
 def test_what_comes_together_goes_out_together_and_in_order(folder):

@@ -384,7 +384,7 @@ def test_what_others_compacted_is_not_counted_again(tmp_path, monkeypatch):
     assert len(first.load()) == len(second.load()) == 6
     counted: list[str] = []
     read = JobRecord.read
-    monkeypatch.setattr(JobRecord, "read", lambda text: counted.append(text) or read(text))
+    monkeypatch.setattr(JobRecord, "read", lambda text, home: counted.append(text) or read(text, home))
     second.tidy()
     assert len(first.load()) == 6
     assert counted == []
