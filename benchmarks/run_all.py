@@ -42,6 +42,7 @@ NAMES = (
     "observed_job",
     "memory_ceiling",
     "idle_memory",
+    "history_growth",
     "cold_start",
 )
 #: Rows with which a script is over in seconds, where it has rows to choose.
@@ -61,6 +62,7 @@ _QUICK_ROWS = {
     "remote_functions": 20_000,
     "memory_ceiling": 20_000,
     "idle_memory": 20_000,
+    "history_growth": 2_000,
     "watchers": 2_000,
     "observed_job": 2_000,
     "skew": 2_000,

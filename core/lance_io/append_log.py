@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import random
 import time
@@ -32,6 +33,11 @@ _KEEP = datetime.timedelta(hours=1)
 _KEEP_LITTLE = datetime.timedelta(minutes=1)
 #: A fragment with so many rows is not made larger by compaction.
 _FULL = 1024
+#: After so many fragments they are merged to large ones once: each version names all of them.
+_MANY_FRAGMENTS = 64
+_LARGE = _FULL * _MANY_FRAGMENTS
+#: What Lance may keep in memory of a log: by default that is the manifest of each version that was opened, up to 1 GiB.
+_CACHE_BYTES = 4 << 20
 #: Seconds between looks at a table of which there is no version, but a place for them; 0 ends them.
 _PAUSES = (0.01, 0.05, 0.2, 0.0)
 #: How often an append is tried that meets others: each try is twenty of Lance's.
@@ -165,7 +171,7 @@ class AppendLog:
         for tries_left in range(_TRIES, -1, -1):
             try:
                 with panics_as_errors():
-                    dataset = open_latest(self._uri)
+                    dataset = self._open_some()
                     if not dataset.count_rows(where):
                         return None
                     dataset.delete(where)
@@ -275,15 +281,39 @@ class AppendLog:
         if before is None:
             return None
         with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
-            dataset = open_latest(self._uri)
-            dataset.optimize.compact_files(target_rows_per_fragment=_FULL, materialize_deletions_threshold=0.0)
+            dataset = self._open_some()
+            many = len(dataset.get_fragments()) > _MANY_FRAGMENTS
+            target = _LARGE if many else _FULL
+            dataset.optimize.compact_files(target_rows_per_fragment=target, materialize_deletions_threshold=0.0)
+            self._drop_row_versions()
         after = self.snapshot()
         return None if after is None else (before, after)
+
+    def _drop_row_versions(self) -> None:
+        """Remove from the manifest in which version each row came and was changed; others who append go first.
+
+        Lance keeps it where row ids are stable: ten bytes of every later manifest for each row. Nothing reads it.
+        """
+        dataset = self._open_some()
+        known = (fragment.metadata for fragment in dataset.get_fragments())
+        without = [
+            dataclasses.replace(fragment, created_at_version_meta=None, last_updated_at_version_meta=None)
+            for fragment in known
+            if fragment.created_at_version_meta is not None or fragment.last_updated_at_version_meta is not None
+        ]
+        if without:
+            operation = lance.LanceOperation.Update(
+                removed_fragment_ids=[], updated_fragments=without, new_fragments=[]
+            )
+            lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+
+    def _open_some(self) -> lance.LanceDataset:
+        return open_latest(self._uri, cache_bytes=_CACHE_BYTES)
 
     def forget_past(self) -> None:
         """Remove versions that are no longer needed, a minute old; others may write meanwhile."""
         with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
-            open_latest(self._uri).cleanup_old_versions(older_than=_KEEP_LITTLE)
+            self._open_some().cleanup_old_versions(older_than=_KEEP_LITTLE)
 
     def _snapshot(self, dataset: lance.LanceDataset) -> Snapshot:
         return Snapshot(dataset, self._called)
@@ -321,7 +351,7 @@ class AppendLog:
 
     def _open_latest(self) -> lance.LanceDataset:
         with panics_as_errors():
-            return self._checked(open_checked(self._uri))
+            return self._checked(open_checked(self._uri, cache_bytes=_CACHE_BYTES))
 
     def _open_before_damage(self, why: Exception) -> lance.LanceDataset | None:
         """Open the latest version that can be opened; manifests after it are set aside.
@@ -348,7 +378,7 @@ class AppendLog:
             for later, damaged in found:
                 if later > version:
                     self._set_aside(damaged, f"Version {later} of {self._uri} is damaged ({why}).")
-            return open_latest(self._uri)
+            return self._open_some()
         if has_versions(self._uri):
             self._set_aside("", f"No version of {self._uri} can be opened ({why}).")
         return None

@@ -57,9 +57,9 @@ def _seems_to_have_versions(uri: str) -> bool:
         return False
 
 
-def open_checked(uri: str) -> lance.LanceDataset:
+def open_checked(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDataset:
     """Open as `open_latest` does, and notice a manifest of another version on an object store too."""
-    found = open_latest(uri)
+    found = open_latest(uri, cache_bytes=cache_bytes)
     if in_object_store(uri):
         _check_version(found)
     return found

@@ -253,12 +253,12 @@ def test_several_executors_write_at_once_and_none_is_refused(folder):
 def test_a_history_that_another_executor_makes_after_the_first_look_is_opened(tmp_path, monkeypatch):
     opened, seen = append_log.open_checked, set()
 
-    def late(uri: str) -> lance.LanceDataset:
+    def late(uri: str, **options: int) -> lance.LanceDataset:
         if uri not in seen:
             seen.add(uri)
             JobHistory(str(tmp_path)).prepare()
             raise ValueError("it was not there")
-        return opened(uri)
+        return opened(uri, **options)
 
     monkeypatch.setattr(append_log, "open_checked", late)
     history = JobHistory(str(tmp_path))
