@@ -11,7 +11,7 @@ import grpc
 
 from core.crash_points import crash_point
 from core.domain.udf import UdfDefinition
-from core.errors import InvalidArgument
+from core.errors import InvalidArgument, LemanError
 from core.lance_io.udf_registry import Registered
 from core.rpc import convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
@@ -24,7 +24,8 @@ from leman.v1 import catalog_pb2, catalog_pb2_grpc, udf_pb2
 from leman_internal.v1 import submission_pb2
 from planner.bundle_uploads import AnnouncedBundle, BundleUploads
 from planner.catalog import Addition, Catalog, computed_columns
-from planner.column_requests import ColumnRequest, ColumnRequests
+from planner.column_changes import OnChange
+from planner.column_requests import ColumnRequest, ColumnRequests, ColumnWork
 from planner.column_responses import on_change_from_proto, outcome_to_proto
 from planner.registrations import Registrations
 from planner.views.alteration import ViewChange
@@ -32,6 +33,11 @@ from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+#: What a commit says of columns that are not any more as they were when it was asked for.
+_OVERTAKEN = frozenset({"COLUMN_EXISTS", "COLUMN_NOT_DEFINED"})
+#: Times that columns are compared with the table again, where others keep changing them.
+_TRIES = 5
 
 
 class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
@@ -101,7 +107,23 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
     async def AddColumns(
         self, request: catalog_pb2.AddColumnsRequest, _context: Context
     ) -> catalog_pb2.AddColumnsResponse:
-        work = await self._pool.run(self._columns.work, _column_request(request))
+        asked = _column_request(request)
+        tries_left = 0 if asked.on_change is OnChange.REFUSE_ANY else _TRIES
+        while True:
+            try:  # the table is looked at several times
+                work = await self._pool.run(self._columns.work, asked)
+                version = await self._make(work)
+            except LemanError as error:  # another caller added, changed or dropped one of the columns meanwhile
+                tries_left -= 1
+                if error.reason not in _OVERTAKEN or tries_left < 0:
+                    raise
+                continue
+            return catalog_pb2.AddColumnsResponse(
+                version=version, columns=[outcome_to_proto(outcome) for outcome in work.outcomes]
+            )
+
+    async def _make(self, work: ColumnWork) -> int:
+        """Have the commit coordinator do what is to be done; return the version of the table that has it."""
         version = work.version
         if work.added is not None:
             addition = submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(work.added.schema))
@@ -109,7 +131,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         if work.changed is not None:
             binding = submission_pb2.BindColumns(schema=convert.schema_to_bytes(work.changed.schema))
             version = await self._submit(work.changed, bind_columns=binding)
-        return catalog_pb2.AddColumnsResponse(version=version, columns=[outcome_to_proto(o) for o in work.outcomes])
+        return version
 
     async def AlterColumns(
         self, request: catalog_pb2.AlterColumnsRequest, _context: Context

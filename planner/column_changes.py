@@ -51,7 +51,7 @@ class ColumnOutcome:
     diff: str = ""
     rows_stale: int = 0
     rows_not_computed: int = 0
-    #: Rows that a job which did not finish has computed by the definition that it has; none is in the table.
+    #: Rows that jobs which did not finish have computed by the definition that it has, and that are not in the table.
     rows_stored: int = 0
     expected_seconds: float | None = None
     #: What else differs than the functions' sources, for a person.
@@ -68,14 +68,18 @@ class ColumnOutcome:
             return f"{self.column} is as it was"
         if self.before is None:
             return f"{self.column} changed"
-        parts = ["its values are kept"] if self.outcome is Outcome.KEPT else [f"{self.rows_stale:,} rows stale"]
-        if self.rows_stored:
-            parts = [f"{self.rows_stored:,} rows of a job that did not finish would be given up"]
+        if self.outcome is Outcome.KEPT:
+            parts = ["its values are kept"]
+        elif self.rows_stored:
+            parts = [f"{self.rows_stored + self.rows_stale:,} finished rows would be computed again"]
+        else:
+            parts = [f"{self.rows_stale:,} rows stale"]
         if self.rows_not_computed:
             parts.append(f"{self.rows_not_computed:,} not computed yet")
         if self.expected_seconds is not None and self.rows_stale + self.rows_not_computed:
             parts.append(in_words(self.expected_seconds))
-        return f"{self.column} changed: {', '.join(parts)}"
+        advice = "; on_change='keep' keeps them" if self.rows_stored else ""
+        return f"{self.column} changed: {', '.join(parts)}{advice}"
 
 
 def inputs_asked(
@@ -130,7 +134,7 @@ def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
 
 def rows_by_need(header: PlanHeader) -> tuple[int, int]:
     """Return how many rows of a plan are to be computed anew, and how many for the first time."""
-    never = sum(count.rows for count in header.reasons if count.reason is Reason.MISSING)
+    never = sum(count.rows for count in header.reasons if count.reason in (Reason.MISSING, Reason.PARTIAL))
     first = min(never, header.rows_to_compute)
     return header.rows_to_compute - first, first
 
@@ -148,6 +152,7 @@ def changed(outcomes: Iterable[ColumnOutcome]) -> FailedPrecondition:
         f"'error' is this refusal{shown}",
         columns=", ".join(outcome.column for outcome in found),
         rows_stale=sum(outcome.rows_stale for outcome in found),
+        rows_stored=sum(outcome.rows_stored for outcome in found),
         diff=diffs,
     )
 

@@ -142,9 +142,10 @@ class ColumnRequests:
             return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
         before = self._function_before(request.database, bound)
         stale, first = self._rows(table, existing, kept=kept)
-        # asked for only where it decides something, as planning has its price
-        asks = request.on_change is OnChange.ERROR and not stale and before is not None
-        stored = self._plans.forecast(table, column, before).rows_reused if asks and before is not None else 0
+        stored, asks = 0, not kept and before is not None
+        if before is not None and not kept:
+            left = self._plans.forecast(table, column, before).rows_to_compute
+            stored = max(0, first - left)
         return ColumnOutcome(
             column=column,
             outcome=Outcome.KEPT if kept else Outcome.UPDATED,
@@ -152,11 +153,11 @@ class ColumnRequests:
             before=bound.function,
             diff=column_changes.source_diff(before, udf),
             rows_stale=stale,
-            rows_not_computed=first,
+            rows_not_computed=first - stored,
             rows_stored=stored,
             expected_seconds=self._expected(request.database, request.table, column, stale + first),
             notes=column_changes.notes(udf, existing.inputs, bound, table),
-            has_values=not asks or bool(stored),
+            has_values=not asks or bool(stale + stored),
         )
 
     def _rows(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> tuple[int, int]:

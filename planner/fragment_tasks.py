@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple, overload
 
 import numpy as np
@@ -12,7 +13,7 @@ import pyarrow as pa
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
 from core.domain.plan import CheckpointRef, FragmentTask, Reason, StagedFile
-from core.domain.ranges import RowRange
+from core.domain.ranges import RowRange, subtract, total
 from core.fragment_columns import FragmentColumns, starts
 from core.object_columns import AT_ONCE, Numbers
 from core.row_states import StateSummary
@@ -35,6 +36,18 @@ class PendingFragment(NamedTuple):
     staged: StagedFile | None = None
     #: Rows that failed and are not to be tried again.
     failed_before: int = 0
+    #: Rows among the missing ones for which checkpoints hold values of kept functions: by version, at most so many.
+    kept: Mapping[int, int] = MappingProxyType({})
+
+
+class KeptKeys(NamedTuple):
+    """Checkpoints of a fragment that hold values of a function which the column keeps."""
+
+    #: The function's place in `ResolvedRequest.versions`, from 1 on.
+    version: int
+    #: The request as this function asked it.
+    resolved: ResolvedRequest
+    found: Sequence[keys.FamilyKey]
 
 
 class TaskParts(NamedTuple):
@@ -196,12 +209,15 @@ def open_fragment(
     stored_work: StoredWork,
     records: Sequence[tuple[str, FragmentRecord]],
     found: Sequence[keys.FamilyKey],
+    *,
+    kept: Sequence[KeptKeys] = (),
 ) -> PendingFragment:
     """Say what is stored of a fragment with work, and which of its rows are missing.
 
     Args:
         records: the fragment's own, each with the md5 of the filter that its file was made under.
         found: its checkpoints.
+        kept: its checkpoints of functions whose values the column keeps.
     """
     extends = decision.states is not None
     failed = 0
@@ -211,19 +227,49 @@ def open_fragment(
     staged = _staged(resolved, status, records, stored_work) if records else None
     if staged is not None:
         return PendingFragment(status, Reason.STAGED, extends, (), (), staged.staged, failed)
-    if not found:
+    if not (found or kept):
         return PendingFragment(status, decision.reason, extends, all_rows(rows), (), None, failed)
     filter_id = keys.md5_of_few(resolved.filter_identity(status.fragment))
     if resolved.failed_only:  # others' checkpoints hold the failures that are to be tried again
         found = [entry for entry in found if entry.filter_id == filter_id]
     refs, missing = _cover(rows, filter_id if _settles(resolved, status, decision) else None, found)
+    of_kept, known = _of_kept(status, rows, missing, kept)
+    if of_kept:
+        refs = sorted([*refs, *of_kept], key=lambda ref: (ref.range, ref.key))
     return PendingFragment(
-        status, Reason.PARTIAL if refs else decision.reason, extends, tuple(missing), tuple(refs), None, failed
+        status, Reason.PARTIAL if refs else decision.reason, extends, tuple(missing), tuple(refs), None, failed, known
     )
 
 
+def _of_kept(
+    status: FragmentStatus, rows: int, missing: Sequence[RowRange], kept: Sequence[KeptKeys]
+) -> tuple[list[CheckpointRef], dict[int, int]]:
+    """Return the checkpoints of kept functions that hold missing rows, and how many of these rows, by version.
+
+    Such a checkpoint settles nothing: rows on which the kept function failed are left to the new one. What it was
+    computed for counts as known all the same, unless another filter chose its rows.
+    """
+    refs: list[CheckpointRef] = []
+    known: dict[int, int] = {}
+    left = list(missing)
+    for version, resolved, found in kept:
+        asked = keys.md5_of_few(resolved.filter_identity(status.fragment))
+        ranges = []
+        for key, filter_id, _, _, covered in found:
+            if covered is None or not covered.start < covered.end <= rows:
+                continue
+            if any(covered.intersect(part) for part in missing):
+                refs.append(CheckpointRef(key, covered, settles=False, version=version))
+                ranges += [covered] if filter_id == asked else []
+        after = subtract(left, ranges)
+        if len(ranges) and (count := total(left) - total(after)):
+            known[version] = count
+        left = after
+    return refs, known
+
+
 def _task(resolved: ResolvedRequest, pending: PendingFragment, prefixes: _Prefixes) -> FragmentTask:
-    status, reason, extends, missing, checkpoints, staged, failed_before = pending
+    status, reason, extends, missing, checkpoints, staged, failed_before, _ = pending
     fragment, _, fingerprint, sources, current_file, moved, _ = status
     return FragmentTask(
         fragment.fragment_id,

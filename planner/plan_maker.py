@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -40,7 +41,7 @@ from planner.request_resolution import check_format, check_spec, defined_column,
 from planner.resolved_request import ResolvedRequest
 from planner.stale_inputs import StaleInputs
 from planner.statuses import CODE, Statuses, inspect
-from planner.stored_work import StoredWork, open_inputs, select_relevant
+from planner.stored_work import KeptWork, OpenInputs, StoredWork, open_inputs, select_relevant
 
 _log = structlog.get_logger(__name__)
 
@@ -93,10 +94,7 @@ class PlanMaker:
             if plan.traced:
                 others = self._traced_of_others(resolved, spec.database)
                 plan = replace(plan, traced=(*plan.traced, *others))
-            elsewhere = (stored_work.records or stored_work.gone) and not (resolved.failed_only or resolved.past)
-            if elsewhere and any(task.missing for task in plan.tasks):
-                store = self._checkpoints(resolved.table.uri)
-                plan = replace(plan, migrated=migrated(resolved, plan, statuses, stored_work, store))
+            plan = self._migrated(resolved, plan, statuses, stored_work)
         if any(collected):
             fragments, rows = collected
             message = f"Collected {fragments} checkpointed fragments with {rows} rows"
@@ -186,7 +184,31 @@ class PlanMaker:
             gone=sifted.gone,
             decided=wanted.decided,
             failed=failed,
+            kept=() if resolved.failed_only else tuple(self._kept_work(resolved, wanted, store)),
         )
+
+    def _kept_work(self, resolved: ResolvedRequest, wanted: OpenInputs, store: CheckpointStore) -> Iterator[KeptWork]:
+        """Yield what runs of kept functions stored of fragments with work."""
+        for version, earlier in enumerate(resolved.of_kept, 1):
+            listed = store.list_keys(earlier.family.head)
+            if listed:
+                sifted = select_relevant(earlier, wanted, listed)
+                records = self._records(resolved.table.uri, store, sifted.records)
+                stored = StoredWork(found=sifted.found, records=records, gone=sifted.gone)
+                yield KeptWork(version=version, resolved=earlier, stored=stored)
+
+    def _migrated(self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored: StoredWork) -> Plan:
+        """Return a plan with what is stored elsewhere, of functions too whose values the column keeps."""
+        if resolved.failed_only or resolved.past:
+            return plan
+        everyone = [(resolved, statuses, stored)]
+        everyone += [(kept.resolved, self.statuses(kept.resolved), kept.stored) for kept in stored.kept]
+        elsewhere = [work for work in everyone if work[2].records or work[2].gone]
+        if not elsewhere or not any(task.missing for task in plan.tasks):
+            return plan
+        store = self._checkpoints(resolved.table.uri)
+        found = (migrated(asked, plan, seen, work, store) for asked, seen, work in elsewhere)
+        return replace(plan, migrated=tuple(itertools.chain.from_iterable(found)))
 
     def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
         """Yield what a compaction did to the table's other computed columns.

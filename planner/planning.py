@@ -19,11 +19,11 @@ from core.keys import FamilyKey
 from core.object_columns import Numbers
 from core.row_states import StateSummary
 from planner.covered_fragments import cover
-from planner.fragment_tasks import PendingFragment, Tasks, open_fragment
+from planner.fragment_tasks import KeptKeys, PendingFragment, Tasks, open_fragment
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, ReuseDecision
 from planner.statuses import CODE, REASONS, SETTLES, Codes, Mask, Statuses, outcome_codes
-from planner.stored_work import NONE_FAILED, FailedNow, Slot, StoredWork, decided_at
+from planner.stored_work import NONE_FAILED, FailedNow, KeptWork, Slot, StoredWork, decided_at
 
 
 @dataclass(slots=True)
@@ -59,7 +59,8 @@ class _Totals:
         if pending.staged is not None:
             self.rows_collected += pending.staged.physical_rows
         else:
-            self.rows_collected += total([ref.range for ref in pending.checkpoints if ref.settles])
+            settled = total([ref.range for ref in pending.checkpoints if ref.settles])
+            self.rows_collected += settled + sum(pending.kept.values())
 
     def collect_covered(self, stored: CheckpointColumns, asked: Numbers) -> None:
         """Count what is stored of fragments with nothing but checkpoints, and what is left.
@@ -140,7 +141,9 @@ class _Stored:
         self._stored_work = stored_work
         self._records = _by_fragment(resolved, stored_work.records)
         self._found: Mapping[int, Sequence[FamilyKey]] = {}
-        mask = statuses.with_states | statuses.fragments.with_ids({fragment_id for _, fragment_id in self._records})
+        self._kept = [_by_id(work) for work in stored_work.kept]
+        known = {fragment_id for _, fragment_id in self._records}.union(*(found for _, _, found in self._kept))
+        mask = statuses.with_states | statuses.fragments.with_ids(known)
         #: Those of which nothing but checkpoints is stored that settle their ranges.
         self.covered = cover(resolved, statuses, stored_work.found, mask)
         if stored_work.found is not None:
@@ -151,16 +154,17 @@ class _Stored:
         self.mask: Mask = mask
         places = np.flatnonzero(self.mask)
         rest = places[[at not in stored_work.decided for at in places.tolist()]]
-        known = {**stored_work.decided, **decided_at(resolved, statuses, stored_work.states, rest)}
-        self._known = {at: status for at, (status, _) in known.items()}
-        self.decisions = {at: decision for at, (_, decision) in known.items()}
+        decided = {**stored_work.decided, **decided_at(resolved, statuses, stored_work.states, rest)}
+        self._known = {at: status for at, (status, _) in decided.items()}
+        self.decisions = {at: decision for at, (_, decision) in decided.items()}
 
     def open(self, at: int) -> PendingFragment:
         """Return a fragment with work."""
         status = self._known[at]
         fragment_id = status.fragment.fragment_id
         records, found = self._records.get((status.sources, fragment_id), ()), self._found.get(fragment_id, ())
-        return open_fragment(self._resolved, status, self.decisions[at], self._stored_work, records, found)
+        kept = [KeptKeys(n, asked, by_id[fragment_id]) for n, asked, by_id in self._kept if fragment_id in by_id]
+        return open_fragment(self._resolved, status, self.decisions[at], self._stored_work, records, found, kept=kept)
 
     def count_settled(self, totals: _Totals, opened: Container[int]) -> None:
         """Count the failed rows of fragments with nothing to do."""
@@ -173,6 +177,8 @@ class _Stored:
         decision = self.decisions[at]
         if pending.checkpoints or pending.staged is not None:
             totals.collect(pending)
+            for version, rows in pending.kept.items():
+                totals.kept[self._resolved.versions[version]] += rows
         failed = self._failed_now(at, decision)
         left = _rows_left(self._resolved, pending, decision, failed)
         totals.to_compute += left
@@ -210,6 +216,12 @@ def _count_kept(resolved: ResolvedRequest, statuses: Statuses, stored: _Stored, 
     rows = np.bincount(statuses.versions[whole], statuses.fragments.live_rows[whole], len(resolved.versions))
     for part, count in zip(resolved.versions[1:], rows[1:].tolist(), strict=True):
         totals.kept[part] += int(count)
+
+
+def _by_id(work: KeptWork) -> tuple[int, ResolvedRequest, Mapping[int, Sequence[FamilyKey]]]:
+    """Return a kept function's version and request, and its checkpoints by id of their fragment."""
+    found = work.stored.found
+    return work.version, work.resolved, {} if found is None else found.of(found.fragment_ids)
 
 
 def _by_fragment(
@@ -258,7 +270,7 @@ def _rows_left(resolved: ResolvedRequest, pending: PendingFragment, decision: Re
         return 0
     left = resolved.rows_asked(pending.status.fragment)
     if pending.checkpoints:  # else all of them are missing
-        left = min(left, total(pending.missing))
+        left = min(left, total(pending.missing) - sum(pending.kept.values()))
     if decision.states is None:
         return left
     open_rows = failed.asked if resolved.failed_only else decision.states.untouched

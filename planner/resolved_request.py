@@ -87,6 +87,18 @@ class ResolvedRequest:
         kept = (dataclasses.replace(self.family, udf_name=name, udf_version=version) for name, version in self.kept)
         return (self.family, *kept)
 
+    @property
+    def of_kept(self) -> tuple[ResolvedRequest, ...]:
+        """Return the request as each function asked it whose values the column keeps, in the order of `kept`."""
+        return tuple(
+            dataclasses.replace(
+                self,
+                udf=dataclasses.replace(self.udf, name=name, version=version),
+                kept=self.kept[number:],
+            )
+            for number, (name, version) in enumerate(self.kept, 1)
+        )
+
     def input_pairs(self, fragment: Fragment) -> list[tuple[int, str]]:
         """Return (field id, data file) in parameter order, children too: Lance lists only leaves in a file."""
         return self._pairs(fragment, self.input_ids)

@@ -75,6 +75,17 @@ class FoundCheckpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptWork:
+    """What runs of a function stored whose values the column keeps, and did not commit."""
+
+    #: The function's place in `ResolvedRequest.versions`, from 1 on.
+    version: int
+    #: The request as this function asked it.
+    resolved: ResolvedRequest
+    stored: StoredWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredWork:
     """What was stored by earlier runs."""
 
@@ -90,6 +101,8 @@ class StoredWork:
     decided: Mapping[int, Decided] = field(default_factory=dict)
     #: By id of the fragment, where fewer failed rows may count than its file's header says.
     failed: Mapping[int, FailedNow] = field(default_factory=dict)
+    #: The same of functions whose values the column keeps.
+    kept: Sequence[KeptWork] = ()
 
     def failed_now(self, fragment_id: int, states: StateSummary) -> FailedNow:
         """Return the failed rows of a fragment that still count.

@@ -133,6 +133,8 @@ class CheckpointRef(NamedTuple):
     range: RowRange
     #: False where it holds rows of another filter: those rows are known, the others in its range are not.
     settles: bool = True
+    #: The function version whose values it holds, as a place in `PlanHeader.versions`; 0: the plan's own.
+    version: int = 0
 
 
 class FragmentTask(NamedTuple):

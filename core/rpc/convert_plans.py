@@ -145,7 +145,7 @@ def add_task(batch: plan_pb2.FragmentTaskBatch, task: FragmentTask) -> plan_pb2.
     for start, end in task.missing:
         message.missing.add(start=start, end=end)
     for ref in task.checkpoints:
-        added = message.checkpoints.add(key=ref.key, settles=ref.settles)
+        added = message.checkpoints.add(key=ref.key, settles=ref.settles, version=ref.version)
         added.range.start, added.range.end = ref.range
     if task.staged is not None:
         message.staged.CopyFrom(staged_to_proto(task.staged))
@@ -260,11 +260,13 @@ def traced_from_proto(message: plan_pb2.TracedFile) -> TracedFile:
 
 
 def checkpoint_ref_to_proto(ref: CheckpointRef) -> plan_pb2.CheckpointRef:
-    return plan_pb2.CheckpointRef(key=ref.key, range=range_to_proto(ref.range), settles=ref.settles)
+    return plan_pb2.CheckpointRef(
+        key=ref.key, range=range_to_proto(ref.range), settles=ref.settles, version=ref.version
+    )
 
 
 def checkpoint_ref_from_proto(message: plan_pb2.CheckpointRef) -> CheckpointRef:
-    return CheckpointRef(message.key, range_from_proto(message.range), message.settles)
+    return CheckpointRef(message.key, range_from_proto(message.range), message.settles, message.version)
 
 
 def staged_to_proto(staged: StagedFile) -> plan_pb2.StagedFile:

@@ -68,6 +68,18 @@ class Piece:
             return self
         return self.only(self.offsets[row_states.versions(self.states) == 0])
 
+    def of_kept(self, version: int) -> Piece:
+        """Return the rows of a checkpoint of an earlier version that have values of it, marked as such.
+
+        Rows on which that version failed are left to the one that came after it.
+        """
+        states = _computed(self) if self.states is None else self.states
+        wanted = states == RowState.COMPUTED
+        values = self.values if wanted.all() else self.values.filter(pa.array(wanted))
+        offsets = self.offsets[wanted]
+        marked = np.full(len(offsets), row_states.of_version(RowState.COMPUTED, version), np.uint8)
+        return Piece(offsets, values, marked)
+
     def known(self) -> Piece | None:
         """Return the rows without those that were deleted when a checkpoint was stored; None where none are left."""
         if self.states is None or not (self.states == RowState.DELETED).any():
@@ -197,7 +209,7 @@ class KnownRows:
             CheckpointLost: A checkpoint is gone or damaged.
         """
         pieces = (p.only(asked) for p in self._stored(covered, settles=False))
-        return [own for p in pieces if p is not None and (own := p.of_own_version()) is not None]
+        return [p for p in pieces if p is not None]
 
     def deleted(self, covered: RowRange) -> npt.NDArray[np.int64]:
         """Return the offsets of rows that were deleted when the checkpoints that settle the range were stored.
@@ -220,7 +232,11 @@ class KnownRows:
             if ref.range.start >= covered.end:
                 break
             if ref.range.end > covered.start and ref.settles is settles:
-                pieces.append(self._load(ref).within(covered))
+                piece = self._load(ref).within(covered)
+                # other rows of a request of its own were kept under another list of versions
+                if piece is not None and not (settles or ref.version):
+                    piece = piece.of_own_version()
+                pieces.append(piece)
         return [p for p in pieces if p is not None]
 
     def _load(self, ref: CheckpointRef) -> Piece:
@@ -230,6 +246,8 @@ class KnownRows:
                 piece = from_checkpoint(self._store[ref.key], self._kind)
             except KeyError:
                 raise CheckpointLost(ref) from None
+            if ref.version:
+                piece = piece.of_kept(ref.version)
             self._loaded[ref.key] = piece
             self._loaded_bytes += piece.values.nbytes
             while len(self._loaded) > _CACHED and self._loaded_bytes > _CACHED_BYTES:

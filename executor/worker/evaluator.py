@@ -5,6 +5,7 @@ Runs on Spark workers: imports no gRPC and no Spark.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Callable
@@ -60,12 +61,14 @@ class JobFailing(Exception):
     Args:
         failure: The row to blame; the first one where a whole batch raised.
         rows: Offsets of the first row that may be to blame, and of the one after the last.
+        before: Values of the rows that were given together with it and evaluated before it; None: there are none.
     """
 
-    def __init__(self, failure: RowFailure, rows: tuple[int, int]) -> None:
+    def __init__(self, failure: RowFailure, rows: tuple[int, int], before: Evaluated | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.rows = rows
+        self.before = before
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,15 @@ class Evaluator:
         """
         if self._kind is UdfKind.SCALAR:
             size = _CONVERTED_ROWS if pt.is_primitive(self._output) else max(1, rows.num_rows)
-            begins = range(0, max(1, rows.num_rows), size)
-            return joined(*(self._scalar(fragment_id, offsets[at : at + size], rows.slice(at, size)) for at in begins))
+            parts: list[Evaluated] = []
+            for at in range(0, max(1, rows.num_rows), size):
+                try:
+                    parts.append(self._scalar(fragment_id, offsets[at : at + size], rows.slice(at, size)))
+                except JobFailing as failing:
+                    before = [*parts, *([] if failing.before is None else [failing.before])]
+                    failing.before = joined(*before) if before else None
+                    raise
+            return joined(*parts)
         return self._batch(fragment_id, offsets, rows)
 
     # one row at a time
@@ -162,7 +172,13 @@ class Evaluator:
                     def again(place: int = at) -> Any:  # with arguments that no earlier attempt has changed
                         return self._kept(function(*(values_of(column.slice(place, 1))[0] for column in rows.columns)))
 
-                    value, failure = self._row_again(stopped, again, call, int(offsets[at]))
+                    try:
+                        value, failure = self._row_again(stopped, again, call, int(offsets[at]))
+                    except JobFailing as failing:
+                        if at:
+                            with contextlib.suppress(JobFailing):  # one of them has no value that fits
+                                failing.before = self._to_arrow(results, failures, fragment_id, offsets[:at])
+                        raise
                     results.append(value)
                     if failure is not None:
                         failures.append(failure)

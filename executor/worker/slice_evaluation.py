@@ -21,7 +21,7 @@ from core.lance_io.scan import Chunk
 from core.row_states import RowState
 from core.sorted_sets import among
 from executor.worker.computed_rows import Piece
-from executor.worker.evaluator import Evaluated
+from executor.worker.evaluator import Evaluated, JobFailing
 from executor.worker.unit_runtime import UnitRuntime
 
 
@@ -73,7 +73,14 @@ class Evaluation:
                     at += len(begun[-1].offsets)
                 if not begun:
                     return
-                yield self._end(begun.popleft())
+                part = begun.popleft()
+                try:
+                    piece = self._end(part)
+                except JobFailing as failing:
+                    if failing.before is not None:  # they were paid for
+                        yield self._piece(part.offsets[: len(failing.before.values)], failing.before)
+                    raise
+                yield piece
         finally:
             for left_over in begun:
                 left_over.result.cancel()
@@ -103,6 +110,9 @@ class Evaluation:
         with self._meter.evaluating():
             result, seconds = part.result.result()
         self._runtime.sizer.note(len(offsets), seconds, result.values.nbytes)
+        return self._piece(offsets, result)
+
+    def _piece(self, offsets: npt.NDArray[np.int64], result: Evaluated) -> Piece:
         self._meter.evaluated(len(offsets), len(result.failures))
         self._failed(result.failures)
         states = None

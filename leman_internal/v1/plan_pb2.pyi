@@ -464,10 +464,13 @@ class CheckpointRef(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     RANGE_FIELD_NUMBER: _builtins.int
     SETTLES_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     """Its key."""
     settles: _builtins.bool
     """False where it was written under another filter: the rows in it are known, the others of its range are not."""
+    version: _builtins.int
+    """The function version whose values it holds, as a place in PlanHeader.versions; 0: the plan's own."""
     @_builtins.property
     def range(self) -> _planner_pb2.RowRange:
         """What it covers."""
@@ -478,10 +481,11 @@ class CheckpointRef(_message.Message):
         key: _builtins.str = ...,
         range: _planner_pb2.RowRange | None = ...,
         settles: _builtins.bool = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["range", b"range"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "range", b"range", "settles", b"settles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "range", b"range", "settles", b"settles", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

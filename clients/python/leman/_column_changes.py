@@ -29,8 +29,10 @@ class ColumnChange:
 
     `outcome`: `updated` (its values are stale) or `kept` (they count as current). `udf_before`, `udf`: `name@version`;
     `diff`: a unified diff of their sources, empty where these are not known or the same. `rows_stale`: rows that the
-    next backfill computes anew; `rows_not_computed`: rows that it computes for the first time. `expected_seconds`: what
-    that takes about, from the column's last backfill; None: it had none. `summary`: all of this in a sentence.
+    next backfill computes again; `rows_stored`: rows that it computes again although a job that did not finish had
+    computed them (`on_change="keep"` keeps them); `rows_not_computed`: rows that it computes for the first time.
+    `expected_seconds`: what that takes about, from the column's last backfill; None: it had none. `summary`: all of
+    this in a sentence.
     """
 
     column: str
@@ -42,9 +44,11 @@ class ColumnChange:
     rows_not_computed: int
     expected_seconds: float | None
     summary: str
+    rows_stored: int = 0
 
     def __str__(self) -> str:
-        text = f"{self.summary}; the next backfill recomputes them" if self.rows_stale else self.summary
+        again = self.rows_stale and not self.rows_stored
+        text = f"{self.summary}; the next backfill recomputes them" if again else self.summary
         lines = self.diff.splitlines()
         cut = [f"… {len(lines) - _LINES:,} more lines"] if len(lines) > _LINES else []
         return "\n  ".join([text, *lines[:_LINES], *cut])
@@ -70,6 +74,7 @@ def changes(outcomes: Iterable[catalog_pb2.ColumnOutcome]) -> list[ColumnChange]
             rows_not_computed=item.rows_not_computed,
             expected_seconds=seconds(item.expected_duration) if item.HasField("expected_duration") else None,
             summary=item.summary,
+            rows_stored=item.rows_stored,
         )
         for item in outcomes
         if item.outcome in _OUTCOMES and item.HasField("udf_before")

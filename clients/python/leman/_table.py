@@ -156,8 +156,9 @@ class Table(Relation):
         another expression. `"error"`: ColumnChanged is raised, and nothing is done; it says what changed in the
         source, how many rows would be stale, and about how long computing them takes. One of which no value was ever
         computed gets the new definition. `"update"`: the column gets the new definition, and the next backfill
-        computes its rows anew, also where an earlier `"keep"` kept them. `"keep"`: it gets the new definition, and
-        the values that are there stay current, as with `alter_columns(keep_values=True)`. A column keeps its type.
+        computes its rows again, also where an earlier `"keep"` kept them. `"keep"`: it gets the new definition, and
+        the values that are there stay current, as with `alter_columns(keep_values=True)`. Rows that a job computed
+        before it failed count, too, although none of them is in the table yet. A column keeps its type.
 
         `report`: where a column changed, None says so on standard error, False does not, a function is called with
         each ColumnChange. `request_id`: as for `add`.
@@ -183,7 +184,8 @@ class Table(Relation):
         current.
 
         `keep_values`: values that the functions so far computed stay current instead; the new one, which has to have
-        the same inputs, computes only rows that failed or were never computed. `plan_backfill` names the rows that keep
+        the same inputs, computes only rows that failed or were never computed. Rows that a job stored before it failed
+        count as computed, although the table does not have them yet. `plan_backfill` names the rows that keep
         an earlier function's values. Without `keep_values`, values kept before are stale too.
 
         `columns`: as for `add_columns`. A function without `[columns]` reads what the column's function so far reads

@@ -117,7 +117,16 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
             raise TableExists(
                 f"there is a table at {uri} already; exist_ok=True opens it as it is, mode='overwrite' replaces it"
             ) from None
+        _give_incarnation(lance, uri, table)
+
+
+def _give_incarnation(lance: Any, uri: str, table: Any) -> None:
+    """Tell a table from others of its name; where a job that began at once was faster, leave it as it is."""
+    try:
         table.update_config({INCARNATION: uuid.uuid4().hex})
+    except OSError:
+        if not lance.dataset(uri).config().get(INCARNATION):
+            raise
 
 
 def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, options: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 import leman
+from leman.errors import ColumnChanged
 from tests.integration.call_log import CallLog, numbers, values
 
 
@@ -98,3 +99,69 @@ def test_refused_as_a_whole(db, call_log):
     with pytest.raises(leman.errors.InputColumnMissing):
         table.alter_columns({"y": (call_log.double(), ["nope"])})
     assert table.version == version
+
+
+def asking(call_log: CallLog, bad: int | None) -> leman.UDF:
+    """A function that is paid for each call, and fails on one row where `bad` names it."""
+    path = str(call_log.path)
+
+    @leman.udf(data_type=pa.int64(), name="ask", version="broken" if bad is not None else "mended")
+    def ask(x: int) -> int:
+        import os
+
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(handle, f"{x}\n".encode())
+        os.close(handle)
+        if x == bad:
+            raise KeyError("label")
+        return x
+
+    return ask
+
+
+def failed_at_50(db: leman.Database, call_log: CallLog) -> leman.Table:
+    """60 rows; a job that failed on one of them, after 50 were paid."""
+    table = db.create_table("t", numbers(60), max_rows_per_file=30)
+    table.add_columns({"y": asking(call_log, 50)})
+    with pytest.raises(leman.JobFailed):
+        table.backfill("y", concurrency=1, task_size=60, progress=False)
+    assert call_log.seen() == list(range(51))
+    return table
+
+
+def test_a_mended_function_keeps_what_was_paid_before_the_job_failed(db, call_log):
+    """The rows are in checkpoints and in a finished file; no version of the table may have them."""
+    table = failed_at_50(db, call_log)
+    mended = asking(call_log, None)
+    with pytest.raises(ColumnChanged, match=r"50 finished rows would be computed again.*'keep' keeps them"):
+        table.add_columns({"y": mended})
+    table.add_columns({"y": mended}, on_change="keep", report=False)
+    plan = table.plan_backfill("y")
+    assert (plan.rows_to_compute, [(k.udf_version, k.rows) for k in plan.kept]) == (10, [("broken", 50)])
+    call_log.clear()
+    table.backfill("y", progress=False)
+    assert sorted(call_log.seen()) == list(range(50, 60)), "the row that failed, and those after it"
+    assert values(table, "y") == {x: x for x in range(60)}
+    states = table.row_states("y")
+    assert (states.computed, [(k.udf_version, k.rows) for k in states.kept]) == (60, [("broken", 50)])
+    assert table.plan_backfill("y").rows_to_compute == 0
+
+
+def test_it_keeps_them_over_a_compaction_too(db, call_log):
+    table = failed_at_50(db, call_log)
+    table.to_lance().optimize.compact_files()
+    call_log.clear()
+    table.alter_columns({"y": asking(call_log, None)}, keep_values=True)
+    table.backfill("y", progress=False)
+    assert sorted(call_log.seen()) == list(range(50, 60))
+    assert values(table, "y") == {x: x for x in range(60)}
+
+
+def test_without_keep_what_was_paid_is_computed_again(db, call_log):
+    table = failed_at_50(db, call_log)
+    told = []
+    table.add_columns({"y": asking(call_log, None)}, on_change="update", report=told.append)
+    assert [(change.rows_stale + change.rows_stored, change.rows_not_computed) for change in told] == [(50, 10)]
+    call_log.clear()
+    table.backfill("y", progress=False)
+    assert sorted(call_log.seen()) == list(range(60))

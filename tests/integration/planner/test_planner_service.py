@@ -234,6 +234,27 @@ def test_a_column_is_added_described_and_not_added_twice(table):
     assert all(len(fragment.metadata.files) == 1 for fragment in dataset.get_fragments())
 
 
+def test_on_change_holds_for_those_too_who_are_overtaken(table):
+    """All ask for the same column at the same moment, each in a request of its own."""
+
+    def asked(number, on_change):
+        request = add(table, f"r{number}", udf=None, sql_expression="x * 2")
+        request.on_change = on_change
+        return request
+
+    async def work(stubs):
+        ways = (catalog_pb2.ON_CHANGE_ERROR, catalog_pb2.ON_CHANGE_UPDATE, catalog_pb2.ON_CHANGE_KEEP)
+        told = await asyncio.gather(*(stubs.catalog.AddColumns(asked(n, ways[n % 3])) for n in range(9)))
+        code, error = await error_of(stubs.catalog.AddColumns(asked(9, catalog_pb2.ON_CHANGE_UNSPECIFIED)))
+        assert (code, error.reason) == (grpc.StatusCode.ALREADY_EXISTS, "COLUMN_EXISTS")
+        return [answer.columns[0].outcome for answer in told]
+
+    outcomes = served(work)
+    outcome = catalog_pb2.ColumnOutcome
+    assert sorted(outcomes) == [outcome.OUTCOME_ADDED, *[outcome.OUTCOME_UNCHANGED] * 8]
+    assert lance.dataset(f"{table}/t.lance").schema.names.count("n") == 1
+
+
 def test_columns_that_a_table_is_to_have_are_added_changed_and_left_alone(table):
     def asked(request_id, on_change, *columns):
         request = add(table, request_id, name="n", udf=None, sql_expression=columns[0])

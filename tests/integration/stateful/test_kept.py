@@ -3,6 +3,7 @@ told, and the values, against a model that knows of every row which version comp
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import tempfile
@@ -51,6 +52,8 @@ class Kept(RuleBasedStateMachine):
         self.version = 1
         self.rows: dict[int, tuple[int, int | None, bool] | None] = {}
         self.evaluated: set[tuple[int, int]] = set()
+        #: The earliest version whose values are kept.
+        self.oldest = 1
         self.numbers = itertools.count(1)
 
     def teardown(self) -> None:
@@ -113,6 +116,7 @@ class Kept(RuleBasedStateMachine):
     def make_stale(self) -> None:
         """The column gets its own function once more: what it kept is stale."""
         self._bind(keep=False)
+        self.oldest = self.version
         self.rows = {i: row if row is not None and row[0] == self.version else None for i, row in self.rows.items()}
         self._check()
 
@@ -129,6 +133,16 @@ class Kept(RuleBasedStateMachine):
     @rule(interval=st.sampled_from([0, 3]), kill=st.sampled_from(["", "", *KILLS[:3]]))
     def backfill(self, interval: int, kill: str) -> None:
         self._run(lambda _, row: row is None or (row[2] and row[0] != self.version), interval, kill)
+
+    @rule(kill=st.sampled_from(KILLS[:3]), passes=st.integers(1, 3))
+    def killed_backfill(self, kill: str, passes: int) -> None:
+        """What it stored is found by the next job, which may be one of another version."""
+        udfs.EVALUATED.clear()
+        spec = BackfillSpec(self.system.database, "t", "c", checkpoint=CheckpointBounds(3))
+        made, fate = Made(self.system.plan(spec)), Fate(kill, passes)
+        with contextlib.suppress(Killed):
+            self.system.compute(spec, made, fate, lambda _key, _batch: None)
+        self.evaluated |= {(i, self.version) for i in udfs.EVALUATED}
 
     @rule(low=st.integers(0, 40), interval=st.sampled_from([0, 3]))
     def backfill_where(self, low: int, interval: int) -> None:
@@ -175,12 +189,21 @@ class Kept(RuleBasedStateMachine):
         seen = set(udfs.EVALUATED)
         assert seen <= expected, f"evaluated for nothing: {seen - expected}"
         # what was evaluated before may be in a checkpoint, but a row that failed is tried again
-        before = set() if failed_only else {i for i in expected if (i, self.version) in self.evaluated}
+        before = set() if failed_only else {i for i in expected if self._stored(i)}
         assert expected - seen <= before, f"not evaluated: {expected - seen - before}"
         self.evaluated |= {(i, self.version) for i in seen}
+        found = {i: row["c"] for i, row in self.system.rows().items()}
         for i in expected:
-            self.rows[i] = (self.version, *self._value(i))
+            stored = [] if i in seen else [v for v in self._stored(i) if self._value(i, v)[0] == found[i]]
+            version = max(stored, default=self.version)
+            self.rows[i] = (version, *self._value(i, version))
         self._check()
+
+    def _stored(self, i: int) -> list[int]:
+        """Versions of which a value of a row may be stored that counts."""
+        earlier = range(self.oldest, self.version)
+        stored = [v for v in earlier if (i, v) in self.evaluated and not self._value(i, v)[1]]
+        return stored + [self.version] * ((i, self.version) in self.evaluated)
 
     def _execute(self, spec: BackfillSpec, fate: Fate) -> None:
         made = Made(self.system.plan(spec))
@@ -192,9 +215,9 @@ class Kept(RuleBasedStateMachine):
             found = decisions(self.system.submit(made.request(self.system.uri, sorted(made.staged))))
             assert all(not reason for _, reason in found.values()), found
 
-    def _value(self, i: int) -> tuple[int | None, bool]:
+    def _value(self, i: int, version: int) -> tuple[int | None, bool]:
         try:
-            return udfs.f_value(self.version, i, i % 50), False
+            return udfs.f_value(version, i, i % 50), False
         except ValueError:
             return None, True
 

@@ -273,3 +273,17 @@ def test_of_those_who_create_a_table_at_the_same_moment_one_succeeds(tmp_path):
         made = [maker for maker in threads.map(make, range(makers)) if maker is not None]
     assert local.read_table(uri, None, None).to_pydict() == {"x": made}
     assert len(made) == 1
+
+
+def test_a_job_that_begins_as_soon_as_its_table_is_there_leaves_it_made(tmp_path, monkeypatch):
+    """The job gives the table an incarnation before its maker does: the table has that one."""
+    made, uri = local._created, str(tmp_path / "t.lance")
+
+    def overtaken(*asked):
+        table = made(*asked)
+        lance.dataset(uri).update_config({local.INCARNATION: "the job's"})
+        return table
+
+    monkeypatch.setattr(local, "_created", overtaken)
+    local.create_table(uri, {"x": [1]}, overwrite=False, stable_row_ids=True, max_rows_per_file=None)
+    assert lance.dataset(uri).config()[local.INCARNATION] == "the job's"

@@ -112,7 +112,11 @@ def test_a_long_diff_is_cut():
         (outcome(rows_stale=4000), "score changed: 4,000 rows stale"),
         (
             outcome(rows_stored=7, rows_not_computed=9),
-            "score changed: 7 rows of a job that did not finish would be given up, 9 not computed yet",
+            "score changed: 7 finished rows would be computed again, 9 not computed yet; on_change='keep' keeps them",
+        ),
+        (
+            outcome(rows_stale=30, rows_stored=7),
+            "score changed: 37 finished rows would be computed again; on_change='keep' keeps them",
         ),
         (
             outcome(rows_stale=30, rows_not_computed=10, expected_seconds=2.0),

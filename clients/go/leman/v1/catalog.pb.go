@@ -35,7 +35,8 @@ const (
 	OnChange_ON_CHANGE_ERROR OnChange = 1
 	// It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them.
 	OnChange_ON_CHANGE_UPDATE OnChange = 2
-	// It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values.
+	// It gets the definition of the request, and the values that it has count as current, those too that a job which did
+	// not finish has stored: see ColumnAlteration.keep_values.
 	OnChange_ON_CHANGE_KEEP OnChange = 3
 )
 
@@ -1005,7 +1006,8 @@ type ColumnAlteration struct {
 	// The column, and what is to compute it.
 	Column *NewColumn `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"`
 	// Values that the column's functions so far computed stay current, and are told apart from then on (see
-	// ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. It has to have
+	// ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
+	// did not finish have stored counts as computed, although no version of the table has it. The new function has to have
 	// the same inputs. Without it the values are stale, also those that were kept before.
 	KeepValues    bool `protobuf:"varint,2,opt,name=keep_values,json=keepValues,proto3" json:"keep_values,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1133,7 +1135,10 @@ type ColumnOutcome struct {
 	// About how long that will take, from what a row took in the last backfill of the column; unset: there was none.
 	ExpectedDuration *durationpb.Duration `protobuf:"bytes,8,opt,name=expected_duration,json=expectedDuration,proto3" json:"expected_duration,omitempty"`
 	// All of this in a sentence, for a person.
-	Summary       string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
+	// them yet. ON_CHANGE_KEEP keeps these, too.
+	RowsStored    int64 `protobuf:"varint,10,opt,name=rows_stored,json=rowsStored,proto3" json:"rows_stored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1229,6 +1234,13 @@ func (x *ColumnOutcome) GetSummary() string {
 		return x.Summary
 	}
 	return ""
+}
+
+func (x *ColumnOutcome) GetRowsStored() int64 {
+	if x != nil {
+		return x.RowsStored
+	}
+	return 0
 }
 
 // See CatalogService.AlterColumns.
@@ -2713,7 +2725,7 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"keepValues\"a\n" +
 	"\x12AddColumnsResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x121\n" +
-	"\acolumns\x18\x02 \x03(\v2\x17.leman.v1.ColumnOutcomeR\acolumns\"\xed\x03\n" +
+	"\acolumns\x18\x02 \x03(\v2\x17.leman.v1.ColumnOutcomeR\acolumns\"\x8e\x04\n" +
 	"\rColumnOutcome\x12\x16\n" +
 	"\x06column\x18\x01 \x01(\tR\x06column\x129\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x1f.leman.v1.ColumnOutcome.OutcomeR\aoutcome\x12\"\n" +
@@ -2725,7 +2737,10 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"rows_stale\x18\x06 \x01(\x03R\trowsStale\x12*\n" +
 	"\x11rows_not_computed\x18\a \x01(\x03R\x0frowsNotComputed\x12F\n" +
 	"\x11expected_duration\x18\b \x01(\v2\x19.google.protobuf.DurationR\x10expectedDuration\x12\x18\n" +
-	"\asummary\x18\t \x01(\tR\asummary\"s\n" +
+	"\asummary\x18\t \x01(\tR\asummary\x12\x1f\n" +
+	"\vrows_stored\x18\n" +
+	" \x01(\x03R\n" +
+	"rowsStored\"s\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rOUTCOME_ADDED\x10\x01\x12\x15\n" +

@@ -38,7 +38,9 @@ class _OnChangeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnChange.Val
     ON_CHANGE_UPDATE: _OnChange.ValueType  # 2
     """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
     ON_CHANGE_KEEP: _OnChange.ValueType  # 3
-    """It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values."""
+    """It gets the definition of the request, and the values that it has count as current, those too that a job which did
+    not finish has stored: see ColumnAlteration.keep_values.
+    """
 
 class OnChange(_OnChange, metaclass=_OnChangeEnumTypeWrapper):
     """What becomes of a computed column that the table has already. A column that no function computes is refused in any case:
@@ -54,7 +56,9 @@ column of which no value was ever computed gets the new definition, as by ON_CHA
 ON_CHANGE_UPDATE: OnChange.ValueType  # 2
 """It gets the definition of the request, as by AlterColumns: its values are stale, and the next backfill computes them."""
 ON_CHANGE_KEEP: OnChange.ValueType  # 3
-"""It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values."""
+"""It gets the definition of the request, and the values that it has count as current, those too that a job which did
+not finish has stored: see ColumnAlteration.keep_values.
+"""
 Global___OnChange: _TypeAlias = OnChange  # noqa: Y015
 
 class _RowReference:
@@ -477,7 +481,8 @@ class ColumnAlteration(_message.Message):
     KEEP_VALUES_FIELD_NUMBER: _builtins.int
     keep_values: _builtins.bool
     """Values that the column's functions so far computed stay current, and are told apart from then on (see
-    ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. It has to have
+    ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
+    did not finish have stored counts as computed, although no version of the table has it. The new function has to have
     the same inputs. Without it the values are stale, also those that were kept before.
     """
     @_builtins.property
@@ -572,6 +577,7 @@ class ColumnOutcome(_message.Message):
     ROWS_NOT_COMPUTED_FIELD_NUMBER: _builtins.int
     EXPECTED_DURATION_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
+    ROWS_STORED_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """Its name."""
     outcome: Global___ColumnOutcome.Outcome.ValueType
@@ -586,6 +592,10 @@ class ColumnOutcome(_message.Message):
     """Further rows that it computes, as they have no value yet."""
     summary: _builtins.str
     """All of this in a sentence, for a person."""
+    rows_stored: _builtins.int
+    """Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
+    them yet. ON_CHANGE_KEEP keeps these, too.
+    """
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
         """The function that computes it now."""
@@ -612,10 +622,11 @@ class ColumnOutcome(_message.Message):
         rows_not_computed: _builtins.int = ...,
         expected_duration: _duration_pb2.Duration | None = ...,
         summary: _builtins.str = ...,
+        rows_stored: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expected_duration", b"expected_duration", "udf", b"udf", "udf_before", b"udf_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "diff", b"diff", "expected_duration", b"expected_duration", "outcome", b"outcome", "rows_not_computed", b"rows_not_computed", "rows_stale", b"rows_stale", "summary", b"summary", "udf", b"udf", "udf_before", b"udf_before"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "diff", b"diff", "expected_duration", b"expected_duration", "outcome", b"outcome", "rows_not_computed", b"rows_not_computed", "rows_stale", b"rows_stale", "rows_stored", b"rows_stored", "summary", b"summary", "udf", b"udf", "udf_before", b"udf_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

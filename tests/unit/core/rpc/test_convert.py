@@ -146,7 +146,9 @@ TASKS = st.builds(
     current_file=TEXT,
     extend_current=st.booleans(),
     missing=st.lists(RANGES, max_size=3).map(tuple),
-    checkpoints=st.lists(st.builds(CheckpointRef, TEXT, RANGES, st.booleans()), max_size=3).map(tuple),
+    checkpoints=st.lists(st.builds(CheckpointRef, TEXT, RANGES, st.booleans(), st.integers(0, 60)), max_size=3).map(
+        tuple
+    ),
     staged=st.none() | STAGED,
     row_states=st.binary(max_size=40),
     rows_failed_before=COUNT,

@@ -234,118 +234,119 @@ public final class CatalogProto {
       "Alteration\022#\n\006column\030\001 \001(\0132\023.leman.v1.Ne" +
       "wColumn\022\023\n\013keep_values\030\002 \001(\010\"O\n\022AddColum" +
       "nsResponse\022\017\n\007version\030\001 \001(\003\022(\n\007columns\030\002" +
-      " \003(\0132\027.leman.v1.ColumnOutcome\"\217\003\n\rColumn" +
+      " \003(\0132\027.leman.v1.ColumnOutcome\"\244\003\n\rColumn" +
       "Outcome\022\016\n\006column\030\001 \001(\t\0220\n\007outcome\030\002 \001(\016" +
       "2\037.leman.v1.ColumnOutcome.Outcome\022\035\n\003udf" +
       "\030\003 \001(\0132\020.leman.v1.UdfRef\022$\n\nudf_before\030\004" +
       " \001(\0132\020.leman.v1.UdfRef\022\014\n\004diff\030\005 \001(\t\022\022\n\n" +
       "rows_stale\030\006 \001(\003\022\031\n\021rows_not_computed\030\007 " +
       "\001(\003\0224\n\021expected_duration\030\010 \001(\0132\031.google." +
-      "protobuf.Duration\022\017\n\007summary\030\t \001(\t\"s\n\007Ou" +
-      "tcome\022\027\n\023OUTCOME_UNSPECIFIED\020\000\022\021\n\rOUTCOM" +
-      "E_ADDED\020\001\022\025\n\021OUTCOME_UNCHANGED\020\002\022\023\n\017OUTC" +
-      "OME_UPDATED\020\003\022\020\n\014OUTCOME_KEPT\020\004\"y\n\023Alter" +
-      "ColumnsRequest\022!\n\005table\030\001 \001(\0132\022.leman.v1" +
-      ".TableRef\022+\n\007columns\030\002 \003(\0132\032.leman.v1.Co" +
-      "lumnAlteration\022\022\n\nrequest_id\030\003 \001(\t\"\'\n\024Al" +
-      "terColumnsResponse\022\017\n\007version\030\001 \001(\003\"9\n\024D" +
-      "escribeTableRequest\022!\n\005table\030\001 \001(\0132\022.lem" +
-      "an.v1.TableRef\"\354\001\n\025DescribeTableResponse" +
-      "\022\013\n\003uri\030\001 \001(\t\022\017\n\007version\030\002 \001(\003\022\021\n\trow_co" +
-      "unt\030\003 \001(\003\022\026\n\016fragment_count\030\004 \001(\005\022\016\n\006sch" +
-      "ema\030\005 \001(\014\0222\n\020computed_columns\030\006 \003(\0132\030.le" +
-      "man.v1.ComputedColumn\022\026\n\016stable_row_ids\030" +
-      "\007 \001(\010\022.\n\013json_schema\030\010 \001(\0132\031.leman.v1.Js" +
-      "onArrowSchema\"t\n\016ComputedColumn\022\014\n\004name\030" +
-      "\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef\022\025\n\r" +
-      "input_columns\030\003 \003(\t\022\036\n\004kept\030\004 \003(\0132\020.lema" +
-      "n.v1.UdfRef\"L\n\021ListTablesRequest\022\020\n\010data" +
-      "base\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_to" +
-      "ken\030\003 \001(\t\"=\n\022ListTablesResponse\022\016\n\006table" +
-      "s\030\001 \003(\t\022\027\n\017next_page_token\030\002 \001(\t\"\352\001\n\tVie" +
-      "wQuery\022\"\n\006source\030\001 \001(\0132\022.leman.v1.TableR" +
-      "ef\022%\n\007columns\030\002 \003(\0132\024.leman.v1.ViewColum" +
-      "n\022)\n\tfunctions\030\003 \003(\0132\026.leman.v1.ViewFunc" +
-      "tion\022\r\n\005where\030\004 \001(\t\022\031\n\014shuffle_seed\030\005 \001(" +
-      "\003H\000\210\001\001\022\022\n\005limit\030\006 \001(\003H\001\210\001\001\022\016\n\006offset\030\007 \001" +
-      "(\003B\017\n\r_shuffle_seedB\010\n\006_limit\".\n\nViewCol" +
-      "umn\022\014\n\004name\030\001 \001(\t\022\022\n\nexpression\030\002 \001(\t\"R\n" +
-      "\014ViewFunction\022\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002 \001(\013" +
-      "2\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\003 \003(" +
-      "\t\"\267\001\n\035CreateMaterializedViewRequest\022 \n\004v" +
-      "iew\030\001 \001(\0132\022.leman.v1.TableRef\022\"\n\005query\030\002" +
-      " \001(\0132\023.leman.v1.ViewQuery\022\"\n\025max_rows_pe" +
-      "r_fragment\030\003 \001(\003H\000\210\001\001\022\022\n\nrequest_id\030\004 \001(" +
-      "\tB\030\n\026_max_rows_per_fragment\"\\\n\036CreateMat" +
-      "erializedViewResponse\022(\n\004view\030\001 \001(\0132\032.le" +
-      "man.v1.MaterializedView\022\020\n\010warnings\030\002 \003(" +
-      "\t\">\n\032GetMaterializedViewRequest\022 \n\004view\030" +
-      "\001 \001(\0132\022.leman.v1.TableRef\"G\n\033GetMaterial" +
-      "izedViewResponse\022(\n\004view\030\001 \001(\0132\032.leman.v" +
-      "1.MaterializedView\"W\n\034ListMaterializedVi" +
-      "ewsRequest\022\020\n\010database\030\001 \001(\t\022\021\n\tpage_siz" +
-      "e\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t\"|\n\035ListMater" +
-      "ializedViewsResponse\0220\n\005views\030\001 \003(\0132!.le" +
-      "man.v1.MaterializedViewSummary\022\027\n\017next_p" +
-      "age_token\030\002 \001(\t\022\020\n\010warnings\030\003 \003(\t\"\376\001\n\027Ma" +
-      "terializedViewSummary\022\014\n\004name\030\001 \001(\t\022\013\n\003u" +
-      "ri\030\002 \001(\t\022\017\n\007version\030\003 \001(\003\022\"\n\006source\030\004 \001(" +
-      "\0132\022.leman.v1.TableRef\022\026\n\016source_version\030" +
-      "\005 \001(\003\022-\n\rrow_reference\030\006 \001(\0162\026.leman.v1." +
-      "RowReference\022\021\n\trow_count\030\007 \001(\003\022\025\n\010rows_" +
-      "set\030\010 \001(\003H\000\210\001\001\022\025\n\rstale_columns\030\t \003(\tB\013\n" +
-      "\t_rows_set\"\260\001\n\034AlterMaterializedViewRequ" +
-      "est\022 \n\004view\030\001 \001(\0132\022.leman.v1.TableRef\022)\n" +
-      "\tfunctions\030\002 \003(\0132\026.leman.v1.ViewFunction" +
-      "\022/\n\013update_mask\030\003 \001(\0132\032.google.protobuf." +
-      "FieldMask\022\022\n\nrequest_id\030\004 \001(\t\"I\n\035AlterMa" +
-      "terializedViewResponse\022(\n\004view\030\001 \001(\0132\032.l" +
-      "eman.v1.MaterializedView\"\271\002\n\020Materialize" +
-      "dView\022\013\n\003uri\030\001 \001(\t\022\014\n\004name\030\002 \001(\t\022\017\n\007vers" +
-      "ion\030\003 \001(\003\022\"\n\005query\030\004 \001(\0132\023.leman.v1.View" +
-      "Query\022\022\n\nsource_uri\030\005 \001(\t\022\026\n\016source_vers" +
-      "ion\030\006 \001(\003\022-\n\rrow_reference\030\007 \001(\0162\026.leman" +
-      ".v1.RowReference\022\021\n\trow_count\030\010 \001(\003\022\020\n\010r" +
-      "ows_set\030\t \001(\003\022\016\n\006schema\030\n \001(\014\022.\n\013json_sc" +
-      "hema\030\013 \001(\0132\031.leman.v1.JsonArrowSchema\022\025\n" +
-      "\rstale_columns\030\014 \003(\t*d\n\010OnChange\022\031\n\025ON_C" +
-      "HANGE_UNSPECIFIED\020\000\022\023\n\017ON_CHANGE_ERROR\020\001" +
-      "\022\024\n\020ON_CHANGE_UPDATE\020\002\022\022\n\016ON_CHANGE_KEEP" +
-      "\020\003*i\n\014RowReference\022\035\n\031ROW_REFERENCE_UNSP" +
-      "ECIFIED\020\000\022\031\n\025ROW_REFERENCE_ADDRESS\020\001\022\037\n\033" +
-      "ROW_REFERENCE_STABLE_ROW_ID\020\0022\231\t\n\016Catalo" +
-      "gService\022o\n\013RegisterUdf\022\034.leman.v1.Regis" +
-      "terUdfRequest\032\035.leman.v1.RegisterUdfResp" +
-      "onse\"#\220\002\002\262\336\"\034\010\003\032\030definition.python_bundl" +
-      "e\022\\\n\014UploadBundle\022\035.leman.v1.UploadBundl" +
-      "eRequest\032\036.leman.v1.UploadBundleResponse" +
-      "\"\013\220\002\002\262\336\"\004\010\003\020\001(\001\022F\n\006GetUdf\022\027.leman.v1.Get" +
-      "UdfRequest\032\030.leman.v1.GetUdfResponse\"\t\220\002" +
-      "\001\262\336\"\002\010\001\022L\n\010ListUdfs\022\031.leman.v1.ListUdfsR" +
-      "equest\032\032.leman.v1.ListUdfsResponse\"\t\220\002\001\262" +
-      "\336\"\002\010\001\022O\n\nAddColumns\022\033.leman.v1.AddColumn" +
-      "sRequest\032\034.leman.v1.AddColumnsResponse\"\006" +
-      "\262\336\"\002\010\003\022U\n\014AlterColumns\022\035.leman.v1.AlterC" +
-      "olumnsRequest\032\036.leman.v1.AlterColumnsRes" +
-      "ponse\"\006\262\336\"\002\010\003\022[\n\rDescribeTable\022\036.leman.v" +
-      "1.DescribeTableRequest\032\037.leman.v1.Descri" +
-      "beTableResponse\"\t\220\002\001\262\336\"\002\010\001\022R\n\nListTables" +
-      "\022\033.leman.v1.ListTablesRequest\032\034.leman.v1" +
-      ".ListTablesResponse\"\t\220\002\001\262\336\"\002\010\001\022s\n\026Create" +
-      "MaterializedView\022\'.leman.v1.CreateMateri" +
-      "alizedViewRequest\032(.leman.v1.CreateMater" +
-      "ializedViewResponse\"\006\262\336\"\002\010\003\022m\n\023GetMateri" +
-      "alizedView\022$.leman.v1.GetMaterializedVie" +
-      "wRequest\032%.leman.v1.GetMaterializedViewR" +
-      "esponse\"\t\220\002\001\262\336\"\002\010\001\022s\n\025ListMaterializedVi" +
-      "ews\022&.leman.v1.ListMaterializedViewsRequ" +
-      "est\032\'.leman.v1.ListMaterializedViewsResp" +
-      "onse\"\t\220\002\001\262\336\"\002\010\001\022p\n\025AlterMaterializedView" +
-      "\022&.leman.v1.AlterMaterializedViewRequest" +
-      "\032\'.leman.v1.AlterMaterializedViewRespons" +
-      "e\"\006\262\336\"\002\010\003Be\n\014dev.leman.v1B\014CatalogProtoP" +
-      "\001Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002" +
-      "\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
+      "protobuf.Duration\022\017\n\007summary\030\t \001(\t\022\023\n\013ro" +
+      "ws_stored\030\n \001(\003\"s\n\007Outcome\022\027\n\023OUTCOME_UN" +
+      "SPECIFIED\020\000\022\021\n\rOUTCOME_ADDED\020\001\022\025\n\021OUTCOM" +
+      "E_UNCHANGED\020\002\022\023\n\017OUTCOME_UPDATED\020\003\022\020\n\014OU" +
+      "TCOME_KEPT\020\004\"y\n\023AlterColumnsRequest\022!\n\005t" +
+      "able\030\001 \001(\0132\022.leman.v1.TableRef\022+\n\007column" +
+      "s\030\002 \003(\0132\032.leman.v1.ColumnAlteration\022\022\n\nr" +
+      "equest_id\030\003 \001(\t\"\'\n\024AlterColumnsResponse\022" +
+      "\017\n\007version\030\001 \001(\003\"9\n\024DescribeTableRequest" +
+      "\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\"\354\001\n\025" +
+      "DescribeTableResponse\022\013\n\003uri\030\001 \001(\t\022\017\n\007ve" +
+      "rsion\030\002 \001(\003\022\021\n\trow_count\030\003 \001(\003\022\026\n\016fragme" +
+      "nt_count\030\004 \001(\005\022\016\n\006schema\030\005 \001(\014\0222\n\020comput" +
+      "ed_columns\030\006 \003(\0132\030.leman.v1.ComputedColu" +
+      "mn\022\026\n\016stable_row_ids\030\007 \001(\010\022.\n\013json_schem" +
+      "a\030\010 \001(\0132\031.leman.v1.JsonArrowSchema\"t\n\016Co" +
+      "mputedColumn\022\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132" +
+      "\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\003 \003(\t" +
+      "\022\036\n\004kept\030\004 \003(\0132\020.leman.v1.UdfRef\"L\n\021List" +
+      "TablesRequest\022\020\n\010database\030\001 \001(\t\022\021\n\tpage_" +
+      "size\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t\"=\n\022ListTa" +
+      "blesResponse\022\016\n\006tables\030\001 \003(\t\022\027\n\017next_pag" +
+      "e_token\030\002 \001(\t\"\352\001\n\tViewQuery\022\"\n\006source\030\001 " +
+      "\001(\0132\022.leman.v1.TableRef\022%\n\007columns\030\002 \003(\013" +
+      "2\024.leman.v1.ViewColumn\022)\n\tfunctions\030\003 \003(" +
+      "\0132\026.leman.v1.ViewFunction\022\r\n\005where\030\004 \001(\t" +
+      "\022\031\n\014shuffle_seed\030\005 \001(\003H\000\210\001\001\022\022\n\005limit\030\006 \001" +
+      "(\003H\001\210\001\001\022\016\n\006offset\030\007 \001(\003B\017\n\r_shuffle_seed" +
+      "B\010\n\006_limit\".\n\nViewColumn\022\014\n\004name\030\001 \001(\t\022\022" +
+      "\n\nexpression\030\002 \001(\t\"R\n\014ViewFunction\022\014\n\004na" +
+      "me\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef\022" +
+      "\025\n\rinput_columns\030\003 \003(\t\"\267\001\n\035CreateMateria" +
+      "lizedViewRequest\022 \n\004view\030\001 \001(\0132\022.leman.v" +
+      "1.TableRef\022\"\n\005query\030\002 \001(\0132\023.leman.v1.Vie" +
+      "wQuery\022\"\n\025max_rows_per_fragment\030\003 \001(\003H\000\210" +
+      "\001\001\022\022\n\nrequest_id\030\004 \001(\tB\030\n\026_max_rows_per_" +
+      "fragment\"\\\n\036CreateMaterializedViewRespon" +
+      "se\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materialized" +
+      "View\022\020\n\010warnings\030\002 \003(\t\">\n\032GetMaterialize" +
+      "dViewRequest\022 \n\004view\030\001 \001(\0132\022.leman.v1.Ta" +
+      "bleRef\"G\n\033GetMaterializedViewResponse\022(\n" +
+      "\004view\030\001 \001(\0132\032.leman.v1.MaterializedView\"" +
+      "W\n\034ListMaterializedViewsRequest\022\020\n\010datab" +
+      "ase\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_tok" +
+      "en\030\003 \001(\t\"|\n\035ListMaterializedViewsRespons" +
+      "e\0220\n\005views\030\001 \003(\0132!.leman.v1.Materialized" +
+      "ViewSummary\022\027\n\017next_page_token\030\002 \001(\t\022\020\n\010" +
+      "warnings\030\003 \003(\t\"\376\001\n\027MaterializedViewSumma" +
+      "ry\022\014\n\004name\030\001 \001(\t\022\013\n\003uri\030\002 \001(\t\022\017\n\007version" +
+      "\030\003 \001(\003\022\"\n\006source\030\004 \001(\0132\022.leman.v1.TableR" +
+      "ef\022\026\n\016source_version\030\005 \001(\003\022-\n\rrow_refere" +
+      "nce\030\006 \001(\0162\026.leman.v1.RowReference\022\021\n\trow" +
+      "_count\030\007 \001(\003\022\025\n\010rows_set\030\010 \001(\003H\000\210\001\001\022\025\n\rs" +
+      "tale_columns\030\t \003(\tB\013\n\t_rows_set\"\260\001\n\034Alte" +
+      "rMaterializedViewRequest\022 \n\004view\030\001 \001(\0132\022" +
+      ".leman.v1.TableRef\022)\n\tfunctions\030\002 \003(\0132\026." +
+      "leman.v1.ViewFunction\022/\n\013update_mask\030\003 \001" +
+      "(\0132\032.google.protobuf.FieldMask\022\022\n\nreques" +
+      "t_id\030\004 \001(\t\"I\n\035AlterMaterializedViewRespo" +
+      "nse\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materialize" +
+      "dView\"\271\002\n\020MaterializedView\022\013\n\003uri\030\001 \001(\t\022" +
+      "\014\n\004name\030\002 \001(\t\022\017\n\007version\030\003 \001(\003\022\"\n\005query\030" +
+      "\004 \001(\0132\023.leman.v1.ViewQuery\022\022\n\nsource_uri" +
+      "\030\005 \001(\t\022\026\n\016source_version\030\006 \001(\003\022-\n\rrow_re" +
+      "ference\030\007 \001(\0162\026.leman.v1.RowReference\022\021\n" +
+      "\trow_count\030\010 \001(\003\022\020\n\010rows_set\030\t \001(\003\022\016\n\006sc" +
+      "hema\030\n \001(\014\022.\n\013json_schema\030\013 \001(\0132\031.leman." +
+      "v1.JsonArrowSchema\022\025\n\rstale_columns\030\014 \003(" +
+      "\t*d\n\010OnChange\022\031\n\025ON_CHANGE_UNSPECIFIED\020\000" +
+      "\022\023\n\017ON_CHANGE_ERROR\020\001\022\024\n\020ON_CHANGE_UPDAT" +
+      "E\020\002\022\022\n\016ON_CHANGE_KEEP\020\003*i\n\014RowReference\022" +
+      "\035\n\031ROW_REFERENCE_UNSPECIFIED\020\000\022\031\n\025ROW_RE" +
+      "FERENCE_ADDRESS\020\001\022\037\n\033ROW_REFERENCE_STABL" +
+      "E_ROW_ID\020\0022\231\t\n\016CatalogService\022o\n\013Registe" +
+      "rUdf\022\034.leman.v1.RegisterUdfRequest\032\035.lem" +
+      "an.v1.RegisterUdfResponse\"#\220\002\002\262\336\"\034\010\003\032\030de" +
+      "finition.python_bundle\022\\\n\014UploadBundle\022\035" +
+      ".leman.v1.UploadBundleRequest\032\036.leman.v1" +
+      ".UploadBundleResponse\"\013\220\002\002\262\336\"\004\010\003\020\001(\001\022F\n\006" +
+      "GetUdf\022\027.leman.v1.GetUdfRequest\032\030.leman." +
+      "v1.GetUdfResponse\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListUdfs" +
+      "\022\031.leman.v1.ListUdfsRequest\032\032.leman.v1.L" +
+      "istUdfsResponse\"\t\220\002\001\262\336\"\002\010\001\022O\n\nAddColumns" +
+      "\022\033.leman.v1.AddColumnsRequest\032\034.leman.v1" +
+      ".AddColumnsResponse\"\006\262\336\"\002\010\003\022U\n\014AlterColu" +
+      "mns\022\035.leman.v1.AlterColumnsRequest\032\036.lem" +
+      "an.v1.AlterColumnsResponse\"\006\262\336\"\002\010\003\022[\n\rDe" +
+      "scribeTable\022\036.leman.v1.DescribeTableRequ" +
+      "est\032\037.leman.v1.DescribeTableResponse\"\t\220\002" +
+      "\001\262\336\"\002\010\001\022R\n\nListTables\022\033.leman.v1.ListTab" +
+      "lesRequest\032\034.leman.v1.ListTablesResponse" +
+      "\"\t\220\002\001\262\336\"\002\010\001\022s\n\026CreateMaterializedView\022\'." +
+      "leman.v1.CreateMaterializedViewRequest\032(" +
+      ".leman.v1.CreateMaterializedViewResponse" +
+      "\"\006\262\336\"\002\010\003\022m\n\023GetMaterializedView\022$.leman." +
+      "v1.GetMaterializedViewRequest\032%.leman.v1" +
+      ".GetMaterializedViewResponse\"\t\220\002\001\262\336\"\002\010\001\022" +
+      "s\n\025ListMaterializedViews\022&.leman.v1.List" +
+      "MaterializedViewsRequest\032\'.leman.v1.List" +
+      "MaterializedViewsResponse\"\t\220\002\001\262\336\"\002\010\001\022p\n\025" +
+      "AlterMaterializedView\022&.leman.v1.AlterMa" +
+      "terializedViewRequest\032\'.leman.v1.AlterMa" +
+      "terializedViewResponse\"\006\262\336\"\002\010\003Be\n\014dev.le" +
+      "man.v1B\014CatalogProtoP\001Z\035leman.dev/go/lem" +
+      "an/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V" +
+      "1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -445,7 +446,7 @@ public final class CatalogProto {
     internal_static_leman_v1_ColumnOutcome_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ColumnOutcome_descriptor,
-        new java.lang.String[] { "Column", "Outcome", "Udf", "UdfBefore", "Diff", "RowsStale", "RowsNotComputed", "ExpectedDuration", "Summary", });
+        new java.lang.String[] { "Column", "Outcome", "Udf", "UdfBefore", "Diff", "RowsStale", "RowsNotComputed", "ExpectedDuration", "Summary", "RowsStored", });
     internal_static_leman_v1_AlterColumnsRequest_descriptor =
       getDescriptor().getMessageTypes().get(15);
     internal_static_leman_v1_AlterColumnsRequest_fieldAccessorTable = new

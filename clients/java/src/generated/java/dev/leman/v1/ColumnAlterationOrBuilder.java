@@ -38,7 +38,8 @@ public interface ColumnAlterationOrBuilder extends
   /**
    * <pre>
    * Values that the column's functions so far computed stay current, and are told apart from then on (see
-   * ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. It has to have
+   * ExplainPlanResponse.kept); only rows that failed, or were not computed, are left to the new function. What jobs that
+   * did not finish have stored counts as computed, although no version of the table has it. The new function has to have
    * the same inputs. Without it the values are stale, also those that were kept before.
    * </pre>
    *

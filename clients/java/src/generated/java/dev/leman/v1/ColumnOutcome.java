@@ -543,6 +543,22 @@ private static final long serialVersionUID = 0L;
     }
   }
 
+  public static final int ROWS_STORED_FIELD_NUMBER = 10;
+  private long rowsStored_ = 0L;
+  /**
+   * <pre>
+   * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
+   * them yet. ON_CHANGE_KEEP keeps these, too.
+   * </pre>
+   *
+   * <code>int64 rows_stored = 10;</code>
+   * @return The rowsStored.
+   */
+  @java.lang.Override
+  public long getRowsStored() {
+    return rowsStored_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -583,6 +599,9 @@ private static final long serialVersionUID = 0L;
     }
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(summary_)) {
       com.google.protobuf.GeneratedMessageV3.writeString(output, 9, summary_);
+    }
+    if (rowsStored_ != 0L) {
+      output.writeInt64(10, rowsStored_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -626,6 +645,10 @@ private static final long serialVersionUID = 0L;
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(summary_)) {
       size += com.google.protobuf.GeneratedMessageV3.computeStringSize(9, summary_);
     }
+    if (rowsStored_ != 0L) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeInt64Size(10, rowsStored_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -667,6 +690,8 @@ private static final long serialVersionUID = 0L;
     }
     if (!getSummary()
         .equals(other.getSummary())) return false;
+    if (getRowsStored()
+        != other.getRowsStored()) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -704,6 +729,9 @@ private static final long serialVersionUID = 0L;
     }
     hash = (37 * hash) + SUMMARY_FIELD_NUMBER;
     hash = (53 * hash) + getSummary().hashCode();
+    hash = (37 * hash) + ROWS_STORED_FIELD_NUMBER;
+    hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
+        getRowsStored());
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -868,6 +896,7 @@ private static final long serialVersionUID = 0L;
         expectedDurationBuilder_ = null;
       }
       summary_ = "";
+      rowsStored_ = 0L;
       return this;
     }
 
@@ -937,6 +966,9 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00000100) != 0)) {
         result.summary_ = summary_;
+      }
+      if (((from_bitField0_ & 0x00000200) != 0)) {
+        result.rowsStored_ = rowsStored_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -1018,6 +1050,9 @@ private static final long serialVersionUID = 0L;
         bitField0_ |= 0x00000100;
         onChanged();
       }
+      if (other.getRowsStored() != 0L) {
+        setRowsStored(other.getRowsStored());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -1095,6 +1130,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000100;
               break;
             } // case 74
+            case 80: {
+              rowsStored_ = input.readInt64();
+              bitField0_ |= 0x00000200;
+              break;
+            } // case 80
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2030,6 +2070,53 @@ private static final long serialVersionUID = 0L;
       checkByteStringIsUtf8(value);
       summary_ = value;
       bitField0_ |= 0x00000100;
+      onChanged();
+      return this;
+    }
+
+    private long rowsStored_ ;
+    /**
+     * <pre>
+     * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
+     * them yet. ON_CHANGE_KEEP keeps these, too.
+     * </pre>
+     *
+     * <code>int64 rows_stored = 10;</code>
+     * @return The rowsStored.
+     */
+    @java.lang.Override
+    public long getRowsStored() {
+      return rowsStored_;
+    }
+    /**
+     * <pre>
+     * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
+     * them yet. ON_CHANGE_KEEP keeps these, too.
+     * </pre>
+     *
+     * <code>int64 rows_stored = 10;</code>
+     * @param value The rowsStored to set.
+     * @return This builder for chaining.
+     */
+    public Builder setRowsStored(long value) {
+
+      rowsStored_ = value;
+      bitField0_ |= 0x00000200;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
+     * them yet. ON_CHANGE_KEEP keeps these, too.
+     * </pre>
+     *
+     * <code>int64 rows_stored = 10;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearRowsStored() {
+      bitField0_ = (bitField0_ & ~0x00000200);
+      rowsStored_ = 0L;
       onChanged();
       return this;
     }

@@ -192,4 +192,15 @@ public interface ColumnOutcomeOrBuilder extends
    */
   com.google.protobuf.ByteString
       getSummaryBytes();
+
+  /**
+   * <pre>
+   * Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
+   * them yet. ON_CHANGE_KEEP keeps these, too.
+   * </pre>
+   *
+   * <code>int64 rows_stored = 10;</code>
+   * @return The rowsStored.
+   */
+  long getRowsStored();
 }

@@ -41,7 +41,8 @@ public enum OnChange
   ON_CHANGE_UPDATE(2),
   /**
    * <pre>
-   * It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values.
+   * It gets the definition of the request, and the values that it has count as current, those too that a job which did
+   * not finish has stored: see ColumnAlteration.keep_values.
    * </pre>
    *
    * <code>ON_CHANGE_KEEP = 3;</code>
@@ -77,7 +78,8 @@ public enum OnChange
   public static final int ON_CHANGE_UPDATE_VALUE = 2;
   /**
    * <pre>
-   * It gets the definition of the request, and the values that it has count as current: see ColumnAlteration.keep_values.
+   * It gets the definition of the request, and the values that it has count as current, those too that a job which did
+   * not finish has stored: see ColumnAlteration.keep_values.
    * </pre>
    *
    * <code>ON_CHANGE_KEEP = 3;</code>
