@@ -240,6 +240,7 @@ class PlanMaker:
         Raises:
             InvalidArgument: INVALID_FILTER.
         """
+        filters.check_length(where)
         filters.check(where, read.schema.names)
         pinned = pin(where, self._now())
         self._tables.check_filter(read.uri, pinned, read.version)

@@ -112,14 +112,24 @@ class LanceTables:
         return int(self._open(uri, 0).version)
 
     def tagged(self, uri: str, tag: str) -> int:
-        """Return the version that a tag stands for.
+        """Return the version of the main branch that a tag stands for.
 
         Raises:
-            NotFound: TAG_NOT_FOUND, TABLE_NOT_FOUND.
+            NotFound: TAG_NOT_FOUND, also for a tag of another branch; TABLE_NOT_FOUND.
         """
         tags = self._open(uri, 0).tags.list()
         if tag in tags:
-            return int(tags[tag]["version"])
+            version, branch = int(tags[tag]["version"]), tags[tag].get("branch")
+            if not branch:
+                return version
+            raise NotFound(
+                "TAG_NOT_FOUND",
+                f"Tag '{tag}' of table {uri} is on branch '{branch}' (version {version} there); the services read the "
+                "main branch only. Tag a version of the main branch, or read the branch with lance",
+                uri=uri,
+                tag=tag,
+                branch=branch,
+            )
         listed = ", ".join(sorted(tags)[:_TAGS_LISTED]) or "none"
         raise NotFound("TAG_NOT_FOUND", f"Table {uri} has no tag '{tag}'. Its tags: {listed}", uri=uri, tag=tag)
 

@@ -22,6 +22,8 @@ _ROW_COLUMNS = "_row"
 _OPENING = frozenset({"(", "[", ".", "::"})
 _CLOSING = frozenset({")", "]", ",", ".", "::"})
 _BEFORE_TYPE = frozenset({"as", "::"})
+#: Of an expression, as the protocol has it.
+_MAX_BYTES = 4096
 _LITERALS = frozenset({"true", "false", "null"})
 
 
@@ -37,6 +39,7 @@ def check(expression: str, columns: Collection[str]) -> None:
         InvalidArgument: INVALID_EXPRESSION.
     """
     try:
+        filters.check_length(expression, _MAX_BYTES)
         if unstable := _instability(expression):
             raise filters.invalid(unstable)
         filters.check(expression, columns)

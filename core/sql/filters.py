@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from core.errors import InvalidArgument
+from core.sql import nesting
 
-MAX_BYTES = 4096
-MAX_OPERATORS = 256
+#: Of a filter as its caller wrote it; `now()` and the like are longer once they are times.
+MAX_BYTES = 16_384
+MAX_OPERATORS = 1024
 MAX_LIST_ITEMS = 1000
 MAX_DEPTH = 32
 
@@ -110,8 +112,11 @@ def tokens(where: str) -> list[Token]:
     """Take a filter apart into its tokens.
 
     Raises:
-        InvalidArgument: INVALID_FILTER, for what no filter needs: comments, `;`, parameters.
+        InvalidArgument: INVALID_FILTER, for what no filter needs: comments, `;`, parameters; and for a text of which
+            nothing is worth reading, as it is too long.
     """
+    if len(where) > nesting.MAX_BYTES:
+        raise invalid(nesting.problem(where))
     found = []
     at = 0
     while at < len(where):
@@ -126,19 +131,32 @@ def tokens(where: str) -> list[Token]:
     return found
 
 
-def check(where: str, columns: Iterable[str]) -> None:
-    """Refuse a filter that cannot be used, with what to write instead where that is known.
+def check_length(where: str, most: int = MAX_BYTES) -> None:
+    """Refuse a text that is too long, as its caller wrote it.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
     """
-    if len(where.encode()) > MAX_BYTES:
-        raise invalid(f"it has {len(where.encode())} bytes, at most {MAX_BYTES} are allowed")
+    size = len(where.encode(errors="replace"))
+    if size > most:
+        raise invalid(f"it has {size} bytes, at most {most} are allowed")
+
+
+def check(where: str, columns: Iterable[str]) -> None:
+    """Refuse a filter that cannot be used, with what to write instead where that is known.
+
+    Its length is judged by `check_length`, before relative times are replaced.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
     if "\0" in where or not where.strip():
         raise invalid("it is empty" if not where.strip() else "it contains a zero character")
     found = tokens(where)
     _check_size(found)
     _check_brackets(found)
+    if problem := nesting.problem(where):
+        raise invalid(problem)
     _check_functions(found)
     _check_quotes(found, {c.casefold() for c in columns})
 

@@ -9,7 +9,7 @@ import calendar
 import datetime as dt
 import re
 
-from core.sql.filters import CLOCKS, Kind, Token, invalid, tokens
+from core.sql.filters import CLOCKS, Kind, Token, check_length, invalid, tokens
 
 _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 _SECONDS = {
@@ -37,8 +37,9 @@ def pin(where: str, now: dt.datetime) -> str:
         now: in UTC.
 
     Raises:
-        InvalidArgument: INVALID_FILTER, for an interval that cannot be read.
+        InvalidArgument: INVALID_FILTER, for an interval that cannot be read, and for a text that is too long.
     """
+    check_length(where)
     found = tokens(where)
     pieces = []
     copied = at = 0

@@ -120,6 +120,7 @@ def check_where(where: str) -> None:
 
 
 def _check_kept(text: str, field: str, reason: str, what: str) -> None:
+    filters.check_length(text)
     found = filters.tokens(text)
     if name := expressions.volatile(text):
         raise InvalidArgument(

@@ -10,6 +10,7 @@ from leman.errors import InvalidArgument
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 _BUSY_TRIES = 5  # as in the published retry policy
+_CUTS = 2
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -26,6 +27,7 @@ class Patience:
         self._next = _FIRST_PAUSE
         self._renewals = 1
         self._turns = _BUSY_TRIES - 1
+        self._cuts = _CUTS
 
     def may_renew(self) -> bool:
         """Whether its token may be renewed for this call: the first time that this is asked."""
@@ -36,6 +38,12 @@ class Patience:
         """Whether a service that has too much to do may be asked again."""
         self._turns -= 1
         return self._turns >= 0
+
+    def may_be_cut(self) -> bool:
+        """Whether the call may be made again after its connection was lost while it ran. A call that loses it twice
+        probably ends the service itself."""
+        self._cuts -= 1
+        return self._cuts > 0
 
     def pause(self, at_least: float = 0.0) -> bool:
         """Wait; False, without waiting, when the time is used up."""

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from leman import _nesting
 from leman._view_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
@@ -93,6 +94,8 @@ def read_table(
 ) -> pa.Table:
     """Rows as an Arrow table; `version`: a number, a tag, None: the latest. Raises TableNotFound, VersionNotFound,
     InvalidArgument, Unavailable, MissingDependency."""
+    if where and (problem := _nesting.problem(where)):
+        raise InvalidArgument(f"Invalid filter: {problem}", reason="INVALID_FILTER")
     table = open_table(uri, version)
     with _told(uri):
         return table.to_table(columns=columns, filter=where, limit=limit, offset=offset or None)

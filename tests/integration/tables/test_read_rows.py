@@ -13,6 +13,8 @@ import pytest
 
 from commit_coordinator.lance_io import row_reading
 from commit_coordinator.tables import arrow_stream
+from core.errors import NotFound
+from core.lance_io.tables import LanceTables
 from leman.v1 import tables_pb2
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.commits.view_commit_helpers import View
@@ -66,6 +68,16 @@ def read(lake, table="t", **fields):
 
 def ids(table):
     return table.column("id").to_pylist()
+
+
+def test_a_tag_on_a_branch_is_refused_by_the_name_of_the_branch(tmp_path):
+    main = lance.write_dataset(pa.table({"id": [0]}), tmp_path / "t.lance")
+    branch = lance.write_dataset(pa.table({"id": [50]}), main.create_branch("exp", main.version), mode="append")
+    main.tags.create("on-branch", ("exp", branch.version))
+    lance.write_dataset(pa.table({"id": [9]}), tmp_path / "t.lance", mode="append")  # main has such a version, too
+    with pytest.raises(NotFound, match="on branch 'exp'") as caught:
+        LanceTables().tagged(str(tmp_path / "t.lance"), "on-branch")
+    assert caught.value.reason == "TAG_NOT_FOUND"
 
 
 def test_all_rows_come_as_lance_has_them(lake):
