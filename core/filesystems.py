@@ -56,7 +56,8 @@ def _azure_of_the_environment(uri: str) -> tuple[pafs.FileSystem, str]:
     filesystem, path = pafs.FileSystem.from_uri(uri)
     if container not in _reached:
         try:
-            filesystem.get_file_info(container.partition("@")[0])
+            # of a place in the container: asked for the container itself pyarrow ends the process without credentials
+            filesystem.get_file_info(f"{container.partition('@')[0]}/_")
         except (OSError, pa.ArrowException) as error:
             _unreached[container] = (time.monotonic(), str(error))
             raise OSError(str(error)) from error

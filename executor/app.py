@@ -58,6 +58,8 @@ _ARCHIVE_AFTER_SECONDS = 30.0
 _LOOK_SECONDS = 3.0
 #: The limits of registered databases are read no more often.
 _LEAST_SECONDS = 1.0
+#: A call that its store keeps for longer leaves its turn to another one.
+_SLOW_STORE_SECONDS = 10.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
@@ -82,7 +84,7 @@ class Executor:
         self._settings = settings
         self._draining = draining
         self._spark = spark
-        self._pool = BlockingPool(8, name="executor")
+        self._pool = BlockingPool(8, name="executor", slow_seconds=_SLOW_STORE_SECONDS)
         python = settings.spark.python if is_local(settings.spark) else ""
         FUNCTIONS_AVAILABLE.show(lambda: [(float(spark.trouble is None), {})])
         self._functions = FunctionPool(python, worker_variables(settings.spark))

@@ -23,6 +23,7 @@ from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.auth.caller import CURRENT, Caller
 from core.rpc.auth.requirements import Requirement, requirement_of
+from core.rpc.blocking import STORE, store_unavailable
 from core.rpc.caller_limits import CallerLimits
 from core.rpc.early_answers import hear_out
 from core.rpc.field_paths import path_in
@@ -34,6 +35,8 @@ REQUEST_ID = "x-request-id"
 #: Services that ask nobody who they are, and are neither logged nor counted.
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _LONGEST_REQUEST_ID = 128
+#: Of the time that a caller gives a call, how much is kept for the way of the answer.
+_MARGIN, _LONGEST_MARGIN = 0.1, 0.5
 
 log = structlog.get_logger(__name__)
 _root = logging.getLogger()  # core.telemetry keeps its level equal to structlog's
@@ -121,9 +124,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    current.linked |= await self._places.settle(current.request, from_peer=required.of_peers)
+                    await self._settle(current, current.request, required)
                     work = behavior(request, context)
-                    return written(await (work if required.reads else self._changes.run(name, work)))
+                    running = work if required.reads else self._changes.run(name, work)
+                    return written(await _in_time(running, context, STORE.get()))
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await current.fail(error)
 
@@ -138,7 +142,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     await self._admit(current, required, request, context)
-                    current.linked |= await self._places.settle(current.request, from_peer=required.of_peers)
+                    await self._settle(current, current.request, required)
                     async with contextlib.aclosing(behavior(request, context)) as messages:
                         async for message in messages:
                             yield written(message)
@@ -191,6 +195,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return call
 
+    async def _settle(self, call: _Call, request: Any, required: Requirement) -> None:
+        settled = await self._places.settle(request, from_peer=required.of_peers)
+        call.linked |= settled.linked
+        STORE.set(settled.store)
+
     async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
         call.required, call.request = required, None if isinstance(request, Unreadable) else subject(request)
         call.take(request)
@@ -213,9 +222,27 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             if about is not None:
                 call.take(request)
                 required.check(caller, about)
-                call.linked |= await self._places.settle(about, from_peer=required.of_peers)
+                await self._settle(call, about, required)
                 call.about = call.about or audit.subjects(about)
             yield request
+
+
+async def _in_time(work: Awaitable[Any], context: Context, store: str) -> Any:
+    """Return what a call about a store answers; shortly before its caller's deadline, say that the store does not.
+
+    Raises:
+        Unavailable: STORE_UNAVAILABLE.
+    """
+    left = context.time_remaining() if store else None
+    if left is None:
+        return await work
+    try:
+        async with asyncio.timeout(max(0.0, left - min(_LONGEST_MARGIN, left * _MARGIN))) as limit:
+            return await work
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise store_unavailable(store, f"has not answered within the deadline of {left:.1f} s") from None
 
 
 class _Call:

@@ -55,6 +55,16 @@ class Places:
 _known: dict[str, Places] = {}
 
 
+@dataclass(slots=True)
+class Settled:
+    """What is known of the places of a request once they are settled."""
+
+    #: Of places that lead through links: canonical form → as the caller sent it.
+    linked: dict[str, str] = field(default_factory=dict)
+    #: The first store that it names, such as `gs://bucket`; empty: all lie on this machine.
+    store: str = ""
+
+
 class RequestPlaces:
     """What settles the places of requests to one service.
 
@@ -67,15 +77,12 @@ class RequestPlaces:
         self._names = names_of(server)
         self._any_place = PathsAlone()
 
-    async def settle(self, request: Any, *, from_peer: bool) -> dict[str, str]:
+    async def settle(self, request: Any, *, from_peer: bool) -> Settled:
         """Rewrite the places of a request in their canonical form; an empty field stays empty.
 
         Args:
             from_peer: it is a call that only services make: they name places, and a job that runs may go on although
                 its database has lost its name. It may name the tables that a refresh computes in.
-
-        Returns:
-            Of places that lead through links: canonical form → as the caller sent it.
 
         Raises:
             LemanError: what `canonicalise` raises.
@@ -104,16 +111,13 @@ def canonicalise(
     *,
     read_now: bool = False,
     from_peer: bool = False,
-) -> dict[str, str]:
+) -> Settled:
     """Rewrite the places of a request in their canonical form; an empty field stays empty.
 
     Args:
         names: None: there are none.
         read_now: the names were read for this very request.
         from_peer: as for `RequestPlaces.settle`.
-
-    Returns:
-        As `RequestPlaces.settle`.
 
     Raises:
         LookAgainError: names are to be read first; not with `read_now`.
@@ -130,14 +134,14 @@ def canonicalise(
         places = _known[descriptor.full_name] = places_of(descriptor)
     look = _Look(roots, names or PathsAlone(), read_now, from_peer)
     _rewrite(request, places, look)
-    return look.linked
+    return look.found
 
 
 def hide_links(error: LemanError, linked: Mapping[str, str]) -> None:
     """Have an error show places as the caller sent them, in place of where links lead.
 
     Args:
-        linked: what `canonicalise` returned.
+        linked: as in `Settled`.
     """
     for place, sent in linked.items():
         if place != "/":
@@ -155,8 +159,7 @@ class _Look:
     names: DatabaseNames
     read_now: bool
     from_peer: bool
-    #: Canonical form → as it was sent, where links lie between.
-    linked: dict[str, str] = field(default_factory=dict)
+    found: Settled = field(default_factory=Settled)
 
     def canonical(self, name: str, sent: str) -> str:
         """Return the canonical form of a place, which lies where the service may work."""
@@ -173,8 +176,10 @@ class _Look:
             uri = f"{place.rstrip('/')}/{table}{TABLE_ENDING}"
         self.roots.check(uri, sent)
         check_folder(place, sent, name)
-        if not in_object_store(place) and database.startswith("/") and os.path.normpath(database) != place:
-            self.linked[place] = database.rstrip("/")
+        if in_object_store(place):
+            self.found.store = self.found.store or "/".join(place.split("/", 3)[:3])
+        elif database.startswith("/") and os.path.normpath(database) != place:
+            self.found.linked[place] = database.rstrip("/")
         return uri
 
     def _resolved(self, name: str, database: str) -> str:
@@ -189,7 +194,7 @@ class _Look:
         """Refuse a table beside a database."""
         if not self.from_peer:
             check_not_own(table)
-        self.roots.check_table(database, table, self.linked.get(database, ""))
+        self.roots.check_table(database, table, self.found.linked.get(database, ""))
 
 
 def places_of(descriptor: Descriptor, above: tuple[str, ...] = ()) -> Places:

@@ -59,7 +59,7 @@ _ABILITY_SECONDS = 0.5
 #: rounds, several for each call: with Python's own 5 ms a call beside threads that compute takes a tenth of a second.
 _SWITCH_SECONDS = 0.0001
 #: Calls of one method that gRPC holds until the event loop takes them.
-_HELD_CALLS = 8192
+_HELD_CALLS = 1 << 16
 _HELD_SECONDS = 300
 
 log = structlog.get_logger(__name__)

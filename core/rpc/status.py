@@ -2,16 +2,17 @@
 
 Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest` with the
 field, Unavailable and ResourceExhausted a `RetryInfo` where sending the call again may help. No password in a url that
-a caller gave comes back. A status is cut to 6 KB: gRPC turns a call whose trailers are too large into
-RESOURCE_EXHAUSTED, and the reason would be lost.
+a caller gave comes back. What an error repeats of its caller is cut here, for all errors: gRPC turns a call whose
+trailers have more than 8 KB into RESOURCE_EXHAUSTED, and the reason would be lost. `grpc-message` and the status say
+the same.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import cast
-from urllib.parse import quote
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
@@ -26,12 +27,14 @@ DOMAIN = "leman"
 DETAILS_KEY = "grpc-status-details-bin"
 #: Trailer that tells gRPC's own retries how many milliseconds to wait (gRFC A6); -1: the call is not to be sent again.
 PUSHBACK_KEY = "grpc-retry-pushback-ms"
-#: Most bytes of a serialised status.
-MAX_STATUS_BYTES = 6 * 1024
-#: Most bytes of a message inside a status; `grpc-message` itself gets fewer, it travels percent-encoded.
-MAX_MESSAGE_BYTES = 2 * 1024
-MAX_HEADER_BYTES = 1024
+#: Most bytes of a serialised status, which travels as base64: 5.4 KB.
+MAX_STATUS_BYTES = 4 * 1024
+#: Most bytes of a message, percent-encoded as it travels in `grpc-message`.
+MAX_HEADER_BYTES = 2 * 1024
 MAX_FACT_BYTES = 1024
+#: A word of a message that is longer, such as a name that a caller made up, is cut.
+_MOST_OF_A_WORD = 400
+_LONG_WORD = re.compile(rf"(\S{{{_MOST_OF_A_WORD - 100}}})\S{{100,}}")
 
 _CODES: dict[type[errors.LemanError], grpc.StatusCode] = {
     errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
@@ -134,18 +137,33 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
 
 
 def header_message(message: str) -> str:
-    """Return a message short enough for the `grpc-message` trailer; the whole of it stands in the details."""
-    message = without_passwords(message)
-    if len(quote(message)) <= MAX_HEADER_BYTES:
-        return message
-    kept = message[:MAX_HEADER_BYTES]
-    while len(quote(kept)) > MAX_HEADER_BYTES - 3:
-        kept = kept[: len(kept) * 3 // 4]
-    return kept + "..."
+    """Return a message as `grpc-message` and the status have it: short enough, and without passwords."""
+    text = _LONG_WORD.sub(_cut_word, without_passwords(message))
+    return _cut(text)
+
+
+def _cut_word(found: re.Match[str]) -> str:
+    return f"{found[1]}... ({len(found[0])} characters)"
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text that has at most MAX_HEADER_BYTES as it travels."""
+    text = text[:MAX_HEADER_BYTES] if len(text) > MAX_HEADER_BYTES + 1 else text
+    left = MAX_HEADER_BYTES
+    for at, character in enumerate(text):
+        plain = " " <= character <= "~" and character != "%"
+        left -= 1 if plain else 3 * len(character.encode("utf-8", errors="replace"))
+        if left < 0:
+            return _with_dots(text[:at])
+    return text
+
+
+def _with_dots(text: str) -> str:
+    return text[:-3] + "..."
 
 
 def _build(error: errors.LemanError, facts: dict[str, str]) -> status_pb2.Status:
-    message = _clip(without_passwords(error.message), MAX_MESSAGE_BYTES)
+    message = header_message(error.message)
     status = status_pb2.Status(code=code_of(error).value[0], message=message)
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=facts)
     status.details.append(_pack(info))

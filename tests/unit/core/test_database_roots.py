@@ -308,7 +308,7 @@ def test_errors_of_handlers_show_places_as_they_were_sent(tmp_path):
     (tmp_path / "real" / "lake").mkdir(parents=True)
     (tmp_path / "way").symlink_to(tmp_path / "real" / "lake")
     request = catalog_pb2.ListTablesRequest(database=f"{tmp_path}/way")
-    linked = canonicalise(request, EVERYWHERE)
+    linked = canonicalise(request, EVERYWHERE).linked
     place = request.database
     error = NotFound("TABLE_NOT_FOUND", f"There is no table {place}/t.lance, and none in '{place}'.", uri=f"{place}/t")
     hide_links(error, linked)

@@ -8,9 +8,12 @@ import threading
 import pytest
 import structlog
 
-from core.errors import ResourceExhausted
-from core.rpc import blocking
-from core.rpc.blocking import BlockingPool
+from core.config import Server
+from core.errors import ResourceExhausted, Unavailable
+from core.rpc import blocking, status
+from core.rpc.blocking import STORE, BlockingPool
+from leman.v1 import jobs_pb2
+from tests.unit.core.rpc_helpers import FakeService, client, running
 
 
 def test_results_errors_and_context_come_through():
@@ -161,5 +164,132 @@ def test_who_goes_away_before_his_turn_leaves_it_to_the_next():
             await first
             assert await next_one == 0
             assert gone.cancelled()
+
+    asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------------------- stores that do not answer
+
+DEAD = "gs://dead"
+
+
+class DeadStore:
+    """Calls of a store that come back when the test says so."""
+
+    def __init__(self, pool: BlockingPool) -> None:
+        self._pool = pool
+        self._gate = threading.Event()
+        self.begun = asyncio.Semaphore(0)
+
+    def ask(self, store: str = DEAD) -> asyncio.Task[None]:
+        loop = asyncio.get_running_loop()
+
+        def hold() -> None:
+            loop.call_soon_threadsafe(self.begun.release)
+            assert self._gate.wait(60)
+
+        async def asked() -> None:
+            STORE.set(store)
+            await self._pool.run(hold)
+
+        return asyncio.ensure_future(asked())
+
+    def answer(self) -> None:
+        self._gate.set()
+
+
+async def answers(pool: BlockingPool, store: str) -> str:
+    async def asked() -> str:
+        STORE.set(store)
+        return await pool.run(str, "here")
+
+    return await asyncio.wait_for(asyncio.ensure_future(asked()), 20)
+
+
+def test_other_places_are_answered_while_one_store_has_taken_all_threads():
+    async def scenario():
+        with BlockingPool(4) as pool:
+            store = DeadStore(pool)
+            waiting = [store.ask() for _ in range(30)]
+            for _ in range(4):
+                await store.begun.acquire()
+            for other in ("", "s3://lake", "gs://living", ""):
+                assert await answers(pool, other) == "here"
+            store.answer()
+            await asyncio.gather(*waiting)
+
+    asyncio.run(scenario())
+
+
+def test_calls_whose_callers_have_gone_take_no_turn_and_end_in_refusals_of_their_store_alone(monkeypatch):
+    monkeypatch.setattr(blocking, "_STUCK_SECONDS", 0.0)
+
+    async def scenario():
+        with BlockingPool(2) as pool:
+            store = DeadStore(pool)
+            for _ in range(blocking._MOST_STUCK):
+                call = store.ask()
+                await store.begun.acquire()
+                call.cancel()
+                await asyncio.wait((call,))
+            with pytest.raises(Unavailable) as caught:
+                await store.ask()
+            assert caught.value.reason == "STORE_UNAVAILABLE"
+            assert f"The store of {DEAD} has not answered" in caught.value.message
+            for other in ("", "gs://living", "s3://lake"):
+                assert await asyncio.gather(*(answers(pool, other) for _ in range(5))) == ["here"] * 5
+            store.answer()
+            while pool._stuck:  # noqa: ASYNC110 - nobody is told when a call without a caller ends
+                await asyncio.sleep(0.001)
+            assert await answers(pool, DEAD) == "here"
+            assert (pool._at_work, pool._pending, pool._without_turn, dict(pool._of_store)) == (0, 0, 0, {})
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_its_store_keeps_leaves_its_turn_also_while_its_caller_waits():
+    async def scenario():
+        with BlockingPool(1, slow_seconds=0.01) as pool:
+            store = DeadStore(pool)
+            waiting = [store.ask() for _ in range(6)]
+            for _ in waiting:
+                await store.begun.acquire()
+            assert await answers(pool, DEAD) == "here"
+            store.answer()
+            await asyncio.gather(*waiting)
+            assert (pool._at_work, pool._pending, pool._without_turn) == (0, 0, 0)
+
+    asyncio.run(scenario())
+
+
+class OverStores(FakeService):
+    """GetJob asks the store of its database, in a pool like a service's."""
+
+    def __init__(self, draining: asyncio.Event) -> None:
+        super().__init__(draining)
+        self.pool = BlockingPool(4)
+        self.gate = threading.Event()
+
+    async def GetJob(self, request, context):
+        await self.pool.run(self.gate.wait if request.database.startswith(DEAD) else bool)
+        return jobs_pb2.GetJobResponse()
+
+    async def stop(self) -> None:
+        self.gate.set()
+        self.pool.close()
+
+
+def test_a_call_over_a_dead_store_is_refused_before_its_deadline_and_others_go_on(tmp_path):
+    async def scenario():
+        async with running(Server(), kind=OverStores) as (up, _), client(up) as stub:
+            dead = jobs_pb2.GetJobRequest(database=f"{DEAD}/lake", job_id="j")
+            calls = [asyncio.ensure_future(stub.GetJob(dead, timeout=2)) for _ in range(8)]
+            await asyncio.wait(calls, timeout=0.05)
+            for place in (str(tmp_path), "gs://living/lake"):
+                await stub.GetJob(jobs_pb2.GetJobRequest(database=place, job_id="j"), timeout=20)
+            for refused in await asyncio.gather(*calls, return_exceptions=True):
+                error = status.error_from_rpc(refused)
+                assert (refused.code().name, error.reason) == ("UNAVAILABLE", "STORE_UNAVAILABLE")
+                assert f"The store of {DEAD} has not answered within the deadline of 2.0 s" in error.message
 
     asyncio.run(scenario())

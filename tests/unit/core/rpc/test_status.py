@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
@@ -92,6 +94,31 @@ def test_a_header_message_is_bounded_as_it_travels():
     kept = status.header_message("\u2603" * 10_000)
     assert kept.endswith("...")
     assert len(grpc_encoded(kept)) <= status.MAX_HEADER_BYTES
+
+
+@pytest.mark.parametrize(
+    "sent",
+    ["j" * 100_000, "\u2603" * 5_000, "a b " * 20_000, "%" * 3_000, "x" * 399, "x" * 401, "/".join(["y" * 200] * 90)],
+)
+@pytest.mark.parametrize("kind", [errors.NotFound, errors.InvalidArgument, errors.Unavailable])
+def test_what_is_repeated_of_a_caller_is_cut_and_both_places_say_the_same(sent, kind):
+    error = kind("JOB_NOT_FOUND", f"There is no job '{sent}' in '{sent}': ListJobs lists all", job_id=sent, place=sent)
+    trailers = status.trailers_of(error)
+    packed = status_pb2.Status.FromString(dict(trailers)[status.DETAILS_KEY])
+    told = status.header_message(error.message)
+    assert packed.message == told
+    assert told.startswith("There is no job '")
+    assert info_of(packed).reason == "JOB_NOT_FOUND"
+    on_the_wire = len(grpc_encoded(told)) + sum(
+        len(base64.b64encode(v)) if isinstance(v, bytes) else len(v) for _, v in trailers
+    )
+    assert on_the_wire < 7_800, "gRPC refuses trailers of 8 KB"
+
+
+def test_a_long_name_leaves_the_advice_behind_it():
+    told = status.header_message(f"There is no job '{'j' * 50_000}': ListJobs lists all")
+    assert told.endswith(": ListJobs lists all") or "(5" in told
+    assert len(told) < 600
 
 
 def grpc_encoded(text: str) -> str:
