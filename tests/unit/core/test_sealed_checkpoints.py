@@ -142,3 +142,33 @@ def test_without_the_right_to_read_nothing_is_said_of_a_checkpoint(store, tmp_pa
             ask()
         assert caught.value.reason == "STORAGE_DENIED"
     assert store[key].equals(values())
+
+
+def test_values_that_lance_gives_back_otherwise_are_no_checkpoint(store, tmp_path, monkeypatch):
+    """The file's bytes are whole: it is Lance that returns other values than it was given."""
+    store["k"] = values()
+    read = Watched.read_all
+
+    def otherwise(reader, **options):
+        table = read(reader, **options).to_table()
+        changed = table.set_column(0, "v", pa.array([0.0, *table["v"].to_pylist()[1:]]))
+        return type("Read", (), {"to_table": lambda _: changed})()
+
+    monkeypatch.setattr(batch_files, "LanceFileReader", Watched)
+    monkeypatch.setattr(Watched, "given", [], raising=False)
+    monkeypatch.setattr(Watched, "read_all", otherwise)
+    with pytest.raises(DataLoss, match="does not hold what was to be stored"):
+        store.check_file("k.lance")
+    with pytest.raises(KeyError):
+        store["k"]
+    assert not (tmp_path / "_checkpoints" / "k.lance").exists(), "it was set aside"
+
+
+def test_a_file_whose_name_is_not_that_of_its_key_is_damaged(tmp_path):
+    store = LanceCheckpointStore(str(tmp_path / "_checkpoints"))
+    store["k"] = values()
+    only(tmp_path).rename(tmp_path / "_checkpoints" / "k with spaces.lance")
+    with pytest.raises(DataLoss, match="its name is not that of its key"):
+        store.check_file("k with spaces.lance")
+    with pytest.raises(KeyError):
+        store.read_file("k with spaces.lance")
