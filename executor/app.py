@@ -161,7 +161,7 @@ class Executor:
             running=running,
             store=store,
             leases=leases,
-            env_values=EnvValues(redis_url),
+            env_values=EnvValues(redis_url, settings.executor.env_folder),
         )
         return services, JobManager(shared)
 

@@ -160,6 +160,18 @@ class Executor(Section):
     max_waiting_jobs_per_caller: int = Field(default=0, ge=0)
     """Jobs of one caller that may wait for their turn; more are refused with RESOURCE_EXHAUSTED
     (TOO_MANY_WAITING_JOBS), but not jobs that are resumed: those were accepted before. 0: no limit of its own."""
+    env_folder: str = ""
+    """Absolute path of a folder on this machine in which values of jobs' environment variables are kept, sealed with a
+    key that stands there too and that only the services' user may read, until their job ends: such a job goes on by
+    itself after all services were stopped (docs/security.md). Empty: they are in memory and in Redis alone."""
+
+    @field_validator("env_folder")
+    @classmethod
+    def _absolute(cls, folder: str) -> str:
+        if folder and not Path(folder).is_absolute():
+            raise ValueError(f"it is an absolute path, not {folder}")
+        return folder
+
     reservation_ttl_seconds: float = Field(default=6.0, gt=0)
     """Seconds after which what a dead worker had reserved is free again."""
     job_attempts_max: int = Field(default=3, ge=1)

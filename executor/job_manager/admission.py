@@ -24,7 +24,7 @@ from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor, queued
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.async_helpers import caller_waits
-from executor.jobs.function_env import check_may_set
+from executor.jobs.function_env import check_may_set, not_kept
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
 from executor.jobs.retry import Retry, check_worth, specification
@@ -225,6 +225,8 @@ class Admission:
         else:
             run.status.note("queue", "as many jobs run as may: it waits for its turn")
         await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
+        if run.status.env and not self._env_values.outlives_services:
+            run.status.note("env", not_kept(sorted(run.status.env)))
         await self._env_values.keep(job.job_id, run.status.env)
         await self._store.save(run.status.job)
         if not run.status.lost:

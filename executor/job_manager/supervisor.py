@@ -173,6 +173,8 @@ class Supervisor:
         await asyncio.wait((beat,))  # else it takes the lease once more that is given up here
         if job_id not in self._store.unsaved:
             await self._leases.release(job_id, ended=self._has_ended(run))
+            if self._has_ended(run):
+                await self._env_values.forget(job_id)
         if run.status.lost:
             self._running.drop(job_id)
             return

@@ -10,6 +10,7 @@ from dataclasses import replace
 import structlog
 
 from core.domain.job import AT_REST, OPEN, Job, JobError, JobState, same_attempt
+from core.domain.refresh import RefreshSpec
 from core.errors import LemanError, Unavailable
 from executor.coordination.leases import Answer
 from executor.history.job_filter import JobFilter
@@ -140,6 +141,7 @@ class Takeovers:
         job = database.jobs.get(job_id)
         if job is None or job.state.terminal:
             await self._leases.release(job_id, ended=True)
+            await self._env_values.forget(job_id)
             return None
         try:
             env = await self._env_values.find(job.job_id) if job.env_names and self._goes_on(job) else NO_ENV
@@ -200,10 +202,12 @@ class Takeovers:
             await self._end_for_another(replace(job, state=JobState.CANCELLED))
             return
         if self._is_deadly(orphan):
+            job = await self._with_stored(job)
             await self._end_for_another(replace(job, state=JobState.FAILED, error=_executor_lost(_deaths(orphan))))
             return
         if env is None:
-            lost = env_lost(job.job_id, job.env_names)
+            job = await self._with_stored(job)
+            lost = env_lost(job.job_id, job.env_names, job.progress.rows_checkpointed)
             await self._end_for_another(replace(job, state=JobState.FAILED, error=lost))
             return
         run = self._supervisor.run_of(job, env)
@@ -230,6 +234,21 @@ class Takeovers:
             kept = await self._store.save(replace(job, updated_at=now, ended_at=now))
         if job.job_id not in self._store.unsaved:
             await self._leases.release(job.job_id, ended=kept.state.terminal)
+            await self._env_values.forget(job.job_id)
+
+    async def _with_stored(self, job: Job) -> Job:
+        """Return a job that nobody runs any more with the rows that it has stored, as a plan finds them."""
+        before = job.progress
+        if isinstance(job.request, RefreshSpec) or not before.rows_planned:
+            return job
+        try:
+            left = (await self._services.planner.create_plan(job.request)).header.rows_to_compute
+        except LemanError as error:
+            _log.warning("what a job has stored is not known", job_id=job.job_id, error=error.message)
+            return job
+        stored = max(before.rows_checkpointed, before.rows_planned - left)
+        computed = max(before.rows_computed, stored - before.rows_failed)
+        return replace(job, progress=replace(before, rows_checkpointed=stored, rows_computed=computed))
 
     async def hand_back(self, job: Job) -> None:
         """Note that the job lost its executor without a death: such takeovers are not limited.

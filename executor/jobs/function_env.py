@@ -64,12 +64,26 @@ def check_may_set(env: Mapping[str, str], policy: FunctionPolicy) -> None:
     policy.check_env(env)
 
 
-def env_lost(job_id: str, names: Iterable[str]) -> JobError:
-    """Return why a job fails whose variables have no values any more."""
+def not_kept(names: Iterable[str]) -> str:
+    """Say of a job that begins that it does not go on by itself once all services were stopped."""
+    return (
+        f"values of its environment variables ({', '.join(names)}) are kept in memory and in Redis alone: once all "
+        "services have stopped, the job ends with ENV_LOST and is run again with env, unless the operator sets "
+        "LEMAN_EXECUTOR__ENV_FOLDER"
+    )
+
+
+def env_lost(job_id: str, names: Iterable[str], stored: int) -> JobError:
+    """Return why a job fails whose variables have no values any more.
+
+    Args:
+        stored: How many of its rows are stored.
+    """
     listed = ", ".join(names)
     message = (
         f"The executor that ran this job is gone, and with it the values of its environment variables ({listed}): they "
-        "are in memory alone. What was finished is kept; run it again with env."
+        f"are in memory alone. What was finished is kept ({stored:,} rows); run it again with env. "
+        "LEMAN_EXECUTOR__ENV_FOLDER keeps such values over a restart."
     )
     facts = {"job_id": job_id, "env_names": listed}
     return JobError(kind="FailedPrecondition", reason="ENV_LOST", message=message, facts=facts)

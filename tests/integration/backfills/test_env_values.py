@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import redis
+from cryptography.fernet import Fernet
 
 from core.errors import Unavailable
 from executor.coordination.env_values import EnvValues, key_of
@@ -95,3 +96,54 @@ def test_a_redis_that_is_away_holds_up_no_job_and_proves_nothing(tmp_path):
             await gone.find("j")
 
     use(gone, work)
+
+
+def test_a_folder_keeps_them_although_redis_and_all_services_have_gone(tmp_path):
+    """Sealed, and readable by the services' user alone, until the job ends."""
+    folder = tmp_path / "state" / "env"
+
+    async def work() -> None:
+        await values.keep("j", ENV)
+        await values.renew("j", ENV)
+        later = EnvValues("", str(folder))
+        assert (await later.find("j"), await later.find("k")) == (ENV, None)
+        kept = sorted(folder.iterdir())
+        assert {oct(path.stat().st_mode & 0o777) for path in kept} == {"0o600"}
+        assert folder.stat().st_mode & 0o077 == 0
+        assert all(ENV["API_KEY"].encode() not in path.read_bytes() for path in kept)
+        await later.forget("j")
+        assert await later.find("j") is None
+        assert [path.name for path in folder.iterdir()] == ["key"]
+
+    values = EnvValues("", str(folder))
+    use(values, work)
+
+
+@pytest.mark.parametrize("damage", ["another key", "another job's", "cut off"])
+def test_values_of_a_folder_that_the_key_does_not_open_are_lost(tmp_path, damage):
+    async def work() -> None:
+        await values.keep("j", ENV)
+        (path,) = tmp_path.glob("*.env")
+        if damage == "another key":
+            (tmp_path / "key").write_bytes(Fernet.generate_key())
+        elif damage == "cut off":
+            path.write_bytes(path.read_bytes()[:-1])
+        else:
+            await values.keep("k", {"API_KEY": "of k"})
+            (other,) = set(tmp_path.glob("*.env")) - {path}
+            other.replace(path)
+        assert await values.find("j") is None
+
+    values = EnvValues("", str(tmp_path))
+    use(values, work)
+
+
+def test_a_key_that_others_can_read_seals_nothing(tmp_path):
+    async def work() -> None:
+        await values.keep("j", ENV)
+        (tmp_path / "key").chmod(0o644)
+        await values.keep("k", ENV)
+        assert await values.find("k") is None
+
+    values = EnvValues("", str(tmp_path))
+    use(values, work)

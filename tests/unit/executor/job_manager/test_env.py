@@ -50,6 +50,13 @@ class Values:
             raise Unavailable("STORE_UNAVAILABLE", "it is away")
         return self.kept.get(job_id)
 
+    async def forget(self, job_id: str) -> None:
+        self.kept.pop(job_id, None)
+
+    @property
+    def outlives_services(self) -> bool:
+        return False
+
     async def close(self) -> None:
         return
 
@@ -186,6 +193,7 @@ def test_who_takes_a_job_over_has_its_values(database):
 def test_a_job_whose_values_are_lost_fails_and_says_what_to_do(database):
     async def scenario() -> None:
         pair = Pair(database)
+        pair.first.planner.rows, pair.second.planner.rows = 300, 73
         job_id = await pair.orphan()
         pair.values.kept.clear()
         await pair.second.jobs.open_database(database)
@@ -193,10 +201,29 @@ def test_a_job_whose_values_are_lost_fails_and_says_what_to_do(database):
         assert job.state is JobState.FAILED
         assert job.error is not None
         assert job.error.reason == "ENV_LOST"
+        assert "(227 rows)" in job.error.message, "what is stored is found by a plan"
+        assert (job.progress.rows_checkpointed, job.progress.rows_computed) == (227, 227)
         assert "API_KEY, B" in job.error.message
         assert "again with env" in job.error.message
         assert not pair.second.spark.started, "nothing was computed without them"
         assert job_id not in pair.keys
+        await pair.second.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+
+
+def test_a_job_says_at_its_start_that_it_does_not_go_on_by_itself(database):
+    async def scenario() -> None:
+        pair = Pair(database)
+        job = await create(pair.first)
+        await pair.first.works()
+        async for news in pair.first.jobs.watch(database, job.job_id, 0, 0.05):
+            told = [event.message for event in news.events if event.kind == "env"]
+            break
+        assert len(told) == 1
+        assert "API_KEY, B" in told[0]
+        assert "LEMAN_EXECUTOR__ENV_FOLDER" in told[0]
+        await pair.first.stop()
         await pair.second.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 30))
