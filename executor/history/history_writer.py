@@ -35,7 +35,7 @@ class HistoryWriter:
         self._rest: asyncio.Task[None] | None = None
         self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
         self._writing: asyncio.Task[None] | None = None
-        self._forgetting: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
 
     async def save(self, job: Job) -> Job:
         """Write a state of a job, also where the caller goes away; see `JobHistory.save`.
@@ -89,8 +89,8 @@ class HistoryWriter:
             await asyncio.wait([self._writing])
         if self._rest is not None:
             self._rest.cancel()
-        if self._forgetting is not None:
-            await asyncio.wait([self._forgetting])
+        if self._tidying is not None:
+            await asyncio.wait([self._tidying])
         if not self._gone:
             await self._carefully(self._history.fold, "the tail of the job history was not folded")
 
@@ -100,13 +100,12 @@ class HistoryWriter:
             rested, self._resting = self._resting, []
             batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
             written = await self._write_batch(rested, batch)
-        if self._history.untidy:
-            await self._carefully(self._history.tidy, "the job history was not compacted")
-            if self._forgetting is None or self._forgetting.done():  # beside what is written next: it takes longest
-                forget = self._carefully(self._history.forget_past, "versions of the job history were not removed")
-                self._forgetting = asyncio.create_task(forget)
-            if self._waiting or (self._resting and written):  # they came meanwhile
-                await self._write()
+        if self._history.untidy and (self._tidying is None or self._tidying.done()):
+            self._tidying = asyncio.create_task(self._tidy())  # while others are written: it takes a second
+
+    async def _tidy(self) -> None:
+        await self._carefully(self._history.tidy, "the job history was not compacted")
+        await self._carefully(self._history.forget_past, "versions of the job history were not removed")
 
     async def _write_batch(self, rested: Sequence[Job], batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> bool:
         """Tell whether it was written; where it was not, what rested does so again."""

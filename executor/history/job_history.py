@@ -202,7 +202,7 @@ class JobHistory:
     def tidy(self) -> None:
         """Merge many files into few, without what was said of jobs that are deleted by now; fold a tail that is long.
 
-        What says that they are deleted stays.
+        What says that they are deleted stays. Merging holds up neither who writes nor who reads.
         """
         with self._lock:
             if self._tail.is_long:
@@ -213,11 +213,13 @@ class JobHistory:
             self._appended = 0
             if self._leftover:
                 self._remove_leftover()
-            done = self._log.tidy()
-            if done is None:
-                return
-            before, after = done
-            if before.fragments.keys() <= self._read and before.row_count == after.row_count:
+        done = self._log.tidy()
+        if done is None:
+            return
+        before, after = done
+        with self._lock:
+            is_ours = self._snapshot is not None and self._snapshot.version == before.version
+            if is_ours and before.fragments.keys() <= self._read and before.row_count == after.row_count:
                 self._note_whole(after)  # nobody came in between: the same rows in other fragments
 
     def forget_past(self) -> None:

@@ -190,6 +190,40 @@ def test_a_state_that_comes_while_the_history_is_tidied_is_written_all_the_same(
     assert list(history_of(folder).load()) == ["job-1", "job-rested"]
 
 
+def test_a_state_is_written_and_read_while_files_of_the_history_are_merged(folder, monkeypatch):
+    """A caller waited for it: a second in every hundred jobs or so."""
+    monkeypatch.setattr(job_history, "_TIDY_AFTER", 4)
+    merging, gate = threading.Event(), threading.Event()
+    tidy = append_log.AppendLog.tidy
+
+    def slow(log):
+        merging.set()
+        assert gate.wait(60)
+        return tidy(log)
+
+    monkeypatch.setattr(append_log.AppendLog, "tidy", slow)
+
+    async def scenario():
+        history = history_of(folder)
+        with BlockingPool(4) as pool:
+            writer = HistoryWriter(history, pool)
+            for n in range(4):
+                await writer.save(job(f"a{n}"))
+            assert await asyncio.to_thread(merging.wait, 60)
+            for n in range(6):
+                await asyncio.wait_for(writer.save(job(f"b{n}")), 60)
+            assert len(history.load()) == 10
+            gate.set()
+            await writer.written()
+        return history
+
+    history = asyncio.run(scenario())
+    wanted = [*(f"a{n}" for n in range(4)), *(f"b{n}" for n in range(6))]
+    assert list(history.load()) == list(history_of(folder).load()) == wanted
+    assert history.save(job("c")).job_id == "c"
+    assert len(history_of(folder).load()) == 11
+
+
 def test_versions_are_removed_beside_what_is_written_and_one_look_at_a_time(folder, monkeypatch):
     """It takes longer than all else about a history: nobody is to wait for it."""
     removing, may_go_on = threading.Event(), threading.Event()
