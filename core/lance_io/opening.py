@@ -65,18 +65,24 @@ def open_checked(uri: str, *, cache_bytes: int | None = None) -> lance.LanceData
     return found
 
 
-def open_version(uri: str, version: int) -> lance.LanceDataset:
+def open_version(uri: str, version: int, *, cache_bytes: int | None = None) -> lance.LanceDataset:
     """Return a version of a table (0: the latest).
+
+    Args:
+        uri: Of the table.
+        version: Its number.
+        cache_bytes: As `open_latest`.
 
     Raises:
         OSError: Lance panics.
         Exception: what `lance.dataset` raises.
     """
     if not version:
-        return open_latest(uri)
+        return open_latest(uri, cache_bytes=cache_bytes)
     try:
         with panics_as_errors():
-            return lance.dataset(uri, version=version, storage_options=lance_options(uri))
+            options = lance_options(uri)
+            return lance.dataset(uri, version=version, storage_options=options, metadata_cache_size_bytes=cache_bytes)
     except ValueError as error:
         if _SAYS_OTHER in str(error):
             raise ValueError(OTHER_VERSION) from error

@@ -160,10 +160,29 @@ class FragmentReader:
             return joined(scanner.to_table().column(column).chunks)
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
-        """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out."""
-        quoted = "`" + column.replace("`", "``") + "`"
+        """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out.
+
+        Lance reads values to tell which are NULL. A scan loads all pages of large ones at its begin, and the metadata
+        cache keeps them, up to 1 GiB. Rows of wide fragments are taken, few at a time, by a dataset with a small cache.
+        """
+        asked: dict[str, Any] = {
+            "columns": [],
+            "filter": "`" + column.replace("`", "``") + "` IS NULL",
+            "with_row_address": True,
+        }
+        fragments = self._dataset.get_fragments()
+        is_blob = blobs.is_blob(self._dataset.schema.field(column))  # only what describes the values is read
+        wide = set() if is_blob else {f.fragment_id for f in fragments if has_wide_rows(f)}
         with self._reading():
-            return _by_fragment(self._dataset.scanner(columns=[], filter=f"{quoted} IS NULL", with_row_address=True))
+            if not wide:
+                return _by_fragment(self._dataset.scanner(**asked))
+            narrow = [f for f in fragments if f.fragment_id not in wide]
+            found = _by_fragment(self._dataset.scanner(**asked, fragments=narrow)) if narrow else {}
+            careful = open_version(self._dataset.uri, int(self._dataset.version), cache_bytes=CHUNK_BYTES)
+            for fragment in careful.get_fragments():
+                if fragment.fragment_id in wide and len(nulls := _null_offsets(fragment, column)):
+                    found[fragment.fragment_id] = nulls
+        return found
 
     def rows_matching(self, fragment_ids: Iterable[int], where: str) -> dict[int, Offsets]:
         """Return physical offsets of the rows of some fragments that a checked filter matches, without deleted ones.
@@ -310,11 +329,34 @@ def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int
     Wide rows are read few at a time: Lance decodes `batch_size` rows at once, and cuts them by `batch_size_bytes` only
     then.
     """
-    row_bytes = _row_bytes(fragment)
-    if row_bytes * CHUNK_ROWS <= CHUNK_BYTES:
+    if not has_wide_rows(fragment):
         return {"batch_size": rows, "batch_size_bytes": CHUNK_BYTES, "batch_readahead": ahead}
-    few = max(1, min(rows, int(CHUNK_BYTES / row_bytes)))
+    few = max(1, min(rows, int(CHUNK_BYTES / _row_bytes(fragment))))
     return {"batch_size": few, "batch_size_bytes": CHUNK_BYTES, **_WIDE}
+
+
+def _null_offsets(fragment: lance.LanceFragment, column: str) -> Offsets:
+    """Return the physical offsets of the live rows that are NULL in a column.
+
+    Takes few rows at a time: files are compressed, so that only values that were read tell how large others may be.
+    """
+    live = np.flatnonzero(deletions.live(fragment, RowRange(0, fragment.physical_rows)))
+    most, largest = batches_of(fragment)["batch_size"], 1
+    found: list[Offsets] = [np.empty(0, np.int64)]
+    at, count = 0, 1
+    while at < len(live):
+        here = live[at : at + count]
+        values = fragment.take(list(range(at, at + len(here))), columns=[column]).column(0)
+        found.append(here[values.is_null().to_numpy()])
+        at += len(here)
+        largest = max(largest, values.nbytes // len(here))
+        count = max(1, min(most, 4 * count, CHUNK_BYTES // largest))
+    return np.concatenate(found)
+
+
+def has_wide_rows(fragment: lance.LanceFragment) -> bool:
+    """Tell whether a batch of the usual number of rows may be too large to be held."""
+    return _row_bytes(fragment) * CHUNK_ROWS > CHUNK_BYTES
 
 
 def _row_bytes(fragment: lance.LanceFragment) -> float:
