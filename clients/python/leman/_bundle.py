@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dis
+import functools
 import hashlib
 import importlib.util
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FunctionType
@@ -65,6 +66,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Looks at each object on its way into the bundle: none goes by a name that workers do not have."""
 
     def reducer_override(self, obj: Any) -> Any:
+        parts = _by_value.proxied(obj)
+        if parts is not None:
+            return _remade(*parts)
         apart = _by_value.taken_apart(obj)
         if apart is not None:
             return apart
@@ -79,14 +83,20 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _reduced(self, obj: Any) -> Any:
         """What pickle would do by itself. Raises UdfDefinitionError for a name in a module of the user's own."""
-        registered = self.dispatch_table.get(type(obj))
-        reduced = registered(obj) if registered else obj.__reduce_ex__(self.proto)
+        reduced = _by_value.reduced(obj, self.dispatch_table, self.proto)
         if isinstance(obj, CodeType):
             return _with_file(obj, reduced)
         module = _by_value.home(obj, reduced) if isinstance(reduced, str) else ""
         if module:
             raise UdfDefinitionError(by_name_only(type(obj), f"{module}.{reduced}"))
         return reduced
+
+
+def _remade(make: Callable[..., Any], *parts: Any) -> tuple[Any, ...]:
+    if make is _by_value.proxy:
+        return make, parts
+    function, args, keywords = parts
+    return functools.partial(make, function, *args, **keywords), ()
 
 
 def by_name_only(kind: type, name: str) -> str:

@@ -24,8 +24,29 @@ def plain(value: Any) -> tuple[bytes, ...] | None:
     if kind in (bytes, bytearray):
         return (kind.__name__.encode(), bytes(value))
     if isinstance(value, pa.DataType | pa.Field | pa.Schema):
-        return (kind.__name__.encode(), str(value).encode())
+        return (kind.__name__.encode(), str(value).encode(), *_arrow_notes(value))
     return None
+
+
+def _arrow_notes(value: Any) -> list[bytes]:
+    """What the text of an Arrow type, field or schema leaves out: metadata, and parameters of extension types."""
+    found = []
+    if not isinstance(value, pa.DataType) and value.metadata:
+        found.append(of_parts(*(part for pair in value.metadata.items() for part in pair)))
+    if isinstance(value, pa.BaseExtensionType):
+        found += [type(value).__name__.encode(), value.__arrow_ext_serialize__(), *_arrow_notes(value.storage_type)]
+    inner: list[Any] = []
+    if isinstance(value, pa.Schema):
+        inner = list(value)
+    elif isinstance(value, pa.Field):
+        inner = [value.type]
+    elif pa.types.is_nested(value):
+        inner = [value.field(index) for index in range(value.num_fields)]
+    for index, item in enumerate(inner):
+        notes = _arrow_notes(item)
+        if notes:
+            found.append(of_parts(str(index).encode(), *notes))
+    return found
 
 
 def of_tree(tree: Any) -> bytes:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import typing
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from leman._modules import is_installed
 from leman.errors import VersionRequired
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -59,6 +61,67 @@ def attribute_chains(node: ast.AST) -> dict[str, set[tuple[str, ...]]]:
     chains: dict[str, set[tuple[str, ...]]] = {}
     _collect(node, (), chains)
     return chains
+
+
+def order_free(node: ast.AST) -> set[str]:
+    """Names of what is used only where the order of keys changes nothing: `a[k]`, `k in a`, `a.get(k)`, `len(a)`."""
+    free: dict[str, bool] = {}
+    blind: set[int] = set()
+    for item in ast.walk(node):
+        match item:
+            case ast.Subscript(value=value, ctx=ast.Load()):
+                blind.add(id(value))
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[value]):
+                blind.add(id(value))
+            case ast.Call(func=ast.Attribute(value=value, attr="get")):
+                blind.add(id(value))
+            case ast.Call(func=ast.Name(id="len"), args=[value]):
+                blind.add(id(value))
+    inner = {id(item.value) for item in ast.walk(node) if isinstance(item, ast.Attribute)}
+    for item in ast.walk(node):
+        name = _dotted(item)
+        if name and id(item) in blind:
+            free.setdefault(name, True)
+        elif name and id(item) not in inner and not name.endswith(".get"):
+            while name:
+                free[name] = False
+                name = name.rpartition(".")[0]
+    return {name for name, only in free.items() if only}
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        owner = _dotted(node.value)
+        return f"{owner}.{node.attr}" if owner else ""
+    return ""
+
+
+def names_in(text: str) -> set[str]:
+    """The names that an annotation written as a text speaks of."""
+    try:
+        return {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
+    except SyntaxError:
+        return set()
+
+
+def is_plain_hint(hint: Any) -> bool:
+    """Tell whether the text of an annotation says all about it: it holds no class of the user's own, and no object."""
+    if isinstance(hint, type) and not typing.get_args(hint):
+        return is_installed(hint.__module__)
+    if typing.get_origin(hint) is typing.Literal:
+        return True
+    if typing.get_args(hint):
+        return all(is_plain_hint(item) for item in typing.get_args(hint))
+    return hint is None or hint is ... or isinstance(hint, str) or type(hint).__module__ == "typing"
+
+
+def text_of(function: FunctionType, node: FunctionNode) -> str:
+    """The source of a function as it is written."""
+    lines = linecache.getlines(function.__code__.co_filename, function.__globals__)
+    first = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", []))])
+    return "".join(lines[first - 1 : node.end_lineno])
 
 
 _Functions = list[tuple[CodeType, FunctionNode]]
@@ -113,6 +176,9 @@ def _tree(text: str) -> ast.Module:
 
 
 def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:
+    if "TypeCheckMemo" in code.co_names:  # typeguard compiles functions anew with its checks, without decorators
+        at = (code.co_qualname, code.co_firstlineno)
+        return next((node for nested, node in functions if (nested.co_qualname, node.lineno) == at), None)
     rewritten = any(name.startswith("@") for name in (*code.co_names, *code.co_varnames))
     wanted = _place(code) if rewritten else _essence(code)
     same = [

@@ -15,7 +15,7 @@ from leman._signature import Signature, blob_type, read_signature
 from leman._source_text import constant, own_text
 from leman._types import BLOB_KEY, accepts, values_type
 from leman._udf_options import UdfOptions
-from leman._version_digest import derive_version, source_text
+from leman._version_digest import derive_version, source_text, unordered
 from leman._wire_values import duration
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import TypeMismatch, UdfDefinitionError
@@ -107,7 +107,17 @@ class UDF(Shown):
         interface: tuple[Any, ...] = (self.kind, s.input_columns, s.input_types, s.output_type)
         if self.blob:  # others keep the version that they had before there were blobs
             interface = (*interface, "blob")
-        return interface, self._target, self._bound
+        return interface, self._target, self._bound_identity
+
+    @property
+    def _bound_identity(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The constructor's arguments; the order of keywords counts where it takes them as they come."""
+        if self._bound is None:
+            return None
+        parameters = inspect.signature(self._target).parameters.values()
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        args, kwargs = self._bound
+        return args, kwargs if takes_any else unordered(kwargs)
 
     def _called(self) -> str:
         """The call that builds the object of a class."""
@@ -143,7 +153,7 @@ class UDF(Shown):
 
     def __leman_identity__(self) -> object:
         """What the version of a function that calls this one depends on."""
-        return [self.name, self._explicit_version] if self._explicit_version else [self._target, self._bound]
+        return [self.name, self._explicit_version] if self._explicit_version else [self._target, self._bound_identity]
 
     def check_inputs(self, table: pa.Schema, columns: Sequence[str]) -> None:
         """Raises TypeMismatch where a scalar function's annotation contradicts the column that takes its

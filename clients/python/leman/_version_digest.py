@@ -3,9 +3,12 @@
 Covered: the function's source without comments, layout and docstrings; the same of every function and class
 of the user's own that it uses, however far away; the values of globals, closures, defaults and bound
 arguments. Code that is installed (standard library, distributions) enters by its name. The same sources
-give the same version in any session and on any machine; bytes of a pickle play no part. Of what was typed
-in, so that nobody keeps its source, the compiled code takes its place: the same in any session of one
-Python.
+give the same version in any session and on any machine; bytes of a pickle play no part. Where code was typed
+in and has no source, the compiled code takes its place: the same in any session of one Python.
+
+Docstrings, annotations, attributes of functions, names of classes and the like count where code that is walked
+reads them: it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). The walk
+repeats until nothing new is mentioned. Most code mentions none of them, so its version does not depend on them.
 """
 
 from __future__ import annotations
@@ -20,11 +23,13 @@ import functools
 import inspect
 import logging
 import sys
+import typing
 from collections.abc import Callable, Iterator
 from types import (
     BuiltinFunctionType,
     CodeType,
     FunctionType,
+    MappingProxyType,
     MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
@@ -35,7 +40,7 @@ from typing import Any
 
 import cloudpickle
 
-from leman import _by_value, _source
+from leman import _by_value, _library_models, _source
 from leman._bundle import BUILD_IT_THERE, by_name_only
 from leman._digests import of_parts, of_tree, plain
 from leman._modules import is_installed, is_installed_class, is_installed_code
@@ -47,6 +52,22 @@ VERSION_LENGTH = 16
 _LOADS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 #: Mappings whose entries are those of the dictionary that they are; others may make them up.
 _PLAIN_MAPPINGS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
+#: Names by which code reads what is otherwise no part of a version; `_Walker.reads` asks for them.
+_READS_ATTRIBUTES = ("vars", "__dict__", "getmembers", "getmembers_static")
+_READS_DOCSTRINGS = ("__doc__", "getdoc", "render_doc", "getmembers", "model_json_schema", "json_schema", "schema")
+_READS_HINTS = (
+    "__annotations__", "get_type_hints", "get_annotations", "signature", "getfullargspec", "__signature__",
+    "check_argument_types_internal", "check_return_type_internal",
+)  # fmt: skip
+_READS_FIELD_TYPES = (
+    *_READS_HINTS, "from_dict", "from_json", "structure", "unstructure", "convert", "decode", "fields", "TypeAdapter",
+    "__dataclass_fields__",
+)  # fmt: skip
+_READS_SOURCE = ("getsource", "getsourcelines", "getcomments", "findsource")
+_READS_BASES = ("__orig_bases__", "get_original_bases", "__parameters__")
+_READS_NAMES = ("__name__", "__qualname__", "__module__")
+_READS_MATCH_ARGS = ("__match_args__", "MATCH_CLASS")
+_PICKLED_BY_OBJECT = ("__reduce_ex__", "__reduce__", "__getstate__")
 _NAMED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _NOT_CODE = {  # written by Python itself; annotations matter only where a decorator reads them
     "__abstractmethods__", "__annotations__", "__dataclass_fields__", "__dict__", "__doc__",
@@ -62,7 +83,24 @@ def derive_version(*parts: Any) -> str:
     Raises VersionRequired, saying what and where, when something cannot be read, and UdfDefinitionError where
     it cannot be sent to workers either.
     """
-    return _Walker().digest(parts).hex()[:VERSION_LENGTH]
+    return _walk(parts)[0].hex()[:VERSION_LENGTH]
+
+
+def unordered(value: dict[str, Any]) -> dict[str, Any]:
+    """Mark a dictionary whose order the function cannot see, such as keyword arguments."""
+    return _Unordered(value)
+
+
+def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
+    """Walk until all that the code reads by name has been looked at: most code reads none of it."""
+    read: frozenset[str] = frozenset()
+    while True:
+        walker = _Walker(read)
+        digest = walker.digest(parts)
+        found = walker.mentioned & walker.asked
+        if found <= read:
+            return digest, walker
+        read |= found
 
 
 def source_text(*parts: Any) -> str:
@@ -70,10 +108,14 @@ def source_text(*parts: Any) -> str:
 
     Of what it cannot read, and of what comes after that, it says nothing.
     """
-    walker = _Walker()
+    walker = _Walker(frozenset())
     with contextlib.suppress(UdfDefinitionError):
         walker.digest(parts)
     return str(walker.text)
+
+
+class _Unordered(dict[Any, Any]):
+    """A dictionary whose order nothing reads."""
 
 
 class _Walker:
@@ -83,10 +125,15 @@ class _Walker:
     follow from the order of the walk, which is the same everywhere.
     """
 
-    def __init__(self, within: _Walker | None = None) -> None:
+    def __init__(self, read: frozenset[str], within: _Walker | None = None) -> None:
+        self.read = read  # names by which the code reads what would be left out otherwise
+        self.mentioned: set[str] = within.mentioned if within is not None else set()
+        self.asked: set[str] = within.asked if within is not None else set()
         self.active: dict[int, int] = within.active if within is not None else {}
         self.path: list[str] = within.path if within is not None else []
         self.text: SourceText = within.text if within is not None else SourceText()
+        self.pickled: set[type] = within.pickled if within is not None else set()
+        self.by_name: set[int] = within.by_name if within is not None else set()  # classes and functions, by id
         self.done: dict[int, tuple[Any, bytes]] = {}  # with the object: ids are unique only while it lives
 
     def digest(self, value: Any) -> bytes:
@@ -100,7 +147,7 @@ class _Walker:
             return self.done[id(value)][1]
         self.active[id(value)] = len(self.active)
         try:
-            result = next((handle(value) for kinds, handle in self._handlers() if isinstance(value, kinds)), None)
+            result = next((handle(value) for kinds, handle in self._handlers() if issubclass(type(value), kinds)), None)
             result = self._object(value) if result is None else result
         finally:
             del self.active[id(value)]
@@ -112,10 +159,11 @@ class _Walker:
             ((list, tuple), self._sequence),
             ((set, frozenset), self._unordered),
             (dict, self._mapping),
+            (MappingProxyType, lambda v: self._all(b"mappingproxy", dict(v))),
             (ModuleType, self._module),
             (FunctionType, self._function),
             (MethodType, lambda v: self._all(b"method", v.__func__, v.__self__)),
-            (functools.partial, lambda v: self._all(b"partial", v.func, v.args, v.keywords)),
+            (functools.partial, self._partial),
             ((staticmethod, classmethod), lambda v: self._all(type(v).__name__.encode(), v.__func__)),
             (property, lambda v: self._all(b"property", v.fget, v.fset, v.fdel)),
             (functools.cached_property, lambda v: self._all(b"cached_property", v.func)),
@@ -133,25 +181,59 @@ class _Walker:
         return of_parts(*(part if isinstance(part, bytes) else self.digest(part) for part in parts))
 
     def _sequence(self, value: list[Any] | tuple[Any, ...]) -> bytes:
-        return of_parts(self._container(value), *(self.digest(item) for item in value))
+        items = (self.digest(item) for item in value)
+        return of_parts(self._container(value), *items, *self._own_state(value))
 
     def _unordered(self, value: set[Any] | frozenset[Any]) -> bytes:
         held = value.copy() if type(value) is set else value  # other threads may write to it
-        return of_parts(self._container(value), *sorted(self._apart(item) for item in held))
+        items = sorted(self._apart(item) for item in held)
+        return of_parts(self._container(value), *items, *self._own_state(value))
 
     def _mapping(self, value: dict[Any, Any]) -> bytes:
         held = dict.copy(value) if type(value) in _PLAIN_MAPPINGS else value  # likewise
-        keys = sorted(((self._apart(key), key) for key in held), key=lambda pair: pair[0])
-        items = (of_parts(digest, self._at(f"[{key!r}]", held[key])) for digest, key in keys)
-        return of_parts(self._container(value), *items)
+        met = [(self._apart(key), key) for key in held]
+        keys = sorted(met, key=lambda pair: pair[0])
+        items = [of_parts(digest, self._at(f"[{key!r}]", held[key])) for digest, key in keys]
+        if type(value) is not _Unordered and [pair[0] for pair in met] != [pair[0] for pair in keys]:
+            items.append(of_parts(b"in this order", *(pair[0] for pair in met)))
+        if isinstance(value, collections.defaultdict) and value.default_factory is not None:
+            items.append(of_parts(b"default", self._at("default_factory", value.default_factory)))
+        return of_parts(self._container(value), *items, *self._own_state(value))
+
+    def _own_state(self, value: Any) -> list[bytes]:
+        """The attributes of an object of a subclass of a container."""
+        own = dict(getattr(value, "__dict__", None) or {})
+        return [of_parts(b"attributes", self._at("its attributes", _Unordered(own)))] if own else []
 
     def _container(self, value: Any) -> bytes:
-        kind = type(value)
+        kind = dict if type(value) is _Unordered else type(value)
         return kind.__name__.encode() if kind.__module__ == "builtins" else self.digest(kind)
 
     def _apart(self, item: Any) -> bytes:
         """The digest of an item that comes in no order: what was met before it must not matter."""
-        return _Walker(self).digest(item)
+        return _Walker(self.read, self).digest(item)
+
+    def reads(self, *names: str) -> bool:
+        """Tell whether code that is walked reads something by one of these names."""
+        self.asked.update(names)
+        return not self.read.isdisjoint(names)
+
+    def _partial(self, value: functools.partial[Any]) -> bytes:
+        function: Any = value.func
+        blind = isinstance(function, FunctionType) and not function.__code__.co_flags & inspect.CO_VARKEYWORDS
+        keywords = _Unordered(value.keywords) if blind else value.keywords
+        own = self._attributes_read(value)
+        return self._all(b"partial", value.func, value.args, keywords, *own)
+
+    def _attributes_read(self, value: Any) -> list[bytes]:
+        """The attributes that somebody gave a function, where the code reads them."""
+        every = self.reads(*_READS_ATTRIBUTES)
+        own = {
+            name: item for name, item in vars(value).items() if name != "__wrapped__" and (self.reads(name) or every)
+        }
+        if "__wrapped__" in vars(value) and self.reads("__wrapped__", "unwrap", *_READS_HINTS):
+            own["__wrapped__"] = vars(value)["__wrapped__"]
+        return [of_parts(b"attributes", self._at("its attributes", _Unordered(own)))] if own else []
 
     def _module(self, value: ModuleType) -> bytes:
         if is_installed(value.__name__):
@@ -161,7 +243,13 @@ class _Walker:
             for name, item in vars(value).copy().items()
             if not name.startswith("__") and getattr(item, "__module__", value.__name__) == value.__name__
         }
-        return of_parts(b"user module", self._mapping(own))
+        others = {
+            name: item
+            for name, item in vars(value).copy().items()
+            if name not in own and isinstance(item, FunctionType | type) and not is_installed(item.__module__)
+        }
+        more = [self._mapping(_Unordered(others))] if others else []
+        return of_parts(b"user module", self._mapping(_Unordered(own)), *more)
 
     def _class(self, value: type) -> bytes:
         name = f"{value.__module__}:{value.__qualname__}"
@@ -169,24 +257,93 @@ class _Walker:
             return of_parts(b"named", name.encode())
         parts = [self._at(f"base of {value.__qualname__}", base) for base in value.__bases__]
         parts.append(self.digest(type(value)))
-        for attribute, item in sorted(vars(value).items()):
-            if attribute not in _NOT_CODE and not isinstance(item, MemberDescriptorType) and not _generated(item):
+        described = _library_models.described(value)
+        held = {name: item for name, item in vars(value).items() if name != "__slotnames__"}
+        if value in self.pickled:  # pickle notes it in the class, and versions had it since
+            held["__slotnames__"] = copyreg._slotnames(value)  # type: ignore[attr-defined]
+        for attribute, item in sorted(held.items()):
+            if attribute in _NOT_CODE or isinstance(item, MemberDescriptorType) or _generated(item):
+                continue
+            if described is None or not _library_models.is_derived(attribute, item):
                 self.text.value(f"{value.__qualname__}.{attribute}", item)
                 parts.append(of_parts(attribute.encode(), self._at(f"{value.__qualname__}.{attribute}", item)))
         if dataclasses.is_dataclass(value):
-            parts += [self._dataclass_field(field) for field in dataclasses.fields(value)]
-        return of_parts(b"class", *parts)
+            parts += [self._dataclass_field(field, value) for field in dataclasses.fields(value)]
+            parts += self._init_only(value)
+        if described is not None:
+            parts.append(of_parts(b"settings", self._at(f"fields of {value.__qualname__}", described)))
+        return of_parts(b"class", *parts, *self._read_of_class(value, by_library=_made_by_library(value)))
 
-    def _dataclass_field(self, field: dataclasses.Field[Any]) -> bytes:
-        settings = (field.name, str(field.type), field.init, field.compare, bool(field.kw_only))
+    def _read_of_class(self, value: type, *, by_library: bool) -> list[bytes]:
+        """What a class has besides its code, where its library or the code that is walked reads it."""
+        own = vars(value)
+        parts: list[bytes] = []
+        if own.get("__annotations__") and (self.reads(*_READS_HINTS) or by_library or typing.is_typeddict(value)):
+            hints = [(name, self._hint(hint, value.__module__)) for name, hint in value.__annotations__.items()]
+            parts.append(of_parts(b"hints", *(of_parts(name.encode(), hint) for name, hint in hints)))
+        if isinstance(own.get("__doc__"), str) and (self.reads(*_READS_DOCSTRINGS) or by_library):
+            parts.append(of_parts(b"docstring", own["__doc__"].encode(errors="surrogatepass")))
+        if "__slots__" in own and self.reads("__slots__"):
+            parts.append(of_parts(b"slots", self.digest(own["__slots__"])))
+        if "__match_args__" in own and self.reads(*_READS_MATCH_ARGS):
+            parts.append(of_parts(b"match", self.digest(own["__match_args__"])))
+        if own.get("__orig_bases__") and (self.reads(*_READS_BASES) or by_library):
+            bases = [self._hint(base, value.__module__) for base in own["__orig_bases__"]]
+            parts.append(of_parts(b"generic", *bases))
+        if self.reads(*_READS_ATTRIBUTES):
+            parts.append(of_parts(b"order", *(name.encode() for name in own if not name.startswith("__"))))
+        return parts + self._name_read(value)
+
+    def _name_read(self, value: Any) -> list[bytes]:
+        """The name of a class or function that is met in another way than by that name."""
+        if id(value) in self.by_name or not self.reads(*_READS_NAMES):
+            return []
+        return [of_parts(b"called", value.__qualname__.encode())]
+
+    def _hint(self, value: Any, module: str) -> bytes:
+        """An annotation. One that is a text names things of its module, which count where they are the user's own."""
+        if not isinstance(value, str):
+            return self.digest(value)
+        namespace = vars(sys.modules[module]) if module in sys.modules else {}
+        found = {name: namespace[name] for name in _source.names_in(value) if name in namespace}
+        own = {name: item for name, item in found.items() if not self._is_elsewhere(item)}
+        return of_parts(b"text", value.encode(), *(self._at(name, item) for name, item in sorted(own.items())))
+
+    def _is_elsewhere(self, item: Any) -> bool:
+        if isinstance(item, ModuleType):
+            return True
+        return is_installed(str(getattr(item, "__module__", None) or type(item).__module__))
+
+    def _init_only(self, value: type) -> list[bytes]:
+        """Parameters of a dataclass that are no fields, and where they stand among the others."""
+        every: dict[str, Any] = vars(value).get("__dataclass_fields__", {})
+        names = [name for name, field in every.items() if field._field_type.name != "_FIELD_CLASSVAR"]
+        fields = [field.name for field in dataclasses.fields(value)]
+        return [] if names == fields else [of_parts(b"init", *(name.encode() for name in names))]
+
+    def _dataclass_field(self, field: dataclasses.Field[Any], owner: type) -> bytes:
+        kind: Any = str(field.type)
+        if " at 0x" in kind or (self.reads(*_READS_FIELD_TYPES) and not _source.is_plain_hint(field.type)):
+            kind = self._hint(field.type, owner.__module__)
+        elif isinstance(field.type, str) and self.reads(*_READS_FIELD_TYPES):
+            kind = self._hint(kind, owner.__module__)
+        settings = (field.name, kind, field.init, field.compare, bool(field.kw_only))
         default = None if field.default is dataclasses.MISSING else (field.default,)
         factory = None if field.default_factory is dataclasses.MISSING else (field.default_factory,)
-        return self._all(b"field", settings, default, factory)
+        more: list[Any] = [] if field.repr and field.hash is None else [(field.repr, field.hash)]
+        if field.metadata:
+            more.append(dict(field.metadata))
+        return self._all(b"field", settings, default, factory, *more)
 
     def _function(self, value: FunctionType) -> bytes:
         known = _by_value.implementations(value)
         if known is not None:
-            return of_parts(b"singledispatch", self._mapping(known))
+            return of_parts(b"singledispatch", self._mapping(_Unordered(known)))
+        checked = _library_models.checked_function(value)
+        if checked is not None:
+            function, settings = checked
+            hints = [(name, self._hint(hint, value.__module__)) for name, hint in function.__annotations__.items()]
+            return self._all(b"checked", function, settings, *(self._all(name, hint) for name, hint in hints))
         home = str(value.__globals__.get("__name__") or "")
         if is_installed_code(value.__globals__):
             return self._installed(home, value)
@@ -194,12 +351,33 @@ class _Walker:
         node = self._node(value)
         self.text.function(value, node)
         parts = [self._code(value.__code__) if node is None else of_tree(_source.normal_form(node))]
-        parts.append(self._at("a default", [value.__defaults__, value.__kwdefaults__]))
+        named = None if value.__kwdefaults__ is None else _Unordered(value.__kwdefaults__)
+        parts.append(self._at("a default", [value.__defaults__, named]))
+        self.mentioned |= _mentions(value.__code__)
+        unordered_uses = set() if node is None else _source.order_free(node)
         for name, used in self._used(value, node):
             self.text.value(name, used)
-            parts.append(of_parts(name.encode(), self._at(name, used)))
+            seen = used
+            if name in unordered_uses and type(used) is dict and all(map(_is_plain, used.copy().values())):
+                seen = _Unordered(used)
+            elif getattr(used, "__name__", None) == name.rpartition(".")[2]:
+                self.by_name.add(id(used))
+            parts.append(of_parts(name.encode(), self._at(name, seen)))
+        parts += self._read_of_function(value, node)
         self.path.pop()
         return of_parts(b"function", *parts)
+
+    def _read_of_function(self, value: FunctionType, node: _source.FunctionNode | None) -> list[bytes]:
+        """What a function has besides its code, where code that is walked reads it."""
+        parts = self._attributes_read(value)
+        if value.__doc__ is not None and self.reads(*_READS_DOCSTRINGS):
+            parts.append(of_parts(b"docstring", self.digest(value.__doc__)))
+        if value.__annotations__ and self.reads(*_READS_HINTS):
+            hints = ((name, self._hint(hint, value.__module__)) for name, hint in value.__annotations__.items())
+            parts.append(of_parts(b"hints", *(of_parts(name.encode(), hint) for name, hint in hints)))
+        if node is not None and self.reads(*_READS_SOURCE):
+            parts.append(of_parts(b"source", _source.text_of(value, node).encode(errors="surrogatepass")))
+        return parts + self._name_read(value)
 
     def _code(self, code: CodeType) -> bytes:
         """Compiled code, without the lines and the file that it came from."""
@@ -212,12 +390,21 @@ class _Walker:
     def _installed(self, home: str, value: FunctionType) -> bytes:
         """A function of a library: its name, and what it encloses where the library's decorator made it."""
         name = f"{home}:{value.__code__.co_qualname}".encode()
+        self.mentioned.add(value.__name__)  # such as `from inspect import getdoc as words`
         found: Any = sys.modules.get(value.__module__ or "")
         for part in value.__qualname__.split("."):
             found = getattr(found, part, None)
         if found is value and is_installed(value.__module__):
             return of_parts(b"named", name)
-        return of_parts(b"named", name, *(of_parts(key.encode(), self._at(key, item)) for key, item in _closure(value)))
+        held = dict(_closure(value))
+        if home.partition(".")[0] in _library_models.CACHES:  # what a call leaves in a cache is no edit
+            held = {key: {} if isinstance(item, dict) else item for key, item in held.items() if key != "cache_info"}
+        own = {key: item for key, item in vars(value).items() if key != "__wrapped__" and self.reads(key)}
+        own = {key: item for key, item in own.items() if _is_plain(item)}
+        parts = [of_parts(key.encode(), self._at(key, item)) for key, item in held.items()]
+        return of_parts(
+            b"named", name, *parts, *([of_parts(b"attributes", self.digest(_Unordered(own)))] if own else [])
+        )
 
     def _node(self, value: FunctionType) -> _source.FunctionNode | None:
         try:
@@ -247,14 +434,40 @@ class _Walker:
         within = _by_value.cached_function(value)
         if within is not None:
             return self._all(b"cached", within)
+        described = _library_models.described_object(value)
+        if described is not None:
+            return self._all(b"object", type(value), described)
+        proxied = self._proxied(value)
+        if proxied is not None:
+            return self._all(b"proxy", *proxied)
         wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
         if isinstance(wrapped, FunctionType):
-            return self._all(b"wrapped", type(value), wrapped)
+            return self._all(b"wrapped", type(value), wrapped, *self._settings(value, wrapped))
         if isinstance(value, _NAMED):
             return self._builtin(value)
         if isinstance(value, logging.Logger):
             return of_parts(b"logger", value.name.encode())
         return self._reduced(value)
+
+    def _proxied(self, value: Any) -> tuple[Any, ...] | None:
+        try:
+            return _by_value.proxied(value)
+        except UdfDefinitionError as error:
+            raise UdfDefinitionError(f"{error.message} (at {self._place()})") from None
+
+    def _settings(self, value: Any, wrapped: FunctionType) -> list[bytes]:
+        """What an object that wraps a function holds besides it. Objects of libraries may hold caches: of these only
+        plain public values count."""
+        ours = is_installed_class(type(value))
+        own = {
+            name: item
+            for name, item in vars(value).items()
+            if name not in (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__")
+            and item is not wrapped
+            and not (name in vars(wrapped) and vars(wrapped)[name] is item)
+            and (not ours or (not name.startswith("_") and _is_plain(item)))
+        }
+        return [of_parts(b"settings", self._at("its attributes", _Unordered(own)))] if own else []
 
     def _builtin(self, value: Any) -> bytes:
         owner = getattr(value, "__self__", None)
@@ -265,16 +478,34 @@ class _Walker:
     def _reduced(self, value: Any) -> bytes:
         """Any other object: what copying it would need, which is its class and its state."""
         try:
-            registered = copyreg.dispatch_table.get(type(value))
-            parts = registered(value) if registered else value.__reduce_ex__(4)
+            parts = _by_value.reduced(value, copyreg.dispatch_table, 4)
         except Exception:  # noqa: BLE001 - objects may refuse in any way they like
             raise self._unreadable(value) from None
+        if all(getattr(type(value), name) is getattr(object, name, None) for name in _PICKLED_BY_OBJECT):
+            self.pickled.add(type(value))
         if isinstance(parts, str):
             self._check_name(value, parts)
             return of_parts(b"named", f"{type(value).__module__}:{parts}".encode())
         make, arguments, *state = parts
-        content = [list(item) if isinstance(item, Iterator) else item for item in state]
+        content = [list(item) if isinstance(item, Iterator) else self._state(type(value), item) for item in state]
         return self._all(b"object", make, arguments, content)
+
+    def _state(self, kind: type, state: Any) -> Any:
+        """The attributes of an object. Their order counts where the code reads it, and values that a call left there
+        never do."""
+        if type(state) is tuple and len(state) == 2 and type(state[0]) is dict:
+            return (self._state(kind, state[0]), self._state(kind, state[1]))
+        if type(state) is not dict:
+            return state
+        kept = {
+            name: item
+            for name, item in state.items()
+            if not isinstance(name, str)
+            or not isinstance(inspect.getattr_static(kind, name, None), functools.cached_property)
+        }
+        if not kept and state:  # an object without attributes has no state
+            return None
+        return kept if self.reads(*_READS_ATTRIBUTES) else _Unordered(kept)
 
     def _check_name(self, value: Any, name: str) -> None:
         """Refuse what is sent by its name, where nothing tells what that names."""
@@ -316,6 +547,30 @@ def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
             yield name, cell.cell_contents
         except ValueError:  # not set yet
             continue
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether a value holds no others, so that nothing in it has an order."""
+    kind = type(value)
+    if kind in (tuple, frozenset):
+        return all(map(_is_plain, value))
+    return kind in (str, bytes, int, float, complex, bool, type(None)) or (
+        kind in (list, set) and all(map(_is_plain, value.copy()))
+    )
+
+
+def _made_by_library(value: type) -> bool:
+    """Tell whether the class of a class is of an installed library, which may read anything that the class has."""
+    home = type(value).__module__
+    return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
+
+
+def _mentions(code: CodeType) -> set[str]:
+    """Names by which code may read something: attributes, globals, and texts as `getattr` takes them."""
+    found = {item for item in code.co_consts if type(item) is str and item.isidentifier()} | set(code.co_names)
+    if any(step.opname == "MATCH_CLASS" for step in dis.get_instructions(code)):
+        found.add("MATCH_CLASS")
+    return found.union(*(_mentions(item) for item in code.co_consts if isinstance(item, CodeType)))
 
 
 def _global_names(code: CodeType) -> set[str]:

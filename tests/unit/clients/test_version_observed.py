@@ -1,0 +1,329 @@
+# ruff: noqa: E501 - each case is a program of a few lines
+"""A version covers what the function can observe of the objects that it uses, and nothing that it cannot."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from leman._bundle import make_bundle
+from leman._version_digest import derive_version
+from leman.errors import UdfDefinitionError
+
+#: Each is a module with a function `f`; K is 2, and 3 after the edit. MODELS run where their library is installed.
+EDITS = {
+    "order of a dict": "D = {'ab': 1, 'a': 2} if K == 2 else {'a': 2, 'ab': 1}\ndef f(n): return next(iter(D))",
+    "order of a dict that is also looked up":
+        "D = {'ab': 1, 'a': 2} if K == 2 else {'a': 2, 'ab': 1}\ndef f(n): return D['a'] + list(D.items())[0][1]",
+    "order of an inner dict": "D = {'d': {'x': 1, 'y': 2} if K == 2 else {'y': 2, 'x': 1}}\ndef f(n): return list(D['d'])",
+    "order of an OrderedDict":
+        "import collections\nD = collections.OrderedDict([('a', 1), ('b', 2)][::K * 2 - 5])\ndef f(n): return next(iter(D))",
+    "order of a Counter": "import collections\nD = collections.Counter('ab' if K == 2 else 'ba')\ndef f(n): return D.most_common(1)",
+    "order of an object's attributes":
+        "import types\nN = types.SimpleNamespace()\nfor a in ['x', 'y'][::K * 2 - 5]: setattr(N, a, 1)\ndef f(n): return list(vars(N))",
+    "order of a class": "C = type('C', (), {'x': 1, 'y': 2} if K == 2 else {'y': 2, 'x': 1})\ndef f(n): return list(vars(C))",
+    "order of keywords":
+        "import functools\ndef g(**kw): return next(iter(kw))\nP = functools.partial(g, **({'a': 1, 'b': 1} if K == 2 else {'b': 1, 'a': 1}))\n"
+        "def f(n): return P()",
+    "factory of a defaultdict":
+        "import collections, functools\nD = collections.defaultdict(functools.partial(int, K))\ndef f(n): return D['x']",
+    "attribute of a function": "def g(n): return n * g.by\ng.by = K\ndef f(n): return g(n)",
+    "attribute of a function, by getattr": "def g(n): return n\ng.by = K\ndef f(n): return getattr(g, 'by')",
+    "attribute of a decorated function":
+        "import contextlib\n@contextlib.contextmanager\ndef g(): yield 1\ng.by = K\ndef f(n): return g.by",
+    "attribute of a dict": "class V(dict): pass\nD = V(); D.by = K\ndef f(n): return D.by",
+    "attribute of a list": "class V(list): pass\nD = V(); D.by = K\ndef f(n): return D.by",
+    "attribute of a set": "class V(set): pass\nD = V(); D.by = K\ndef f(n): return D.by",
+    "attribute of an array":
+        "import numpy as np\nclass V(np.ndarray): pass\nD = np.zeros(1).view(V); D.by = K\ndef f(n): return D.by",
+    "attribute of a date": "import datetime\nclass V(datetime.date): pass\nD = V(2020, 1, 1); D.by = K\ndef f(n): return D.by",
+    "decorator object":
+        "import functools\nclass By:\n    def __init__(self, g, by): functools.update_wrapper(self, g); self.g, self.by = g, by\n"
+        "    def __call__(self, n): return self.g(n) * self.by\nG = By(lambda n: n, K)\ndef f(n): return G(n)",
+    "metadata of a dataclass field":
+        "import dataclasses\n@dataclasses.dataclass\nclass R:\n    n: int = dataclasses.field(default=0, metadata={'by': K})\n"
+        "def f(n): return dataclasses.fields(R)[0].metadata['by']",
+    "repr of a dataclass field":
+        "import dataclasses\n@dataclasses.dataclass\nclass R:\n    n: int = dataclasses.field(default=0, repr=K == 2)\n"
+        "def f(n): return repr(R())",
+    "order of parameters of a dataclass":
+        "import dataclasses\nI = dataclasses.InitVar[int]\nR = dataclasses.make_dataclass('R', [('a', I, 1), ('b', I, 1)][::K * 2 - 5],\n"
+        "    namespace={'__post_init__': lambda s, *v: None})\ndef f(n): return R(1)",
+    "annotations of a tuple":
+        "import typing\nclass H(typing.NamedTuple):\n    n: (int if K == 2 else float)\ndef f(n): return H.__annotations__['n'](n)",
+    "annotations of a function":
+        "def hint(g): return lambda v: g(g.__annotations__['v'](v))\n@hint\ndef g(v: (int if K == 2 else float)): return repr(v)\n"
+        "def f(n): return g(n)",
+    "annotations, read by the standard library":
+        "import typing as t\ndef g(v: (int if K == 2 else float)): return 1\nread = t.get_type_hints\ndef f(n): return repr(read(g))",
+    "a class that an annotation names":
+        "from __future__ import annotations\nimport dataclasses, typing\n@dataclasses.dataclass\nclass In:\n    n: int = K\n"
+        "@dataclasses.dataclass\nclass Out:\n    i: In = None\ndef f(n): return typing.get_type_hints(Out)['i']().n",
+    "slots": "C = type('C', (), {'__slots__': ('a',) if K == 2 else ('b',)})\ndef f(n): return C.__slots__",
+    "match args":
+        "class P:\n    __match_args__ = ('a', 'b') if K == 2 else ('b', 'a')\n    a, b = 1, 2\n"
+        "def f(n):\n    match P():\n        case P(x, y): return x",
+    "generic bases":
+        "import typing\nT = typing.TypeVar('T')\nclass B(typing.Generic[T]): pass\nclass C(B[int if K == 2 else float]): pass\n"
+        "def f(n): return repr(C.__orig_bases__)",
+    "metadata of a field": "import pyarrow as pa\nF = pa.field('n', pa.int64(), metadata={'by': str(K)})\ndef f(n): return F.metadata[b'by']",
+    "metadata of a schema":
+        "import pyarrow as pa\nF = pa.schema([pa.field('n', pa.int64())], metadata={'by': 'x' * 5000 + str(K)})\ndef f(n): return F.metadata",
+    "metadata inside a type":
+        "import pyarrow as pa\nF = pa.struct([pa.field('n', pa.int64(), metadata={'by': str(K)})])\ndef f(n): return F[0].metadata",
+    "a docstring": "def g(): 'Words'\ng.__doc__ = 'Words' * K\ndef f(n): return g.__doc__",
+    "a docstring, by inspect": "import inspect\ndef g(): 'Words'\ng.__doc__ = 'Words' * K\ndef f(n): return inspect.getdoc(g)",
+    "a docstring, by another name":
+        "from inspect import getdoc as words\ndef g(): 'Words'\ng.__doc__ = 'Words' * K\ndef f(n): return words(g)",
+    "docstring of a class": "C = type('C', (), {'__doc__': 'Words' * K})\ndef f(n): return C.__doc__",
+    "name of a class": "C = [type('C' * K, (), {})]\ndef f(n): return C[0].__name__",
+    "module as a whole":
+        "import sys, types\nm = types.ModuleType('whole'); m.__file__ = '/mine/whole.py'; sys.modules['whole'] = m\n"
+        "def g(n): return n * K\nm.g = g\ndef f(n): return getattr(m, 'g')(n)",
+    "a value that is computed once":
+        "import functools\nclass C:\n    @functools.cached_property\n    def v(self): return K\nc = C()\ndef f(n): return c.v",
+    "a class that make_dataclass made":
+        "import dataclasses\nR = dataclasses.make_dataclass('R', [('a', int, K)])\ndef f(n): return R().a",
+}  # fmt: skip
+MODELS = {
+    "pydantic":
+        "import pydantic\nclass M(pydantic.BaseModel):\n    n: int = pydantic.Field(default=K, ge=0)\n    @pydantic.field_validator('n')\n"
+        "    @classmethod\n    def check(cls, v): return v\ndef f(n): return M(n=n).n",
+    "pydantic, referring to itself":
+        "import pydantic\nclass M(pydantic.BaseModel):\n    n: int = K\n    more: 'list[M]' = []\ndef f(n): return M(n=n).n",
+    "pydantic, a constraint":
+        "import pydantic, typing\nclass M(pydantic.BaseModel):\n    n: typing.Annotated[int, pydantic.Field(ge=K - 9)]\ndef f(n): return M(n=n).n",
+    "pydantic, a model within":
+        "import pydantic\nclass I(pydantic.BaseModel):\n    n: int = K\nclass M(pydantic.BaseModel):\n    i: I = I()\n"
+        "def f(n): return M().i.n",
+    "pydantic, mode of a validator":
+        "import pydantic\nclass M(pydantic.BaseModel):\n    n: int = 1\n    @pydantic.field_validator('n', mode='before' if K == 2 else 'after')\n"
+        "    @classmethod\n    def check(cls, v): return v\ndef f(n): return M(n=n).n",
+    "pydantic, a setting": "import pydantic\nclass M(pydantic.BaseModel, frozen=K == 2):\n    n: int = 1\ndef f(n): return M(n=n).n",
+    "pydantic, a type adapter":
+        "import pydantic\nA = pydantic.TypeAdapter(int if K == 2 else float)\ndef f(n): return A.validate_python(n)",
+    "pydantic, a checked function":
+        "import pydantic\n@pydantic.validate_call\ndef g(n: (int if K == 2 else float)): return n\ndef f(n): return g(n)",
+    "attrs":
+        "import attrs\n@attrs.define\nclass A:\n    n: int = attrs.field(default=K, validator=attrs.validators.ge(0), metadata={'a': 1})\n"
+        "def f(n): return A(n).n",
+    "msgspec, a default": "import msgspec\nclass S(msgspec.Struct):\n    n: int = K\ndef f(n): return S().n",
+    "msgspec, a setting": "import msgspec\nclass S(msgspec.Struct, frozen=K == 2):\n    n: int = 1\ndef f(n): return S(n).n",
+    "msgspec, names":
+        "import msgspec\nclass S(msgspec.Struct, rename='camel' if K == 2 else 'kebab'):\n    a_b: int = 1\ndef f(n): return S(n).a_b",
+    "msgspec, a type": "import msgspec\nclass S(msgspec.Struct):\n    n: (int if K == 2 else float)\ndef f(n): return S(n).n",
+    "an object in Annotated":
+        "import dataclasses, typing\nclass Unit: by = K\n@dataclasses.dataclass\nclass L:\n    n: typing.Annotated[int, Unit()] = 0\n"
+        "def f(n): return L(n).n",
+    "tenacity":
+        "import tenacity\n@tenacity.retry(stop=tenacity.stop_after_attempt(K))\ndef g(n): return n\ndef f(n): return g(n)",
+    "jsonschema":
+        "import jsonschema\nV = {'type': 'integer', 'minimum': K - 9}\ndef f(n): return jsonschema.Draft202012Validator(V).is_valid(n)",
+    "beartype": "import beartype\n@beartype.beartype\ndef g(n: int) -> int: return n * K\ndef f(n): return g(n)",
+    "typeguard": "import typeguard\n@typeguard.typechecked\ndef g(n: int) -> int: return n * K\ndef f(n): return g(n)",
+    "wrapt":
+        "import wrapt\n@wrapt.decorator\ndef w(wrapped, instance, args, kwargs): return wrapped(*args) * K\n@w\ndef g(n): return n\n"
+        "def f(n): return g(n)",
+    "cachetools":
+        "import cachetools\n@cachetools.cached(cachetools.LRUCache(9))\ndef g(n): return n * K\ndef f(n): return g(n)",
+    "toolz": "import toolz\n@toolz.curry\ndef g(a, n): return a * n\nG = g(K)\ndef f(n): return G(n)",
+    "cytoolz": "import cytoolz\n@cytoolz.curry\ndef g(a, n): return a * n\nG = g(K)\ndef f(n): return G(n)",
+    "sqlmodel": "import sqlmodel\nclass M(sqlmodel.SQLModel):\n    n: int = K\ndef f(n): return M(n=n).n",
+}  # fmt: skip
+_INSTALLED_BY_TESTS = ("pydantic", "attrs", "msgspec", "tenacity", "jsonschema", "dataclasses")
+_CASES = {**EDITS, **MODELS}
+_NOT_HERE = {
+    "factory of a defaultdict": "the call adds a key, which the next one observes",
+    "module as a whole": "its module is none of a file",
+    "a class that an annotation names": "workers do not have the module in which Python looks for the name",
+    "cachetools": "is refused: see below",
+}
+_numbers = itertools.count()
+
+
+def load(tmp_path, name, k):
+    """The function of a case, in a module of its own that has one name."""
+    text = (
+        _CASES[name]
+        if "from __future__" not in _CASES[name]
+        else _CASES[name].replace("annotations\n", f"annotations\nK = {k}\n", 1)
+    )
+    path = tmp_path / f"case{next(_numbers)}.py"
+    path.write_text(text if "from __future__" in text else f"K = {k}\n{text}\n")
+    spec = importlib.util.spec_from_file_location("observed_case", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["observed_case"] = module
+    spec.loader.exec_module(module)
+    return module.f
+
+
+@pytest.fixture(autouse=True)
+def _no_module_stays():
+    yield
+    sys.modules.pop("observed_case", None)
+    sys.modules.pop("whole", None)
+
+
+def need(name):
+    library = _CASES[name].split("\n")[0].removeprefix("import ").split(",")[0]
+    if name in MODELS and library not in _INSTALLED_BY_TESTS:
+        pytest.importorskip(library)
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_an_edit_of_what_is_observed_is_another_version(name, tmp_path):
+    need(name)
+    versions = [derive_version(load(tmp_path, name, k)) for k in (2, 2, 3)]
+    assert versions[0] == versions[1] != versions[2]
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_a_call_changes_no_version_and_workers_get_what_is_called(name, tmp_path):
+    need(name)
+    if name in _NOT_HERE:
+        pytest.skip(_NOT_HERE[name])
+    function = load(tmp_path, name, 3)
+    before, data = derive_version(function), make_bundle(function).data
+    here = function(2)
+    assert derive_version(function) == before
+    del sys.modules["observed_case"]
+    there = pickle.loads(data)(2)
+    assert repr(there).replace("observed_case.", "") == repr(here).replace("observed_case.", "")
+
+
+def test_a_wrapper_that_pickles_as_a_name_is_refused(tmp_path):
+    pytest.importorskip("cachetools")
+    with pytest.raises(UdfDefinitionError, match="by its name only"):
+        make_bundle(load(tmp_path, "cachetools", 2))
+
+
+class Stands:
+    """A proxy that says it is the function within, as those of C libraries do."""
+
+    def __init__(self, function):
+        self.function = function
+
+    @property
+    def __class__(self):
+        return type(self.function)
+
+    def __call__(self, *args):
+        return self.function(*args) * 10
+
+
+def test_a_proxy_that_would_be_sent_as_its_function_is_refused():
+    proxy = Stands(lambda n: n)
+
+    def f(n):
+        return proxy(n)
+
+    for act in (derive_version, make_bundle):
+        with pytest.raises(UdfDefinitionError, match="stands in for a function"):
+            act(f)
+    with pytest.raises(UdfDefinitionError, match="stands in for a function"):
+        make_bundle(proxy)
+
+
+UNSEEN = {
+    "a docstring": ('"""Words."""', '"""Other words."""'),
+    "an attribute that nothing reads": ("helper.tag = 1", "helper.tag = 2"),
+    "order of a dict that is only looked up": ("{'x': 1, 'y': 2}", "{'y': 2, 'x': 1}"),
+    "an annotation of a helper": ("n: int", "n: float"),
+    "slots": ("('a', 'b')", "('b', 'a')"),
+}
+TEXT = '''
+D = {'x': 1, 'y': 2}
+def helper(n: int):
+    """Words."""
+    return n * D['x'] + D.get('y') + len(D) + ('z' in D)
+helper.tag = 1
+class Slotted:
+    __slots__ = ('a', 'b')
+class Plain:
+    def __init__(self):
+        self.a, self.b = 1, 2
+P = Plain()
+def f(n):
+    return helper(n) + P.a + bool(Slotted())
+'''
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_an_edit_that_nothing_observes_is_the_same_version(name, tmp_path, monkeypatch):
+    found = set()
+    assert UNSEEN[name][0] in TEXT
+    for text in (TEXT, TEXT.replace(*UNSEEN[name]) + "# moved"):
+        monkeypatch.setitem(_CASES, name, text)
+        found.add(derive_version(load(tmp_path, name, 2)))
+    assert len(found) == 1
+
+
+def test_versions_of_what_was_covered_are_as_they_were(tmp_path, monkeypatch):
+    """A change here computes columns of users again that nobody has edited."""
+    monkeypatch.setitem(_CASES, "covered", TEXT)
+    assert derive_version(load(tmp_path, "covered", 2)) == "d5c9a786d266e48a"
+
+
+SEEDS = """
+import dataclasses, enum, runpy, sys
+from typing import Annotated
+import attrs, msgspec, pydantic
+from leman._version_digest import derive_version
+
+class Kind(enum.Enum):
+    A = 1
+
+class Unit: pass
+
+@dataclasses.dataclass
+class Row:
+    n: Annotated[int, Unit()] = 0
+
+class Node(pydantic.BaseModel):
+    n: int = 0
+    kind: Kind = Kind.A
+    kids: "list[Node]" = []
+    class Inner(pydantic.BaseModel):
+        row: int | None = None
+
+class S(msgspec.Struct, frozen=True):
+    n: int = 1
+
+@attrs.define
+class A:
+    n: int = attrs.field(default=1, validator=attrs.validators.in_([1, 2]))
+
+WORDS = {"a", "b", "c", Kind.A}
+G = lambda n, w=frozenset("xyz"): n in w
+
+def f(n):
+    return [Node(n=1), Node.Inner(), Row(n), S(), A(), WORDS, G(n)]
+
+print(derive_version(f))
+if "called" in sys.argv:
+    f(1)
+    print(derive_version(f))
+"""
+
+
+def test_versions_are_equal_over_processes_hash_seeds_and_calls(tmp_path):
+    (tmp_path / "main.py").write_text(SEEDS)
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "moved" / "main.py").write_text(
+        "# moved\n\n" + SEEDS.replace("attrs, msgspec, pydantic", "pydantic, msgspec, attrs")
+    )
+    found = []
+    for seed, folder, more in (("1", "", ["called"]), ("2", "moved", [])):
+        command = [sys.executable, "-B", str(tmp_path / folder / "main.py"), *more]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found += done.stdout.split()
+    assert len(found) == 3
+    assert len(set(found)) == 1
