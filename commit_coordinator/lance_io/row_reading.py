@@ -29,8 +29,9 @@ from core.views import metadata as view_metadata
 
 #: Rows of a record batch, unless the caller asks for fewer.
 BATCH_ROWS = 1 << 13
-#: Bytes of the rows that one scan gives, where that is more than one row.
-_WINDOW_BYTES = 8 << 20
+#: Bytes of the rows that one scan is to give, where that is more than one row; and those that are held where it gives
+#: more, as rows are of uneven width.
+_WINDOW_BYTES, _HELD_BYTES = 8 << 20, 16 << 20
 #: Rows of a window at the most; of one with blobs, whose sizes are looked up first.
 _MOST_ROWS, _BLOB_ROWS = 1 << 20, 1 << 12
 _LEAST_ROW_BYTES = 8.0
@@ -174,7 +175,8 @@ class _Reading:
         self._request = request
         self._offset = request.offset
         self._left = _ALL if request.limit is None else request.limit
-        self._window = 1
+        #: Rows of the next window, and of one at the most.
+        self._window = self._most = 1
         self._blobs: list[str] = []
 
     def bound(self, fields: list[TableField]) -> None:
@@ -185,7 +187,7 @@ class _Reading:
         if self._blobs:  # how large they are is told before each window
             stored = 0.0
         widest = max(stored, _sampled_row_bytes(self._dataset, others), _LEAST_ROW_BYTES)
-        self._window = max(1, min(_BLOB_ROWS if self._blobs else _MOST_ROWS, int(_WINDOW_BYTES / widest)))
+        self._window = self._most = max(1, min(_BLOB_ROWS if self._blobs else _MOST_ROWS, int(_WINDOW_BYTES / widest)))
 
     def schema(self) -> pa.Schema:
         """Return that of the rows."""
@@ -204,36 +206,69 @@ class _Reading:
         for fragment in self._dataset.get_fragments():
             if not self._left:
                 return
-            for options in self._filtered(fragment) if self._where else self._windows(fragment):
-                with using_storage(self._request.uri):
-                    scanner = self._scanner(fragments=[fragment], **options)
-                    found = list(judged(iter(scanner.to_batches()), self._request.where))
-                yield [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in found]
+            found = self._filtered(fragment) if self._where else self._every(fragment)
+            for window in found:
+                yield [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in window]
 
-    def _windows(self, fragment: lance.LanceFragment) -> Iterator[dict[str, Any]]:
-        """Yield what to scan of a fragment, one window after the other."""
+    def _every(self, fragment: lance.LanceFragment) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the rows of a fragment, one window after the other."""
         rows = fragment.count_rows()
         at = min(self._offset, rows)
         self._offset -= at
         while at < rows and self._left:
             count = min(self._window, rows - at, self._left)
             for part in self._parts(fragment, count, {"offset": at, "limit": count}):
-                yield {"offset": at, "limit": part}
-                at += part
-                self._left -= part
+                window, taken = self._held(fragment, part, {"offset": at, "limit": part})
+                yield window
+                at += taken
+                self._left -= taken
+                if taken < part:
+                    break
 
-    def _filtered(self, fragment: lance.LanceFragment) -> Iterator[dict[str, Any]]:
-        """Yield what to scan of a fragment: the matching rows are found first, of which an address takes 8 bytes."""
+    def _filtered(self, fragment: lance.LanceFragment) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the same of a filter: the matching rows are found first, of which an address takes 8 bytes."""
         found = self._matching(fragment)
         addresses = found[self._offset :][: self._left]
         self._offset -= min(self._offset, len(found))
         self._left -= len(addresses)
         at = 0
         while at < len(addresses):
-            window = addresses[at : at + self._window]
-            for part in self._parts(fragment, len(window), self._between(window)):
-                yield self._between(addresses[at : at + part])
-                at += part
+            around = addresses[at : at + self._window]
+            for part in self._parts(fragment, len(around), self._between(around)):
+                window, taken = self._held(fragment, part, self._between(addresses[at : at + part]))
+                yield window
+                at += taken
+                if taken < part:
+                    break
+
+    def _held(
+        self, fragment: lance.LanceFragment, rows: int, options: dict[str, Any]
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """Scan a window; return as many of its rows as may be held, and how many these are.
+
+        What is more is let go, and scanned again once the reader has come so far: one that stalls keeps no wide rows.
+        """
+        held: list[pa.RecordBatch] = []
+        left, taken = _HELD_BYTES, 0
+        with using_storage(self._request.uri):
+            scanner = self._scanner(fragments=[fragment], **options)
+            for batch in judged(iter(scanner.to_batches()), self._request.where):
+                size = bytes_beside_dictionaries(batch)
+                if size > left:
+                    fitting = _rows_within(batch, left)
+                    if fitting or not taken:
+                        held.append(_copied(batch.slice(0, max(1, fitting))))
+                        taken += held[-1].num_rows
+                    break
+                held.append(batch)
+                taken += batch.num_rows
+                left -= size
+            else:
+                if _HELD_BYTES - left < _WINDOW_BYTES // 2:
+                    self._window = min(self._most, 2 * self._window)
+                return held, rows
+        self._window = max(1, taken)
+        return held, taken
 
     def _matching(self, fragment: lance.LanceFragment) -> Addresses:
         """Return the addresses of the rows that the filter matches, as many as are asked for."""
@@ -293,6 +328,26 @@ def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float
         return 0.0
     rows = dataset.scanner(columns=columns, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
     return float(sum(map(bytes_beside_dictionaries, rows.to_batches())) / max(1, rows.num_rows))
+
+
+def _rows_within(batch: pa.RecordBatch, size: int) -> int:
+    """Return how many of the first rows have at most so many bytes."""
+    low, high = 0, batch.num_rows
+    while low < high:
+        middle = (low + high + 1) // 2
+        if bytes_beside_dictionaries(batch.slice(0, middle)) <= size:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the same rows without the memory of those around them, which a slice keeps."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
 
 
 def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:

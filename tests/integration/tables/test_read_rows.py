@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from commit_coordinator.lance_io import row_reading
+from commit_coordinator.lance_io.row_reading import open_rows
 from commit_coordinator.tables import arrow_stream
+from commit_coordinator.tables.requests import ReadRequest
 from core.errors import NotFound
 from core.lance_io.tables import LanceTables
 from leman.v1 import tables_pb2
@@ -162,6 +164,22 @@ def test_no_answer_is_larger_than_a_mebibyte_and_the_first_names_the_version(lak
     assert largest == arrow_stream.PIECE_BYTES
     assert versions == [1] + [0] * (len(versions) - 1)
     assert values == [(3_000_000, {i}) for i in range(5)]
+
+
+@pytest.mark.parametrize("where", ["", "id >= 0"])
+def test_a_read_that_stalls_holds_few_wide_rows_among_narrow_ones(tmp_path, where):
+    texts = ["x"] * 2000 + [str(i) * 4_000_000 for i in range(10)] + ["y"] * 2000
+    data = pa.table({"id": range(len(texts)), "t": texts})
+    lance.write_dataset(data, tmp_path / "t.lance")
+    request = ReadRequest(str(tmp_path / "t.lance"), where=where, batch_bytes=1 << 20)
+    rows = []
+    for window in open_rows(request, dt.datetime.now(dt.UTC)).windows:
+        buffers = {b.address: b.size for part in window for column in part for b in column.buffers() if b is not None}
+        assert sum(buffers.values()) < 20 << 20
+        rows += [pa.record_batch([part["id"], [len(str(t)) for t in part["t"]]], ["id", "n"]) for part in window]
+    read = pa.Table.from_batches(rows)
+    assert read["id"].to_pylist() == list(range(len(texts)))
+    assert read["n"].to_pylist() == [len(text) for text in texts]
 
 
 def test_blobs_come_as_their_bytes(lake):
