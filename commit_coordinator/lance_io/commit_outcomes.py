@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lance.commit import CommitConflictError
 
 from core.errors import FailedPrecondition, LemanError
-from core.lance_io.panics import is_panic
+from core.lance_io.error_translation import first_line, is_definite
 from core.storage_errors import refusal
 
 #: Messages of plain OSErrors that say for certain that nothing was committed.
@@ -17,12 +17,6 @@ _REFUSED = (
     "commit conflict",
     "Fragment being replaced not found",
     "no changes were made",
-)
-#: What Lance raises for requests that it would refuse again, and how it says so in others.
-_DEFINITE = (ValueError, TypeError, NotImplementedError)
-_DEFINITE_SIGNS = (
-    *("Invalid user input", "Not supported", "LanceError(Schema)", "LanceError(Arrow)", "LanceError(Unprocessable)"),
-    *("LanceError(InvalidInput)", "LanceError(NotSupported)", "LanceError(InvalidRef)", "LanceError(FieldNotFound)"),
 )
 
 
@@ -61,16 +55,10 @@ def commit_outcomes(uri: str) -> Iterator[None]:
 def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
     """Return the error of a commit that Lance would refuse again; None: it may succeed the next time.
 
-    A panic is such an error: Lance is sure to panic again. Whether it did so before or after the commit, a look tells.
+    Whether Lance panicked before or after the commit, a look tells.
     """
-    text = str(error)
-    if not (is_panic(error) or isinstance(error, _DEFINITE) or any(sign in text for sign in _DEFINITE_SIGNS)):
+    if not is_definite(error):
         return None
     return FailedPrecondition(
         "COMMIT_REFUSED", f"Lance refuses this commit to {uri}, and would again: {first_line(error)}", uri=uri
     )
-
-
-def first_line(error: BaseException) -> str:
-    """Return Lance's message without the place in its source."""
-    return str(error).partition(", /")[0].partition("\n")[0]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from lance import LanceOperation, blob_array
 
 from commit_coordinator.lance_io import checked_sql, committed_files
-from commit_coordinator.lance_io.commit_outcomes import CommitUnclear, first_line
+from commit_coordinator.lance_io.commit_outcomes import CommitUnclear
 from commit_coordinator.lance_io.row_staging import check_takes_rows, is_outlived
 from commit_coordinator.lance_io.row_updates import resting_on
 from commit_coordinator.lance_io.table_handle import TableHandle
@@ -27,7 +27,7 @@ from core.domain.table import TableField
 from core.errors import FailedPrecondition, InvalidArgument, LemanError
 from core.lance_io.column_files import digest_of
 from core.lance_io.dialect import Dialect
-from core.lance_io.error_translation import LANCE_ERRORS
+from core.lance_io.error_translation import LANCE_ERRORS, first_line, is_definite
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import remove_staged
@@ -130,6 +130,12 @@ class StagedMerge:
             if name not in schema.names:
                 raise InvalidArgument(
                     "BAD_COLUMN", f"The rows do not have the key '{name}': send it with them", field="header.on"
+                )
+            if '"' in name or "`" in name:
+                raise InvalidArgument(
+                    "BAD_COLUMN",
+                    f"Rows cannot be matched by '{name}': Lance takes no quote in a key's name. Rename the column",
+                    field="header.on",
                 )
             if pa.types.is_nested(schema.field(name).type) or blobs.is_blob(schema.field(name)):
                 raise InvalidArgument(
@@ -251,5 +257,9 @@ def _failure(error: Exception, request: MergeRowsRequest) -> LemanError:
             "FILTER_FAILED",
             f"The condition {given[0][1]} cannot be evaluated for every row: {text}. Make it hold for all of them, for "
             "example with nullif or try_cast",
+        )
+    if is_definite(error):
+        return FailedPrecondition(
+            "COMMIT_REFUSED", f"Lance refuses this merge into {request.uri}, and would again: {text}", uri=request.uri
         )
     return unusable(error, request.uri)

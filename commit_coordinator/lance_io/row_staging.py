@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from lance.file import LanceFileWriter
@@ -16,10 +17,10 @@ from core import keys
 from core.domain.plan import StagedFile
 from core.domain.sent_rows import SentRows
 from core.domain.table import TableField, TableSnapshot
-from core.errors import FailedPrecondition, NotFound
+from core.errors import FailedPrecondition, NotFound, Unavailable
 from core.lance_io.column_file_writer import blob_descriptors, holds_structs
 from core.lance_io.column_files import data_path, digest_of
-from core.lance_io.error_translation import using_storage
+from core.lance_io.error_translation import first_line, is_definite, using_storage
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import new_name, remove_staged
 from core.stores.lance_options import lance_options
@@ -31,6 +32,7 @@ FRAGMENT_ROWS = 1 << 20
 #: Bytes of a fragment's file, from which on the next one is begun.
 _FRAGMENT_BYTES = 16 << 30
 _OLDEST_FORMAT = (2, 0)
+_COLUMNS_LISTED = 40
 
 
 class StagedRows:
@@ -158,10 +160,27 @@ class _RowsFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         arrays = [self._stored(field.name, batch.column(field.name)) for field in self._schema]
-        with using_storage(self._uri):
+        with self._writing():
             self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise COMMIT_REFUSED where Lance refuses values for good; it does not say of which column they are."""
+        try:
+            with using_storage(self._uri):
+                yield
+        except Unavailable as error:
+            if error.__cause__ is None or not is_definite(error.__cause__):
+                raise
+            names = ", ".join(self._schema.names[:_COLUMNS_LISTED])
+            raise FailedPrecondition(
+                "COMMIT_REFUSED",
+                f"Lance cannot store values of the columns {names}: {first_line(error.__cause__)}. Correct the values, "
+                "or give the column of this type another one",
+                uri=self._uri,
+            ) from error.__cause__
 
     def _stored(self, name: str, values: pa.Array) -> pa.Array:
         if name in self._described:
@@ -169,7 +188,7 @@ class _RowsFile:
         return pa.concat_arrays([values]) if values.offset and holds_structs(values.type) else values
 
     def close(self) -> StagedFile:
-        with using_storage(self._uri):
+        with self._writing():
             self._writer.close()
         size, digest = digest_of(self._uri, self._name)
         return StagedFile(

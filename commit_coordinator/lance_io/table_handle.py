@@ -13,14 +13,14 @@ import pyarrow as pa
 from lance import LanceOperation
 
 from commit_coordinator.lance_io import attempts
-from commit_coordinator.lance_io.commit_outcomes import commit_outcomes, first_line
+from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
 from commit_coordinator.lance_io.installable_files import InstallableFile
 from core.domain.table import DataFile, Fragment, TableSnapshot
 from core.errors import InvalidArgument, NotFound
 from core.lance_io.commit_history import CommitHistory, CommitRecord
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.deletions import Deletions, are_still_deleted
-from core.lance_io.error_translation import LANCE_ERRORS
+from core.lance_io.error_translation import LANCE_ERRORS, first_line
 from core.lance_io.opening import move_to_latest, open_latest
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error

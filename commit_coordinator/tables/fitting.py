@@ -13,6 +13,7 @@ from core.domain.table import TableField
 from core.errors import FailedPrecondition, InvalidArgument
 from core.udf import binding, blobs
 from core.udf.infinite_numbers import infinities
+from core.udf.nested_types import check_json
 
 _COLUMNS_LISTED = 40
 #: Rows whose values are converted at once.
@@ -29,7 +30,13 @@ class Fitting:
     """
 
     def __init__(
-        self, given: pa.Schema, table: Sequence[TableField], *, whole: bool = True, computed: Collection[str] = ()
+        self,
+        given: pa.Schema,
+        table: Sequence[TableField],
+        *,
+        whole: bool = True,
+        computed: Collection[str] = (),
+        kept: Collection[str] = (),
     ) -> None:
         """Compare the schemas.
 
@@ -37,6 +44,7 @@ class Fitting:
             whole: whether the rows are new ones, and so need all columns that cannot be NULL.
             computed: columns whose values SQL gave: that makes times of others where it is asked to, such as a date of
                 `now()`.
+            kept: columns whose values the table has already.
 
         Raises:
             InvalidArgument: BAD_COLUMN – a column stands there twice, or there is none.
@@ -61,6 +69,7 @@ class Fitting:
         self.columns = tuple(column for column in table if column.name in given.names)
         #: Of the batches that come out.
         self.schema = pa.schema([taken(column.arrow) for column in self.columns])
+        self._kept = frozenset(kept)
         for field in self.schema:
             _check(field.name, given.field(field.name).type, field.type, computed=field.name in computed)
 
@@ -83,7 +92,22 @@ class Fitting:
         most = batch.num_rows if alike else _CONVERTED_ROWS
         for at in range(0, batch.num_rows, max(1, most)):
             parts = zip(self.schema, (values.slice(at, most) for values in columns), strict=True)
-            yield pa.RecordBatch.from_arrays([_converted(*part) for part in parts], schema=self.schema)
+            yield pa.RecordBatch.from_arrays([self._part(*part) for part in parts], schema=self.schema)
+
+    def _part(self, field: pa.Field, values: pa.Array) -> pa.Array:
+        made = _converted(field, values)
+        if field.name not in self._kept:
+            try:
+                check_json(made)
+            except ValueError as error:
+                raise FailedPrecondition(
+                    "TYPE_MISMATCH",
+                    f"Type mismatch for column {field.name}: a value cannot be stored as JSON: {error}",
+                    column=field.name,
+                    given=values.type,
+                    column_type=field.type,
+                ) from None
+        return made
 
 
 def _unknown(name: str, known: list[str]) -> FailedPrecondition:

@@ -29,7 +29,7 @@ from core.lance_io.column_files import (
     tagged_digest_of,
 )
 from core.lance_io.deletions import Deletions
-from core.lance_io.error_translation import using_storage
+from core.lance_io.error_translation import using_storage, writing_values
 from core.lance_io.files_in_memory import made_in_memory
 from core.lance_io.small_files import put_file
 from core.lance_io.store_objects import Tagged
@@ -113,7 +113,7 @@ class ColumnFileWriter:
             self._write(self._writer, held)
 
     def _write(self, writer: LanceFileWriter, batches: Sequence[pa.RecordBatch]) -> None:
-        with using_storage(data_path(self._uri, self._file)):
+        with writing_values(data_path(self._uri, self._file), self._field):
             for batch in batches:
                 writer.write_batch(batch)
 
@@ -164,8 +164,9 @@ class ColumnFileWriter:
 
     def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[Tagged, str]:
         """End the file that was written so far; return what its store says of it, and its digest."""
-        with using_storage(data_path(self._uri, self._file)):
+        with writing_values(data_path(self._uri, self._file), self._field):
             self._end(writer, deletions)
+        with using_storage(data_path(self._uri, self._file)):
             if file != self._file:
                 _rename(self._uri, self._file, file)
                 self._file = file
@@ -179,7 +180,7 @@ class ColumnFileWriter:
             self._write(writer, batches)
             self._end(writer, deletions)
 
-        with using_storage(data_path(self._uri, file)):
+        with writing_values(data_path(self._uri, file), self._field):
             return made_in_memory(file, pa.schema([self._field]), write, self._version)
 
     def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> str:

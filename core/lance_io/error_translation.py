@@ -7,13 +7,64 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from core.errors import DataLoss, LemanError, NotFound
-from core.lance_io.panics import panics_as_errors
+from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound
+from core.lance_io.panics import is_panic, panics_as_errors
 from core.lance_io.store_failures import store_failed
-from core.storage_errors import error_number, failed, unusable
+from core.storage_errors import error_number, failed, refusal, unusable
 
 #: What Lance and pyarrow raise for what they cannot read or write; a panic becomes an OSError, see `panics`.
 LANCE_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
+#: What Lance raises for requests that it would refuse again, and how it says so in others.
+_DEFINITE = (ValueError, TypeError, NotImplementedError)
+_DEFINITE_SIGNS = (
+    *("Invalid user input", "Not supported", "LanceError(Schema)", "LanceError(Arrow)", "LanceError(Unprocessable)"),
+    *("LanceError(InvalidInput)", "LanceError(NotSupported)", "LanceError(InvalidRef)", "LanceError(FieldNotFound)"),
+)
+
+
+def is_definite(error: BaseException) -> bool:
+    """Tell whether Lance would refuse again what it refuses with this error of a write or a commit.
+
+    A panic is such an error: Lance is sure to panic again.
+    """
+    text = str(error)
+    if is_panic(error):
+        return True
+    if "LanceError(IO)" in text or error_number(error) is not None or store_failed(error):
+        return False
+    return isinstance(error, _DEFINITE) or any(sign in text for sign in _DEFINITE_SIGNS)
+
+
+def first_line(error: BaseException) -> str:
+    """Return Lance's message without the place in its source."""
+    return str(error).partition(", /")[0].partition("\n")[0]
+
+
+@contextlib.contextmanager
+def writing_values(path: str, field: pa.Field) -> Iterator[None]:
+    """As `using_storage`, where values of one column are written.
+
+    Raises:
+        FailedPrecondition: TYPE_NOT_STORABLE, where Lance refuses the values, and would again.
+    """
+    try:
+        with panics_as_errors():
+            yield
+    except LANCE_ERRORS as error:
+        if refusal(error, path) is None and is_definite(error):
+            raise not_storable(field, error) from error
+        raise unusable(error, path) from error
+
+
+def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
+    """Return the error of values that Lance refuses for good."""
+    wider = " or a dictionary with wider indices" if pa.types.is_dictionary(field.type) else ""
+    return FailedPrecondition(
+        "TYPE_NOT_STORABLE",
+        f"Lance cannot store these values in column '{field.name}' of type {field.type}: {first_line(error)}. Give the "
+        f"column another type{wider}, or correct the values",
+        column=field.name,
+    )
 
 
 @contextlib.contextmanager

@@ -34,7 +34,9 @@ def expression_error(error: Exception, columns: list[str]) -> LemanError:
     if _NO_COLUMN in text:
         return expressions.invalid("it reads no column of the table: every row would get the same value")
     missing = _unknown_column(text, columns)
-    return FailedPrecondition("INPUT_COLUMN_MISSING", missing) if missing else expressions.invalid(text)
+    if not missing:
+        return expressions.invalid(text)
+    return FailedPrecondition("INPUT_COLUMN_MISSING", missing, columns=_missing_name(text))
 
 
 def filter_message(error: Exception, columns: list[str]) -> str:
@@ -49,9 +51,14 @@ def filter_message(error: Exception, columns: list[str]) -> str:
 
 def _unknown_column(text: str, columns: list[str]) -> str:
     """Return what to say about a column that Lance does not find; empty where that is not what it says."""
-    unknown = _NO_FIELD.search(text)
-    if unknown is None:
+    name = _missing_name(text)
+    if not name:
         return ""
-    name = unknown["plain"] or unknown["quoted"].replace('""', '"')
     listed = ", ".join(columns[:_COLUMNS_LISTED]) + (", …" if len(columns) > _COLUMNS_LISTED else "")
     return f"Column '{name}' not found in table schema. Its columns are: {listed}"
+
+
+def _missing_name(text: str) -> str:
+    """Return the column that Lance does not find; empty where that is not what it says."""
+    unknown = _NO_FIELD.search(text)
+    return "" if unknown is None else unknown["plain"] or unknown["quoted"].replace('""', '"')

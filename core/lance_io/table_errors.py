@@ -27,6 +27,9 @@ _DAMAGED = re.compile(
     rf"Unknown Lance storage version|{NO_VERSION}|{OTHER_VERSION}"
 )
 _TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
+_FLAGS = re.compile(r"Flags: (\d+)")
+#: Lance's flag of tables with data overlay files, which no release reads by default.
+_OVERLAYS = 64
 _SUFFIX = ".lance"
 #: Of so many entries of a folder a name may be meant: an error is not to take long.
 _LOOKED_AT = 10_000
@@ -50,6 +53,14 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
         return NotFound(
             "TABLE_NOT_FOUND",
             f"There is no table at {uri}: {_advice(uri)}",
+            uri=uri,
+        )
+    flags = _FLAGS.search(text)
+    if _TOO_NEW.search(text) and flags is not None and int(flags[1]) & _OVERLAYS:
+        return FailedPrecondition(
+            "TABLE_NOT_SUPPORTED",
+            f"Table {uri} has data overlay files, an unstable feature of Lance that Leman does not read. Compact it "
+            "with the program that wrote them, or restore a version without overlays",
             uri=uri,
         )
     if _TOO_NEW.search(text):

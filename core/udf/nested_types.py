@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.types as pt
 
+from core import json_texts
+
 
 def rebuilt(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
     """Return the type with a change made to each field that lies in it directly: those of structs, lists and maps.
@@ -38,3 +40,25 @@ def without_extensions(kind: pa.DataType) -> pa.DataType:
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return rebuilt(kind, lambda field: field.with_type(without_extensions(field.type)))
+
+
+def check_json(array: pa.Array) -> None:
+    """Check the texts of JSON in an array, at any depth, by the rule of `json_texts.check`.
+
+    Raises:
+        ValueError: One is no JSON, or storage would change it.
+    """
+    kind = array.type
+    if not holds(kind, lambda inner: isinstance(inner, pa.JsonType)):
+        return
+    if isinstance(kind, pa.JsonType):
+        for text in array.storage.drop_null().to_pylist():
+            json_texts.check(text)
+    elif pt.is_struct(kind):
+        for child in array.flatten():
+            check_json(child)
+    elif pt.is_map(kind):
+        for child in (array.keys, array.items):
+            check_json(child)
+    else:  # pyarrow cannot leave out what is under a NULL where structs hold extension types
+        check_json((array.drop_null() if array.null_count else array).flatten())

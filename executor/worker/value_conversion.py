@@ -16,9 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from core import json_texts
 from core.udf.infinite_numbers import infinities
-from core.udf.nested_types import holds, rebuilt, without_extensions
+from core.udf.nested_types import check_json, holds, rebuilt, without_extensions
 from executor.worker.castable_types import LISTS, castable
 from executor.worker.user_errors import text as user_text
 
@@ -69,7 +68,7 @@ class Converter:
         if self._has_floats and infinities(made):
             _check_all(values, kind)
         if self._has_json:
-            _check_json(made)
+            check_json(made)
         if made.type != kind:  # pyarrow widens the index of a dictionary that is full
             raise ValueError(f"the values need the type {made.type}: use a wider index type")
         return made
@@ -108,12 +107,12 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         Exception: One of CONVERSION_ERRORS, where the types have nothing in common or a value would be changed.
     """
     if array.type == kind:
-        _check_json(array)
+        check_json(array)
         return array
     if not castable(array.type, kind):
         raise TypeError(f"values of type {array.type} are not converted to {kind}")
     made = array.cast(kind)
-    _check_json(made)
+    check_json(made)
     if infinities(made) > infinities(array):
         raise ValueError(f"a number is too large for {kind}")
     if holds(kind, pt.is_float16) and holds(array.type, pt.is_integer) and not made.cast(array.type).equals(array):
@@ -423,20 +422,6 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
     (pt.is_struct, _struct_fault),
     (pt.is_map, _map_fault),
 ]
-
-
-def _check_json(array: pa.Array) -> None:
-    """Raise ValueError for a text in a JSON column, at any depth, that is no JSON, or that storage would change."""
-    if not holds(array.type, lambda kind: isinstance(kind, pa.JsonType)):
-        return
-    if _is_list(array.type):
-        _check_json(_items(array))
-    elif pt.is_struct(array.type):
-        for child in array.flatten():
-            _check_json(child)
-    elif isinstance(array.type, pa.JsonType):
-        for text in array.storage.drop_null().to_pylist():
-            json_texts.check(text)
 
 
 def _items(lists: pa.Array) -> pa.Array:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leman import _nesting
+from leman import _json_texts, _nesting
 from leman._view_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
@@ -40,6 +40,7 @@ _BLOB = "lance.blob.v2"
 _THERE = ("already exists", "_versions/0.manifest was not found")
 _MOST_VERSIONS = 1 << 64
 _with_pandas = True
+_MISMATCH = re.compile(r"Type mismatch for column .*: a value cannot be stored as JSON: .*")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _REFUSALS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "STORAGE_FULL"),
@@ -105,7 +106,7 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
     """Write a table. `data` as in `as_arrow`. Raises TableExists, InvalidArgument, MissingDependency;
     FailedPrecondition (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED), Unavailable."""
     lance = _lance()
-    rows = plain_rows(as_arrow(data))
+    rows = _with_checked_json(plain_rows(as_arrow(data)))
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
     options = {"enable_stable_row_ids": stable_row_ids, **limits}
     with _told(uri):
@@ -130,6 +131,49 @@ def _give_incarnation(lance: Any, uri: str, table: Any) -> None:
     except OSError:
         if not lance.dataset(uri).config().get(INCARNATION):
             raise
+
+
+def _with_checked_json(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
+    """The same rows; raises TypeMismatch where storage would change a JSON value, or it is no JSON."""
+    if not any(_holds_json(field.type) for field in rows.schema):
+        return rows
+    if isinstance(rows, pa.Table):
+        for batch in rows.to_batches():
+            _check_batch(batch)
+        return rows
+    return pa.RecordBatchReader.from_batches(rows.schema, map(_check_batch, rows))
+
+
+def _check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    for field, values in zip(batch.schema, batch.columns, strict=True):
+        try:
+            _check_json(values)
+        except ValueError as error:
+            raise TypeMismatch(
+                f"Type mismatch for column {field.name}: a value cannot be stored as JSON: {error}"
+            ) from None
+    return batch
+
+
+def _holds_json(kind: pa.DataType) -> bool:
+    inner = (kind.field(at).type for at in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
+    return isinstance(kind, pa.JsonType) or any(map(_holds_json, inner))
+
+
+def _check_json(values: pa.Array) -> None:
+    if not _holds_json(values.type):
+        return
+    if isinstance(values.type, pa.JsonType):
+        for text in values.storage.drop_null().to_pylist():
+            _json_texts.check(text)
+    elif pa.types.is_struct(values.type):
+        for child in values.flatten():
+            _check_json(child)
+    elif pa.types.is_map(values.type):
+        for child in (values.keys, values.items):
+            _check_json(child)
+    else:
+        _check_json((values.drop_null() if values.null_count else values).flatten())
 
 
 def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, options: dict[str, Any]) -> Any:
@@ -161,7 +205,7 @@ def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
     """
     table = open_table(uri)
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
-    rows = as_arrow(data, table.schema)
+    rows = _with_checked_json(as_arrow(data, table.schema))
     with _told(uri):
         _lance().write_dataset(rows, table, mode="append", **limits)
 
@@ -290,6 +334,9 @@ def _told(uri: str, version: int | str | None = None) -> Iterator[None]:
         raise
     except (OSError, ValueError) as error:
         said = str(error).partition(", /")[0].partition("\n")[0]  # then comes a place in Lance's own source
+        mismatch = _MISMATCH.search(said)
+        if mismatch is not None:  # of `_check_batch`, which Lance passes on from a reader
+            raise TypeMismatch(mismatch[0]) from None
         refused = storage_refusal(error)
         if refused:
             raise FailedPrecondition(f"{uri} cannot be read or written: {said}", reason=refused) from error

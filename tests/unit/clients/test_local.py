@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import lance
 import numpy as np
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import errors, local
+from core import json_texts
+from leman import _json_texts, errors, local
 from tests.unit.clients.fake_services import FakeLeman
 
 ROWS = [{"text": "a", "n": 1}, {"text": "b", "n": 2}]
@@ -287,3 +289,30 @@ def test_a_job_that_begins_as_soon_as_its_table_is_there_leaves_it_made(tmp_path
     monkeypatch.setattr(local, "_created", overtaken)
     local.create_table(uri, {"x": [1]}, overwrite=False, stable_row_ids=True, max_rows_per_file=None)
     assert lance.dataset(uri).config()[local.INCARNATION] == "the job's"
+
+
+@pytest.mark.parametrize("text", ["", "NaN", "1e999", "1" * 30, '"\\ud83d"', '{"a": 1, "a": 2}'])
+def test_json_that_storage_would_change_is_refused(tmp_path, text):
+    db = leman.connect(str(tmp_path))
+    table = db.create_table("t", pa.table({"j": pa.array(["{}"]).cast(pa.json_())}))
+    data = pa.table({"j": pa.array([text]).cast(pa.json_())})
+    for give in (
+        lambda: table.add([{"j": text}]),
+        lambda: table.add(data),
+        lambda: table.add(data.to_reader()),
+        lambda: db.create_table("u", data),
+    ):
+        with pytest.raises(leman.errors.TypeMismatch, match="column j: a value cannot be stored as JSON"):
+            give()
+    assert table.to_arrow()["j"].to_pylist() == ["{}"]
+
+
+def test_a_filter_that_is_nested_too_deeply_is_refused_before_lance_sees_it(tmp_path):
+    table = leman.connect(str(tmp_path)).create_table("t", pa.table({"x": [1]}))
+    with pytest.raises(leman.errors.InvalidArgument, match="nested too deeply") as refused:
+        table.to_arrow(where="x" + "+1" * 2030 + " > 0")
+    assert refused.value.reason == "INVALID_FILTER"
+
+
+def test_the_rule_of_json_is_that_of_the_services():
+    assert Path(json_texts.__file__).read_text() == Path(_json_texts.__file__).read_text()

@@ -179,3 +179,28 @@ def test_sql_may_make_a_date_of_a_time(monkeypatch):
     table = [TableField(pa.field("a", pa.date32()), (0,))]
     (part,) = Fitting(batch.schema, table, computed={"a"}).fitted(batch)
     assert part.column(0).to_pylist() == [dt.date(1970, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{bad", "NaN", "1e999", "1" * 30, '{"id": 123456789012345678901}', '"\\ud83d"', '{"a": 1, "a": 2}', "{} x"],
+)
+@pytest.mark.parametrize("kind", [pa.json_(), pa.json_(pa.large_string())], ids=["string", "large_string"])
+def test_json_that_storage_would_change_is_refused_with_its_column(text, kind):
+    values = pa.ExtensionArray.from_storage(kind, pa.array(["{}", text], kind.storage_type))
+    with pytest.raises(FailedPrecondition, match="column a: a value cannot be stored as JSON") as refused:
+        fitted(values, kind)
+    assert (refused.value.reason, refused.value.facts["column"]) == ("TYPE_MISMATCH", "a")
+
+
+def test_json_in_lists_and_structs_is_judged_too():
+    row = pa.struct({"j": pa.json_()})
+    values = pa.StructArray.from_arrays([pa.array(["NaN"], pa.string()).cast(pa.json_())], fields=[row.field(0)])
+    with pytest.raises(FailedPrecondition):
+        fitted(values, row)
+
+
+def test_json_that_a_table_has_already_is_not_judged_again():
+    batch = pa.RecordBatch.from_arrays([pa.array(["NaN"], pa.string()).cast(pa.json_())], names=["a"])
+    fitting = Fitting(batch.schema, [TableField(pa.field("a", pa.json_()), (0,))], kept=["a"])
+    assert next(iter(fitting.fitted(batch))).num_rows == 1
