@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -17,6 +18,10 @@ from pathlib import Path
 from typing import Self
 
 _LOCK = "in-use"
+#: The longest path of a socket on Linux and macOS, without the zero at its end.
+LONGEST_SOCKET_PATH = 103
+#: Folders with short paths, for sockets where the path of the temporary folder is too long.
+_SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 class OwnFolder:
@@ -89,3 +94,21 @@ def _alone(folder: Path, prefix: str, *, patient: bool) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def socket_folder(name_bytes: int, folder: str = "") -> str:
+    """Return a folder in which a socket can be bound whose name has at most `name_bytes` bytes.
+
+    Args:
+        name_bytes: The length of the name, with that of folders above it.
+        folder: The folder to take where its path is short enough; empty: the system's temporary folder.
+
+    Raises:
+        OSError: There is none.
+    """
+    wanted = folder or tempfile.gettempdir()
+    for path in (wanted, os.environ.get("XDG_RUNTIME_DIR", ""), *_SHORT_FOLDERS):
+        fits = len(os.fsencode(path)) + 1 + name_bytes <= LONGEST_SOCKET_PATH
+        if Path(path).is_absolute() and fits and Path(path).is_dir() and os.access(path, os.W_OK | os.X_OK):
+            return path
+    raise OSError(errno.ENAMETOOLONG, f"no folder with a path short enough for a socket; {wanted} is too long")

@@ -148,7 +148,7 @@ class PlanUnits:
         Nobody is blamed. If the silent one comes back after all, whichever file is complete first counts.
         """
         self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
-        self._status.note("stall", f"{describe(rows_in_flight(unit))} are handed out again, as their worker is silent")
+        self._status.note("stall", f"handed out again, as the worker is silent: {describe(rows_in_flight(unit))}")
         self._status.metrics.lost(unit.unit_id)
         self._spans.lost(unit.unit_id)
         self._work_queue.give_back(unit, (), self._crashes.stored_by(unit))
@@ -239,9 +239,9 @@ class PlanUnits:
         what = "a call took too long, its worker ended" if crash.overran_seconds else "a worker died"
         if decision.quarantined is not None:
             self._work_queue.quarantine(decision.quarantined)
-            self._status.note("error", f"{what}; {describe(crash.held)} are recorded as failed")
+            self._status.note("error", f"{what}; recorded as failed: {describe(crash.held)}")
         else:
-            self._status.note("error", f"{what}; {describe(crash.held or rows_in_flight(unit))} are handed out again")
+            self._status.note("error", f"{what}; handed out again: {describe(crash.held or rows_in_flight(unit))}")
         self._pause = decision.pause
         if decision.error is not None:
             self._blame(decision.error, decision.row)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.domain.ranges import RowRange
 from core.domain.udf import ErrorAction, UdfDefinition
 from core.domain.work import RowFailure
 from core.errors import FailedPrecondition
@@ -66,5 +67,9 @@ def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
 
 def describe(places: list[FragmentRows] | tuple[FragmentRows, ...]) -> str:
     """Return ranges in words for a person; at most three of them are named."""
-    texts = [f"rows {r.start} to {r.end - 1} of fragment {fragment_id}" for fragment_id, r in places]
+    texts = [f"{_rows(r)} of fragment {fragment_id}" for fragment_id, r in places]
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more ranges" if len(texts) > 3 else "")
+
+
+def _rows(rows: RowRange) -> str:
+    return f"row {rows.start}" if rows.rows == 1 else f"rows {rows.start} to {rows.end - 1}"

@@ -422,7 +422,7 @@ class SparkRunner:
         if self._settings.master or folder is None or waits or any(self._calls.values()) or self._jvm.stopping:
             return
         with contextlib.suppress(OSError, RuntimeError):  # there is no room for the socket; the threads have ended
-            standing = StandingTasks(folder.path, self._standing_count)
+            standing = StandingTasks(folder.sockets, self._standing_count)
             tags, count = (standing.tag,), standing.count
             standing.call = self._threads.submit(self._run_spark_job, tags, standing.address, count)
             standing.call.add_done_callback(lambda _: standing.close())

@@ -5,18 +5,19 @@ Each process has its own; see `core.temp_folders`.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from pathlib import Path
 
 from core.errors import InvalidArgument, Unavailable
-from core.temp_folders import OwnFolder
+from core.temp_folders import OwnFolder, socket_folder
 
 _PREFIX = "leman-spark-"
 #: Spark splits options at spaces and folders at commas.
 _PLAIN = re.compile(r"[\w./+@=-]+")
-#: The longest path of a folder that leaves room for the name of a socket in it.
-_LONGEST_FOLDER = 60
+#: How many bytes the name of a socket of Spark or of Leman in it has.
+_SOCKET_NAME = 43
 
 
 class TempFolder(OwnFolder):
@@ -63,7 +64,18 @@ class TempFolder(OwnFolder):
         return [f"-Djava.io.tmpdir={self.path}"]
 
     @property
+    def sockets(self) -> Path:
+        """The folder for sockets: another one where the paths of sockets in this one would be too long.
+
+        Raises:
+            OSError: There is none with a short path.
+        """
+        return Path(socket_folder(_SOCKET_NAME, str(self.path)))
+
+    @property
     def settings(self) -> dict[str, str]:
         """The settings for Spark: sockets are made elsewhere where their path would be too long for one."""
-        too_long = len(str(self.path).encode()) > _LONGEST_FOLDER
-        return {"spark.python.unix.domain.socket.dir": tempfile.gettempdir()} if too_long else {}
+        with contextlib.suppress(OSError):
+            if self.sockets != self.path:
+                return {"spark.python.unix.domain.socket.dir": str(self.sockets)}
+        return {}

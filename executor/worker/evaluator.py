@@ -24,6 +24,7 @@ from core.sorted_sets import among
 from executor.worker import call_results, user_errors
 from executor.worker import value_conversion as conversion
 from executor.worker.call_results import Converted, WrongResult
+from executor.worker.forked_children import ForkReturned, forked_children
 from executor.worker.remote_errors import FunctionLost, NoServer, ServerNotes
 from executor.worker.value_conversion import CONVERSION_ERRORS, Converter
 from executor.worker.watchdog import Call, Watchdog
@@ -125,6 +126,7 @@ class Evaluator:
         self._convert = Converter(output)
         self._inputs = input_columns
         self._policy = policy
+        self._children = forked_children()
         #: Whether a batch may be given to the function more than once. A server gets a copy each time.
         self._calls_again = kind is not UdfKind.REMOTE and any(r.action is not ErrorAction.FAIL for r in policy.rules)
         self._watchdog = watchdog or Watchdog()
@@ -136,6 +138,16 @@ class Evaluator:
             JobFailing: A row raised, or a result does not fit, and the error policy does not skip it.
             LemanError: No server of a remote function computes rows now.
         """
+        forks = self._children.forks
+        evaluated = self._evaluated(fragment_id, offsets, rows)
+        try:
+            self._children.check(forks)
+        except ForkReturned as error:
+            span = (int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else (0, 1)
+            raise JobFailing(user_errors.failure(error, fragment_id, span[0], 1), span) from error
+        return evaluated
+
+    def _evaluated(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
         if self._kind is UdfKind.SCALAR:
             size = _CONVERTED_ROWS if pt.is_primitive(self._output) else max(1, rows.num_rows)
             parts: list[Evaluated] = []
@@ -159,13 +171,16 @@ class Evaluator:
             arguments = [_each_value(column) for column in rows.columns]
         results: list[Any] = []
         failures: list[RowFailure] = []
-        with self._watchdog.watching(Call(fragment_id, offsets, results)) as call:
+        watching = self._watchdog.watching(Call(fragment_id, offsets, results))
+        with self._children.calling(arguments), watching as call:
             while len(results) < rows.num_rows:
                 stopped: BaseException = StopIteration(_STOPPED)
                 try:
                     self._call_rows(function, arguments, results)
                 except BaseException as error:  # noqa: BLE001 whatever user code raises
                     stopped = error
+                    self._children.end_if_child(error)
+                self._children.end_if_child()
                 if len(results) < rows.num_rows:
                     at = len(results)
 
@@ -226,9 +241,13 @@ class Evaluator:
                 time.sleep(rule.pause(attempt))
             attempt += 1
             try:
-                return row(), None
+                value = row()
             except BaseException as again:  # noqa: BLE001
                 error = again
+                self._children.end_if_child(error)
+            else:
+                self._children.end_if_child()
+                return value, None
 
     def _rule(self, error: BaseException, attempt: int) -> ErrorRule | None:
         return self._policy.rule_for(user_errors.names(error), user_errors.text(error), attempt)
@@ -280,11 +299,13 @@ class Evaluator:
             given = call_results.own_rows(rows) if self._calls_again else rows
             try:
                 values = self._call_batch(fragment_id, offsets, given)
+                self._children.end_if_child()
                 self._note_answer(None)
                 return plain(values)
             except NoServer as nobody:
                 raise nobody.error from None
             except BaseException as error:
+                self._children.end_if_child(error)
                 self._note_answer(error)
                 is_final = isinstance(error, OutputError) and error.is_final
                 rule = self._rule(error, _NO_MORE_ATTEMPTS if is_final else attempt)

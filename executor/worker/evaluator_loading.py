@@ -13,6 +13,7 @@ from core.domain.udf import UdfKind
 from core.domain.work import WorkContext
 from executor.coordination.reservations import reservations_at
 from executor.worker.evaluator import Evaluator
+from executor.worker.forked_children import forked_children
 from executor.worker.function_loading import load
 from executor.worker.processes.process_environment import kept
 from executor.worker.remote_errors import ServerNotes
@@ -61,7 +62,13 @@ def load_evaluator(
     if udf.kind is UdfKind.REMOTE:
         function = remote = connections.enter_context(_remote(context, output, stopped, servers))
     else:
-        function = load(udf, bundle)
+        children = forked_children()
+        try:
+            function = load(udf, bundle)
+        except BaseException as error:
+            children.end_if_child(error.__context__ or error)
+            raise
+        children.end_if_child()
     kept.loaded()
     evaluator = Evaluator(
         *(function, udf.kind, udf.name, output, udf.input_columns, udf.error_policy), watchdog=watchdog, servers=servers

@@ -64,7 +64,7 @@ def _from_bundle(ref: UdfRef, bundle: bytes) -> Any:
         )
     try:
         return cloudpickle.loads(data)
-    except Exception as error:
+    except BaseException as error:
         if ref.bundle_uri:
             with contextlib.suppress(OSError):
                 note_failure(ref.bundle_uri, told(error))
@@ -77,7 +77,7 @@ def _from_entrypoint(ref: UdfRef) -> Any:
         target: Any = importlib.import_module(module)
         for part in name.split("."):
             target = getattr(target, part)
-    except Exception as error:
+    except BaseException as error:
         raise _not_loadable(ref, error) from error
     return getattr(target, "func", target)
 
@@ -87,7 +87,7 @@ def _built(ref: UdfRef, function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     try:
         instance: Callable[..., Any] = function()
-    except Exception as error:
+    except BaseException as error:
         raise _not_loadable(ref, error) from error
     return instance
 
@@ -103,11 +103,14 @@ def _callable(ref: UdfRef, function: Any) -> Callable[..., Any]:
     return made
 
 
-def _not_loadable(ref: UdfRef, error: Exception) -> FailedPrecondition:
+def _not_loadable(ref: UdfRef, error: BaseException) -> FailedPrecondition:
+    advice = "Are the packages it imports installed on the workers?"
+    if isinstance(error, SystemExit):
+        advice = "It ended its process while it was set up: have it raise an exception instead"
     return FailedPrecondition(
         "UDF_NOT_LOADABLE",
         f"UDF '{ref.name}' could not be set up on a worker: {type(error).__name__}: {text(error)}"
-        f"{missing_module(error)}. Are the packages it imports installed on the workers?",
+        f"{missing_module(error)}. {advice}",
     )
 
 

@@ -21,7 +21,9 @@ _TRACEBACK_CHARS = 4096
 #: The module that calls functions.
 _CALLER = "executor.worker.evaluator"
 #: Modules that are left out in front of a class name.
-_PLAIN = frozenset({"builtins", "__main__", _CALLER, "executor.worker.remote_errors"})
+_PLAIN = frozenset(
+    {"builtins", "__main__", "executor.worker.forked_children", _CALLER, "executor.worker.remote_errors"}
+)
 
 
 def names(error: BaseException) -> set[str]:
@@ -93,7 +95,9 @@ def _no_variable(error: BaseException) -> str:
         trace = trace.tb_next
     if not isinstance(error, KeyError) or trace is None or trace.tb_frame.f_globals.get("environ") is not os.environ:
         return ""
-    return " (workers do not have your environment: give the variable with env={...}, or --env NAME=VALUE)"
+    name = error.args[0] if error.args and isinstance(error.args[0], str) else "NAME"
+    given = f"env={{{name!r}: os.environ[{name!r}]}}"
+    return f" (workers do not have your environment: pass the variable with {given}, or --env {name})"
 
 
 def text(error: BaseException) -> str:

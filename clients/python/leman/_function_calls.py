@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
+import decimal
 import json
+import math
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leman._signature import Kind
@@ -19,6 +22,8 @@ else:
     from leman import _arrow as pa
 
 _PLAIN = frozenset({"builtins", "__main__"})
+#: Types whose values nothing can change.
+_LASTING = (type(None), bool, int, float, str, bytes, decimal.Decimal, dt.date, dt.time, dt.timedelta)
 _MOST_TEXT = 16_384
 
 
@@ -53,11 +58,23 @@ class Served:
             return pa.array([], self.output)
         if self._kind is Kind.SCALAR:
             columns = [column.to_pylist() for column in batch.columns]
-            return self._values([self._function(*row) for row in zip(*columns, strict=True)], batch.num_rows)
+            return self._values(self._row_by_row(zip(*columns, strict=True)), batch.num_rows)
         if self._kind is Kind.ARRAY:
             return self._values(self._function(*batch.columns), batch.num_rows)
         named = pa.RecordBatch.from_arrays(batch.columns, names=self.inputs.names)
         return self._values(self._function(named), batch.num_rows)
+
+    def _row_by_row(self, rows: Iterable[tuple[Any, ...]]) -> pa.Array:
+        """The values of rows. The next call may fill the same object with other values: such results are converted
+        before it."""
+        results: list[Any] = []
+        for row in rows:
+            value = self._function(*row)
+            results.append(value if isinstance(value, _LASTING) else _array([value], self.output))
+        if not any(isinstance(value, pa.Array) for value in results):
+            return _array(results, self.output)
+        arrays = [value if isinstance(value, pa.Array) else _array([value], self.output) for value in results]
+        return pa.concat_arrays(arrays)
 
     def _values(self, result: Any, rows: int) -> pa.Array:
         if isinstance(result, pa.RecordBatch | pa.Table) and result.num_columns == 1:
@@ -70,13 +87,23 @@ class Served:
             result = result.cast(self.output)
         if len(result) != rows:
             raise ValueError(f"function '{self.name}' returned {len(result)} values for {rows} rows")
-        return result
+        return pa.concat_arrays([result, result.slice(0, 0)])  # the function may write to its own memory meanwhile
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:
     """Python values as an array; pyarrow by itself takes 1.5 for an integer as 1."""
     made = pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
-    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    made = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    if pa.types.is_float32(kind) or pa.types.is_float16(kind):
+        _check_finite(values, made)
+    return made
+
+
+def _check_finite(values: Any, made: pa.Array) -> None:
+    """Raise ValueError where a number became infinite, as it is too large for its type."""
+    for value, number in zip(values, made.cast(pa.float64()).to_pylist(), strict=True):
+        if number is not None and math.isinf(number) and not math.isinf(float(value)):
+            raise ValueError(f"{value} is too large for {made.type}")
 
 
 def served(udf: UDF, *, input_types: Sequence[pa.DataType] | None = None, description: str = "") -> Served:

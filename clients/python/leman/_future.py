@@ -283,6 +283,10 @@ def wait(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], 
     return job
 
 
+#: Nothing was raised where a process ended or was ended.
+_NO_TRACEBACK = frozenset({"WORKER_LOST", "UDF_TIMEOUT"})
+
+
 def check_ended(job: Job) -> None:
     """Raises JobFailed or JobCancelled unless a job that has ended did so with its work done."""
     what = f"the backfill of {job.target}" if job.column else f"the refresh of {job.target}"
@@ -302,7 +306,7 @@ def check_ended(job: Job) -> None:
         text += f" (row address {address})"
     if job.error.reason not in _NOTHING_KEPT:
         text += "\nWhat was finished is kept: the same call goes on from there."
-    if address:
+    if address and job.error.reason not in _NO_TRACEBACK:
         text += f" The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}"
     failed = JobFailed(text, reason=job.error.reason, facts=facts, job_id=job.job_id)
     failed.code = job.error.code

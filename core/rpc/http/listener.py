@@ -22,6 +22,7 @@ from core.rpc.http.admission import Admission
 from core.rpc.http.app import HttpFront
 from core.rpc.tls import TlsFiles, renew_at_handshakes
 from core.rpc.unreadable import TRANSPORT_FACTOR
+from core.temp_folders import socket_folder
 
 #: Seconds in which the head of a request must be there, the TLS handshake included.
 _HEAD_SECONDS = 15
@@ -30,6 +31,8 @@ _READ_SECONDS = 60
 _IDLE_SECONDS = 75
 #: Connections at once, idle ones included; more are answered with 503.
 _CONNECTIONS = 4096
+#: How many bytes the path of the socket behind HTTP has in the temporary folder.
+_SOCKET_NAME = len("leman-12345678/grpc")
 _OPENAPI = Path(__file__).with_name("openapi.json")
 
 
@@ -193,7 +196,7 @@ def _config(settings: Settings, app: HttpFront) -> uvicorn.Config:
 
 def _own_folder() -> Path:
     try:
-        return Path(tempfile.mkdtemp(prefix="leman-"))
+        return Path(tempfile.mkdtemp(prefix="leman-", dir=socket_folder(_SOCKET_NAME)))
     except OSError as error:
         raise Unavailable("BIND_FAILED", f"no folder for the socket behind HTTP: {error}. See to TMPDIR") from None
 

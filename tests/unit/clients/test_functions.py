@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import flight
@@ -267,3 +268,36 @@ def test_a_function_has_to_say_what_it_reads():
         served(total, input_types=[pa.int64()])
     with pytest.raises(UdfDefinitionError, match="two functions have one name"):
         FunctionServer([half, half], port=0)
+
+
+def test_an_object_that_a_function_fills_again_is_answered_as_each_call_returned_it():
+    filled = [0.0, 0.0]
+
+    @leman.udf(data_type=pa.list_(pa.float32(), 2))
+    def pair(x: int) -> list:
+        filled[:] = [float(x), 10.0 * x]
+        return filled
+
+    answer = served(pair).call(pa.record_batch({"x": [1, 2, 3]}))
+    assert answer.to_pylist() == [[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]]
+
+
+def test_memory_that_a_batch_function_fills_again_does_not_change_an_answer():
+    buffer = np.zeros(2, np.float32)
+
+    @leman.udf(data_type=pa.float32())
+    def same(x: pa.Array) -> pa.Array:
+        return pa.array(np.add(x.to_numpy(), 0, out=buffer[: len(x)], casting="unsafe"))
+
+    function = served(same, input_types=[pa.int64()])
+    answers = [function.call(pa.record_batch({"x": [n]})) for n in (1, 2, 3)]
+    assert [answer.to_pylist() for answer in answers] == [[1.0], [2.0], [3.0]]
+
+
+def test_a_number_that_would_become_infinite_is_an_error():
+    @leman.udf(data_type=pa.float32())
+    def large(x: int) -> float:
+        return 3.4028235677973366e38
+
+    with pytest.raises(ValueError, match="too large for float"):
+        served(large).call(pa.record_batch({"x": [1]}))

@@ -220,11 +220,19 @@ def test_what_cannot_be_set_up_is_a_typed_error(preview):
         def __init__(self):
             os._exit(3)
 
+    class Leaves:
+        def __init__(self):
+            sys.exit("no licence found")
+
     class Hangs:
         def __init__(self):
             __import__("time").sleep(600)
 
-    for kind, said in ((Raises, "no model here"), (Exits, "ended with code 3")):
+    for kind, said in (
+        (Raises, "no model here"),
+        (Leaves, "SystemExit: no licence found.*raise an exception instead"),
+        (Exits, "ended with code 3"),
+    ):
         with pytest.raises(FailedPrecondition, match=said) as error:
             preview(kind, udf={"stateful": True})
         assert error.value.reason == "UDF_NOT_LOADABLE"

@@ -171,7 +171,7 @@ def test_without_a_rule_the_job_fails_and_names_the_row():
     assert two.error is None
     assert three.error is not None
     assert three.error.reason == "WORKER_LOST"
-    assert "rows 4 to 4 of fragment 3" in three.error.message
+    assert "row 4 of fragment 3" in three.error.message
     assert (three.row.error_type, three.row.offset, three.row.attempt) == ("WorkerLost", 4, 3)
 
 

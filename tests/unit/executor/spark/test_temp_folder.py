@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import subprocess
 import sys
+import tempfile
+import uuid
+from pathlib import Path
 
 import pytest
 
+from core import temp_folders
+from core.config import Settings
 from core.errors import InvalidArgument, Unavailable
+from core.rpc.http.listener import HttpListener
+from core.temp_folders import socket_folder
+from executor.spark.standing_tasks import StandingTasks
 from executor.spark.temp_folder import TempFolder
 
 
@@ -94,10 +103,31 @@ def test_a_system_without_a_temporary_folder_is_told_what_to_see_to(tmp_path, mo
     assert caught.value.reason == "SPARK_NOT_STARTED"
 
 
-def test_sockets_have_short_paths(tmp_path):
-    scratch = TempFolder.make(str(tmp_path / ("d" * 60)))
+def test_sockets_have_short_paths_however_long_that_of_the_temporary_folder_is(tmp_path, monkeypatch):
+    long = tmp_path / ("d" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    scratch = TempFolder.make("")
+    (folder,) = scratch.settings.values()
     assert set(scratch.settings) == {"spark.python.unix.domain.socket.dir"}
+    for bound in (Path(folder, f".{uuid.uuid4()}.sock"), Path(socket_folder(19), f"leman-{uuid.uuid4().hex[:8]}")):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(bound))
+        bound.unlink()
+    standing = StandingTasks(scratch.sockets, 1)
+    standing.close()
+    assert len(HttpListener(Settings()).inner_address) < 100
     scratch.remove()
+
+
+def test_sockets_stay_in_the_folder_where_there_is_room(tmp_path, monkeypatch):
+    assert socket_folder(10, "/tmp") == "/tmp"
+    monkeypatch.setattr(temp_folders, "_SHORT_FOLDERS", ())
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    with pytest.raises(OSError, match="short enough for a socket"):
+        socket_folder(90, str(tmp_path / ("d" * 60)))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/var")
+    assert socket_folder(90, str(tmp_path / ("d" * 60))) == "/var"
 
 
 MAKES = "import os, sys; from executor.spark.temp_folder import TempFolder; TempFolder.make(sys.argv[1]); {end}"

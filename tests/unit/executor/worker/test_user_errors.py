@@ -242,7 +242,8 @@ def test_a_relative_path_that_is_not_there_is_told_where_functions_run(tmp_path)
 
 
 def test_a_variable_that_is_not_set_is_told_how_it_is_given():
-    assert "env={...}, or --env NAME=VALUE" in failing_message(lambda _: os.environ["LEMAN_TEST_NOT_SET"])
+    advice = "env={'LEMAN_TEST_NOT_SET': os.environ['LEMAN_TEST_NOT_SET']}, or --env LEMAN_TEST_NOT_SET)"
+    assert advice in failing_message(lambda _: os.environ["LEMAN_TEST_NOT_SET"])
     assert "env" not in failing_message(lambda _: {}["LEMAN_TEST_NOT_SET"])
     assert "env" not in failing_message(raising(KeyError("LEMAN_TEST_NOT_SET")))
 
