@@ -1,9 +1,11 @@
-"""Row ids of a table, which its manifest keeps: whether those of every fragment can be read."""
+"""Row ids and deletions of a table: whether they can be read, and are as many as its manifest says."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+import lance
 
 from core.errors import DataLoss, LemanError
 from core.lance_io import manifest
@@ -32,7 +34,9 @@ def reading_row_ids(uri: str, version: int) -> Iterator[None]:
 
 
 def check_row_ids(uri: str) -> dict[int, LemanError]:
-    """Return what keeps row ids of the latest version from being read, by fragment.
+    """Return what keeps row ids of the latest version from being read, or deletions from being believed, by fragment.
+
+    Lance keeps no digest of a deletion file, but the manifest says how many rows it deletes.
 
     Raises:
         LemanError: what `table_error` gives.
@@ -42,15 +46,37 @@ def check_row_ids(uri: str) -> dict[int, LemanError]:
     except (OSError, ValueError) as error:
         raise table_error(uri, error) from None
     found: dict[int, LemanError] = {}
-    if dataset.has_stable_row_ids:
-        for fragment in dataset.get_fragments():
-            try:
-                with reading_row_ids(uri, int(dataset.version)):
-                    for _ in fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True).to_batches():
-                        pass
-            except LemanError as error:
-                found[int(fragment.fragment_id)] = error
+    stable, version = dataset.has_stable_row_ids, int(dataset.version)
+    for fragment in dataset.get_fragments():
+        if not stable and fragment.metadata.deletion_file is None:
+            continue
+        deleted = 0
+        try:
+            with reading_row_ids(uri, version):
+                scanner = fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True)
+                for batch in scanner.to_batches():
+                    deleted += batch.column("_rowid").null_count
+            _check_deletions(uri, fragment, deleted)
+        except LemanError as error:
+            found[int(fragment.fragment_id)] = error
     return found
+
+
+def _check_deletions(uri: str, fragment: lance.LanceFragment, deleted: int) -> None:
+    file = fragment.metadata.deletion_file
+    known: int | None = None if file is None else file.num_deleted_rows  # None: written by an old Lance
+    if file is None or known is None or known == deleted:
+        return
+    ending = "arrow" if file.file_type == "array" else "bin"
+    path = f"{uri}/_deletions/{fragment.fragment_id}-{file.read_version}-{file.id}.{ending}"
+    raise DataLoss(
+        "TABLE_DAMAGED",
+        f"Table {uri} is damaged: {path} deletes {deleted} rows of fragment {fragment.fragment_id}, and the manifest "
+        f"says {known}. Rows that were deleted are there again, or others are gone. Restore the file from a copy; "
+        "where there is none, restore a version before it",
+        uri=uri,
+        path=path,
+    )
 
 
 def _error(uri: str, version: int, error: Exception) -> LemanError:

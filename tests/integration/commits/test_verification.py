@@ -366,6 +366,23 @@ def test_row_ids_that_cannot_be_read_are_told_by_verification_and_to_whoever_rea
     assert told
 
 
+@pytest.mark.parametrize("stable_row_ids", [True, False])
+def test_a_deletion_file_of_other_rows_is_found_by_their_number(tmp_path, stable_row_ids):
+    """It is a sound file to Lance, which shows the rows: one of another version, or one with an offset out of range."""
+    files = []
+    for name, deleted in (("t", "x < 7"), ("other", "x < 3")):
+        data = pa.table({"x": list(range(100))})
+        table = lance.write_dataset(data, f"{tmp_path}/{name}.lance", enable_stable_row_ids=stable_row_ids)
+        table.delete(deleted)
+        files += list(Path(tmp_path, f"{name}.lance", "_deletions").iterdir())
+    assert everything(str(tmp_path)).findings == []
+    files[0].write_bytes(files[1].read_bytes())
+    assert lance.dataset(f"{tmp_path}/t.lance").count_rows() == 93, "Lance counts by the manifest"
+    found = one(everything(str(tmp_path)))
+    assert (found.table, found.flaw, found.fragment_id) == ("t", Flaw.UNREADABLE, 0)
+    assert f"_deletions/{files[0].name} deletes 3 rows of fragment 0, and the manifest says 7" in found.message
+
+
 def said_of_row_ids(uri: str) -> LemanError | None:
     """What is said of the row ids of a table that opens, and has its second fragment."""
     try:
