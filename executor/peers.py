@@ -12,6 +12,7 @@ import pyarrow as pa
 from core.domain.job import Attempt, ColumnCommit, FragmentOutcome
 from core.domain.plan import (
     BackfillSpec,
+    ComparedFile,
     FragmentReplacement,
     FragmentTask,
     MigratedRows,
@@ -58,9 +59,10 @@ class PlannerClient:
         checkpointed: list[CheckpointedFragments] = []
         traced: list[TracedFile] = []
         migrated: list[MigratedRows] = []
+        compared: list[ComparedFile] = []
         try:
             request = planning_pb2.CreatePlanRequest(
-                spec=convert.spec_to_proto(spec), reads_untouched=True, reads_checkpointed=True
+                spec=convert.spec_to_proto(spec), reads_untouched=True, reads_checkpointed=True, reads_compared=True
             )
             async for message in self._plans.CreatePlan(request):
                 if message.HasField("header"):
@@ -69,6 +71,8 @@ class PlannerClient:
                     traced.extend(convert.traced_from_proto(f) for f in message.traced.files)
                 elif message.HasField("migrated"):
                     migrated.extend(convert.migrated_from_proto(c) for c in message.migrated.rows)
+                elif message.HasField("compared"):
+                    compared.extend(convert.compared_from_proto(f) for f in message.compared.files)
                 elif message.HasField("untouched") and header is not None:
                     untouched.append(convert.untouched_from_proto(message.untouched, header.versions[0]))
                 elif message.HasField("checkpointed") and header is not None:
@@ -79,7 +83,8 @@ class PlannerClient:
             raise error_from_rpc(error) from None
         if header is None:
             raise Internal("PLAN_WITHOUT_HEADER", "the planner sent a plan without its header")
-        return Plan(header, PlannedTasks(untouched, tasks, checkpointed), tuple(traced), tuple(migrated))
+        planned = PlannedTasks(untouched, tasks, checkpointed)
+        return Plan(header, planned, tuple(traced), tuple(migrated), tuple(compared))
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
         try:

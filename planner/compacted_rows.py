@@ -110,7 +110,7 @@ class RowTracer:
         record = self._archive.record(status)
         rows = self._recorded(status, record) if record is not None else self._rows(status)
         if not rows.are_known:
-            return status._replace(reason=rows.why)
+            return status if record is not None else status._replace(reason=rows.why)
         identity = keys.md5_of_few(self._resolved.filter_identity(status.fragment))
         filters = frozenset(identity if f == _ASKED else f for f in rows.filters or ())
         older = self._resolved.versions[1:]

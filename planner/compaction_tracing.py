@@ -51,7 +51,7 @@ def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: Checkpoint
     commit that wrote b.lance, and on where the fragments that went into it were compacted too.
     """
     wanted = {at: status for at, status in statuses.having(Reason.EXTERNAL_WRITE) if unnamed(resolved, status)}
-    stale = {at: status for at, status in statuses.having(Reason.INPUT_CHANGED) if _reads_computed(resolved, status)}
+    stale = dict(statuses.having(Reason.INPUT_CHANGED))
     if not (wanted or stale):
         return statuses
     archive = _Archive(resolved, store)
@@ -63,9 +63,15 @@ def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: Checkpoint
     return statuses.replaced({at: tracer.trace(status) for at, status in sorted({**wanted, **stale}.items())})
 
 
-def _reads_computed(resolved: ResolvedRequest, status: FragmentStatus) -> bool:
-    """Tell whether an input of a fragment lies in a file that a backfill wrote."""
-    return any(map(_is_column_file, resolved.input_files(status.fragment)))
+def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[FragmentStatus], bool]:
+    """Return what tells whether the rows of a fragment's file were compared with earlier versions already."""
+    archive = _Archive(resolved, store)
+
+    def compared(status: FragmentStatus) -> bool:
+        record = archive.record(status)
+        return record is not None and record.compared
+
+    return compared
 
 
 def _is_column_file(file: str) -> bool:

@@ -42,6 +42,7 @@ from planner.resolved_request import ResolvedRequest
 from planner.stale_inputs import StaleInputs
 from planner.statuses import CODE, Statuses, inspect
 from planner.stored_work import KeptWork, OpenInputs, StoredWork, open_inputs, select_relevant
+from planner.unchanged_inputs import UnchangedInputs
 
 _log = structlog.get_logger(__name__)
 
@@ -95,6 +96,9 @@ class PlanMaker:
                 others = self._traced_of_others(resolved, spec.database)
                 plan = replace(plan, traced=(*plan.traced, *others))
             plan = self._migrated(resolved, plan, statuses, stored_work)
+            if plan.tasks:
+                unchanged = UnchangedInputs(resolved, self._tables, self._checkpoints(resolved.table.uri))
+                plan = replace(plan, compared=unchanged.compared(plan, statuses))
         if any(collected):
             fragments, rows = collected
             message = f"Collected {fragments} checkpointed fragments with {rows} rows"

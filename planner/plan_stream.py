@@ -22,7 +22,7 @@ Columns = TypeVar("Columns", UntouchedFragments, CheckpointedFragments)
 
 
 def messages(
-    plan: Plan, *, untouched: bool = False, checkpointed: bool = False
+    plan: Plan, *, untouched: bool = False, checkpointed: bool = False, compared: bool = False
 ) -> Iterator[planning_pb2.CreatePlanResponse]:
     """Yield what CreatePlan answers, the header first. Each message is made when it is asked for.
 
@@ -30,6 +30,7 @@ def messages(
         plan: the plan.
         untouched: whether the caller reads UntouchedFragments, see `CreatePlanRequest.reads_untouched`.
         checkpointed: whether it reads CheckpointedFragments too.
+        compared: whether it reads ComparedFile.
     """
     yield planning_pb2.CreatePlanResponse(header=convert.header_to_proto(plan.header))
     if untouched and isinstance(plan.tasks, Tasks):
@@ -40,6 +41,8 @@ def messages(
         yield planning_pb2.CreatePlanResponse(traced=plan_pb2.TracedFileBatch(files=files))
     for rows in _sized(map(convert.migrated_to_proto, plan.migrated)):
         yield planning_pb2.CreatePlanResponse(migrated=plan_pb2.MigratedRowsBatch(rows=rows))
+    for rewritten in _sized(map(convert.compared_to_proto, plan.compared if compared else ())):
+        yield planning_pb2.CreatePlanResponse(compared=plan_pb2.ComparedFileBatch(files=rewritten))
 
 
 def _columns(tasks: Tasks, *, checkpointed: bool) -> Iterator[planning_pb2.CreatePlanResponse]:

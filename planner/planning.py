@@ -21,7 +21,7 @@ from core.row_states import StateSummary
 from planner.covered_fragments import cover
 from planner.fragment_tasks import KeptKeys, PendingFragment, Tasks, open_fragment
 from planner.resolved_request import ResolvedRequest
-from planner.reuse_decision import FragmentStatus, ReuseDecision
+from planner.reuse_decision import FragmentStatus, Moved, ReuseDecision
 from planner.statuses import CODE, REASONS, SETTLES, Codes, Mask, Statuses, outcome_codes
 from planner.stored_work import NONE_FAILED, FailedNow, KeptWork, Slot, StoredWork, decided_at
 
@@ -238,20 +238,25 @@ def _by_fragment(
 def traced(resolved: ResolvedRequest, statuses: Iterable[FragmentStatus]) -> Iterator[TracedFile]:
     """Yield what this plan found out about files that compaction wrote, and no earlier run recorded."""
     return (
-        TracedFile(
-            fragment_id=status.fragment.fragment_id,
-            file=status.current_file,
-            physical_rows=status.fragment.physical_rows,
-            fingerprint=status.fingerprint,
-            input_files=resolved.input_files(status.fragment),
-            row_states=status.moved.states,
-            rows_computed=status.moved.summary.computed,
-            rows_failed=status.moved.summary.failed,
-            column_id=resolved.output.column_id,
-            output_field_ids=resolved.output.field.field_ids,
-        )
+        traced_file(resolved, status, status.moved)
         for status in statuses
         if status.moved is not None and not status.moved.recorded
+    )
+
+
+def traced_file(resolved: ResolvedRequest, status: FragmentStatus, moved: Moved) -> TracedFile:
+    """Return what is known of the rows of a fragment's file."""
+    return TracedFile(
+        fragment_id=status.fragment.fragment_id,
+        file=status.current_file,
+        physical_rows=status.fragment.physical_rows,
+        fingerprint=status.fingerprint,
+        input_files=resolved.input_files(status.fragment),
+        row_states=moved.states,
+        rows_computed=moved.summary.computed,
+        rows_failed=moved.summary.failed,
+        column_id=resolved.output.column_id,
+        output_field_ids=resolved.output.field.field_ids,
     )
 
 

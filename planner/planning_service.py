@@ -50,7 +50,12 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
 
         def planned() -> Iterator[planning_pb2.CreatePlanResponse]:
             plan = refuse_stale(self._plans.plan(spec), spec.on_stale_input)
-            return messages(plan, untouched=request.reads_untouched, checkpointed=request.reads_checkpointed)
+            return messages(
+                plan,
+                untouched=request.reads_untouched,
+                checkpointed=request.reads_checkpointed,
+                compared=request.reads_compared,
+            )
 
         async with contextlib.aclosing(self._streams.stream(planned)) as made:
             async for message in made:

@@ -40,6 +40,8 @@ class FragmentRecord:
     states: bytes = b""
     #: How many rows are of earlier versions of the function, which the column may cease to keep.
     rows_older: int = 0
+    #: Whether rows were compared with earlier versions: see `TracedFile`.
+    compared: bool = False
 
     @classmethod
     def of_traced(cls, traced: TracedFile) -> FragmentRecord:
@@ -57,6 +59,7 @@ class FragmentRecord:
             rows_failed=traced.rows_failed,
             replaces="",
             states=traced.row_states,
+            compared=traced.compared,
         )
 
     @property
@@ -113,10 +116,10 @@ def unpack(batch: pa.RecordBatch) -> list[FragmentRecord]:
 def _from_row(stored: Mapping[str, Any]) -> FragmentRecord | None:
     """Return the record of a row; None where a field is missing.
 
-    Earlier releases gave each field a column of its own, and wrote neither states nor `rows_older` at first.
+    Earlier releases gave each field a column of its own, and wrote no states, `rows_older` and `compared` at first.
     """
     try:
-        row = {"states": b"", "rows_older": 0, **stored, **json.loads(stored.get(_MORE, "{}"))}
+        row = {"states": b"", "rows_older": 0, "compared": False, **stored, **json.loads(stored.get(_MORE, "{}"))}
         values = {name: row[name] for name in FragmentRecord.__dataclass_fields__}
         values["src_data_files"] = tuple(json.loads(row["src_data_files"]))
         values["output_field_ids"] = tuple(json.loads(row["output_field_ids"]))

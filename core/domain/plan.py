@@ -176,6 +176,34 @@ class TracedFile:
     rows_failed: int
     column_id: str
     output_field_ids: tuple[int, ...]
+    #: Whether its rows were compared with what they were before others wrote them; see `ComparedFile`.
+    compared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRows:
+    """A fragment of an earlier version that has rows of another one, with values that were right there."""
+
+    version: int
+    fragment_id: int
+    physical_rows: int
+    #: See `core.row_states.encode`; empty: every row is computed.
+    row_states: bytes
+    #: The inputs and then the output, by their names in that version.
+    columns: tuple[str, ...]
+    #: Whether each row has the same offset in both fragments. Else stable row ids tell.
+    same_offsets: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFile:
+    """A fragment whose rows others wrote once more: those whose inputs and value are as they were keep the value."""
+
+    #: What is known of the rows without a look at values.
+    known: TracedFile
+    earlier: tuple[EarlierRows, ...]
+    #: Rows to be compared at the most.
+    rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,3 +300,5 @@ class Plan:
     traced: tuple[TracedFile, ...] = ()
     #: To be migrated by whoever runs the plan, after which another plan finds it.
     migrated: tuple[MigratedRows, ...] = ()
+    #: To be compared and recorded by whoever runs the plan, after which another plan finds it.
+    compared: tuple[ComparedFile, ...] = ()

@@ -23,6 +23,10 @@ def summarise(plan: Plan) -> str:
     if len(plan.tasks) < fragments - current:
         parts.append(f"{fragments - current - len(plan.tasks):,} left for later by num_frags")
     parts.append(f"{_rows(header.rows_reused)} reused")
+    if rewritten := sum(compared.rows for compared in plan.compared):
+        parts.append(
+            f"{_rows(rewritten)} rewritten by others: the job compares their inputs and computes those that differ"
+        )
     return "; ".join([*parts, *notes])
 
 

@@ -72,12 +72,12 @@ def _traced(
 ) -> CompactionHistory:
     found: dict[str, Rewrite] = {}
     unknown = False
-    for transaction in _transactions(dataset.uri, int(dataset.version), most_versions):
+    for transaction in transactions(dataset.uri, int(dataset.version), most_versions):
         if transaction is None:
             break
         unknown = unknown or transaction.kind is Kind.UNKNOWN
         if transaction.kind is Kind.REWRITE:
-            for rewrite in _groups(transaction):
+            for rewrite in rewrites_of(transaction):
                 made = wanted.intersection(f.path for fragment in rewrite.new for f in fragment.files)
                 found.update(dict.fromkeys(made, rewrite))
                 wanted -= made
@@ -102,11 +102,11 @@ def between(uri: str, older: int, newer: int, most_versions: int = MOST_VERSIONS
     """
     found: list[Rewrite] = []
     try:
-        for transaction in _transactions(uri, newer, min(most_versions, newer - older)):
+        for transaction in transactions(uri, newer, min(most_versions, newer - older)):
             if transaction is None or transaction.version <= older:
                 break
             if transaction.kind is Kind.REWRITE:
-                found += _groups(transaction)
+                found += rewrites_of(transaction)
     except (OSError, ValueError) as error:
         raise _unreadable(uri, error) from error
     return found[::-1]
@@ -241,7 +241,7 @@ def _row_ids(fragment: Any) -> RowIds:
     return ids
 
 
-def _transactions(uri: str, version: int, most: int) -> Iterator[Transaction | None]:
+def transactions(uri: str, version: int, most: int) -> Iterator[Transaction | None]:
     """Yield the transactions up to a version, newest first; a restored version takes the place of what it undid.
 
     The last is None where older ones are not known of: cleaned away, or too many.
@@ -259,7 +259,8 @@ def _transactions(uri: str, version: int, most: int) -> Iterator[Transaction | N
     yield None
 
 
-def _groups(transaction: Transaction) -> Iterator[Rewrite]:
+def rewrites_of(transaction: Transaction) -> Iterator[Rewrite]:
+    """Yield the groups of fragments that a compaction rewrote."""
     for old, new in _rewritten(transaction):
         yield Rewrite(transaction.version - 1, fragments_of(old), fragments_of(new))
 

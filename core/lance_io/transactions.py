@@ -86,6 +86,8 @@ _LAYOUT: Layout = {
         ("rewritten_indices", 4, _Kind.TYPE_BYTES, ""),
     ],
     "Update": [
+        ("removed_fragment_ids", 1, _Kind.TYPE_UINT64, ""),
+        ("updated_fragments", 2, _Kind.TYPE_MESSAGE, "DataFragment"),
         ("new_fragments", 3, _Kind.TYPE_MESSAGE, "DataFragment"),
         ("fields_modified", 4, _Kind.TYPE_BYTES, ""),
         ("updated_fragment_offsets", 9, _Kind.TYPE_BYTES, ""),
@@ -111,6 +113,7 @@ _LAYOUT: Layout = {
 }
 _REPEATED = {
     *("fragments", "old_fragments", "new_fragments", "files", "groups", "rewritten_indices", "replacements"),
+    *("removed_fragment_ids", "updated_fragments"),
     *("properties", "updated_fragment_offsets", "updated_fragment_offset_bitmaps"),
 }
 

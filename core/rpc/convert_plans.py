@@ -13,6 +13,8 @@ import pyarrow as pa
 from core.checkpoint_columns import CheckpointColumns
 from core.domain.plan import (
     CheckpointRef,
+    ComparedFile,
+    EarlierRows,
     FragmentTask,
     InputSource,
     MigratedRows,
@@ -241,6 +243,7 @@ def traced_to_proto(traced: TracedFile) -> plan_pb2.TracedFile:
         rows_failed=traced.rows_failed,
         column_id=traced.column_id,
         output_field_ids=traced.output_field_ids,
+        compared=traced.compared,
     )
 
 
@@ -256,7 +259,38 @@ def traced_from_proto(message: plan_pb2.TracedFile) -> TracedFile:
         rows_failed=message.rows_failed,
         column_id=message.column_id,
         output_field_ids=tuple(message.output_field_ids),
+        compared=message.compared,
     )
+
+
+def compared_to_proto(compared: ComparedFile) -> plan_pb2.ComparedFile:
+    earlier = [
+        plan_pb2.EarlierRows(
+            version=rows.version,
+            fragment_id=rows.fragment_id,
+            physical_rows=rows.physical_rows,
+            row_states=rows.row_states,
+            columns=rows.columns,
+            same_offsets=rows.same_offsets,
+        )
+        for rows in compared.earlier
+    ]
+    return plan_pb2.ComparedFile(known=traced_to_proto(compared.known), earlier=earlier, rows=compared.rows)
+
+
+def compared_from_proto(message: plan_pb2.ComparedFile) -> ComparedFile:
+    earlier = tuple(
+        EarlierRows(
+            version=rows.version,
+            fragment_id=rows.fragment_id,
+            physical_rows=rows.physical_rows,
+            row_states=rows.row_states,
+            columns=tuple(rows.columns),
+            same_offsets=rows.same_offsets,
+        )
+        for rows in message.earlier
+    )
+    return ComparedFile(known=traced_from_proto(message.known), earlier=earlier, rows=message.rows)
 
 
 def checkpoint_ref_to_proto(ref: CheckpointRef) -> plan_pb2.CheckpointRef:

@@ -31,6 +31,9 @@ from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.reservation_waits import ReservationWaits
 
 _PLANS_WITHOUT_PROGRESS = 5
+#: Rows that cost less are computed, where they are many: to compare them takes as long.
+_CHEAP_SECONDS = 1e-6
+_CHEAP_ROWS = 100_000
 #: Plans in a row in which another writer of the column was faster: of so many jobs on one fragment each gets through.
 _PLANS_OVERTAKEN = 500
 
@@ -159,7 +162,8 @@ class BackfillRun:
 
     def prefetch(self, plan: Plan) -> None:
         """Start workers, see `JobRun`: they get nothing to do before `run`."""
-        if plan.tasks and not (plan.migrated or self._computes_inputs(plan) or plan.header.udf.kind is UdfKind.SQL):
+        is_another = plan.migrated or plan.compared or self._computes_inputs(plan)
+        if plan.tasks and not (is_another or plan.header.udf.kind is UdfKind.SQL):
             with contextlib.suppress(LemanError):  # the job is to end by that, once it is known
                 self._ahead = self._execution_of(plan)
                 self._ahead.begin()
@@ -263,7 +267,9 @@ class BackfillRun:
         idle = overtaken = 0
         plan = await self._after_inputs(plan)
         while plan.tasks:
-            plan = await self._migrate_checkpoints(plan)
+            plan = await self._migrate_checkpoints(await self._compare_inputs(plan))
+            if not plan.tasks:
+                return
             evaluated, committed = metrics.rows_evaluated, metrics.fragments_committed
             self._check_stop()
             unsettled = await self._execute(plan)
@@ -325,6 +331,23 @@ class BackfillRun:
         for stall in news:
             self.status.note("stall", stall.message)
         self.status.update(stalls=tuple(stalls))
+
+    async def _compare_inputs(self, plan: Plan) -> Plan:
+        """Have rows compared that others wrote once more, and return a plan without those whose inputs are the same."""
+        while plan.compared:
+            rows = sum(compared.rows for compared in plan.compared)
+            if self._cost is not None and self._cost < _CHEAP_SECONDS and rows > _CHEAP_ROWS:
+                break
+            found = await self._services.checkpoints.compare(plan, self._stop)
+            self._check_stop()
+            if not found.files:
+                break
+            kept = found.kept + found.restored
+            self.status.note("collected", f"Rows that others rewrote: {rows:,}, of which {kept:,} have the same inputs")
+            plan = await self.plan()
+            self.status.metrics.migrated(plan)
+            self.status.metrics.known(found.restored)
+        return plan
 
     async def _migrate_checkpoints(self, plan: Plan) -> Plan:
         """Have stored rows stored again where the next plan finds them, through one compaction after the other."""

@@ -15,6 +15,8 @@ from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
 from executor.jobs.checkpoint_migration import migrate_checkpoints
 from executor.jobs.compaction_records import store_traced
+from executor.jobs.ports import Comparison
+from executor.jobs.unchanged_inputs import compare_inputs
 
 _log = structlog.get_logger(__name__)
 
@@ -32,6 +34,17 @@ class LanceCheckpointMaintenance:
     async def save_traced(self, plan: Plan) -> None:
         """See the port."""
         await self._pool.run(store_traced, _store(plan.header.uri), plan)
+
+    async def compare(self, plan: Plan, stop: threading.Event) -> Comparison:
+        """See the port."""
+
+        def compared() -> Comparison:
+            store = _store(plan.header.uri)
+            found = compare_inputs(store, plan, stop)
+            store_traced(store, plan, found.files)
+            return found
+
+        return await self._pool.run(compared)
 
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
         """See the port."""

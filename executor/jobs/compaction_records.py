@@ -19,13 +19,15 @@ _log = structlog.get_logger(__name__)
 _MOST_RECORDS = 200_000
 
 
-def store_traced(store: CheckpointStore, plan: Plan) -> None:
-    """Add the plan's traced files to the record of their column and function version, one value that a plan reads.
+def store_traced(store: CheckpointStore, plan: Plan, files: Iterable[TracedFile] | None = None) -> None:
+    """Add traced files, those of the plan or others, to the record of their column and function version.
+
+    A record is one value, which a plan reads.
 
     Where two jobs add at once, or the store refuses, no value of a row is lost: the next plan traces the files again.
     """
     by_version: dict[str, list[TracedFile]] = defaultdict(list)
-    for traced in plan.traced:
+    for traced in plan.traced if files is None else files:
         by_version[keys.function_of(traced.fingerprint)].append(traced)
     try:
         for part, found in by_version.items():

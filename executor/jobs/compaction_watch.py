@@ -6,6 +6,7 @@ The next job may come when the table's history, which tells, has been cleaned.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -75,4 +76,7 @@ class CompactionWatch:
         if plan.traced:
             await self._checkpoints.save_traced(plan)
             _log.info("compaction recorded", table=table, version=version, files=len(plan.traced))
+        if plan.compared:
+            found = await self._checkpoints.compare(plan, threading.Event())
+            _log.info("rewritten rows compared", table=table, version=version, files=len(found.files))
         self._seen[column] = version

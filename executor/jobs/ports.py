@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from core.domain.plan import (
     Plan,
     PlanHeader,
     StagedFile,
+    TracedFile,
 )
 from core.domain.refresh import RefreshPlan, RefreshSpec, ViewCommit
 from core.domain.table import IndexCoverage
@@ -153,6 +155,17 @@ class JobStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison found."""
+
+    #: What is known of the files that were compared.
+    files: list[TracedFile]
+    #: Rows that keep their values, and rows that get them from a checkpoint.
+    kept: int = 0
+    restored: int = 0
+
+
 class CheckpointMaintenance(Protocol):
     """The maintenance by which plans find stored work."""
 
@@ -162,6 +175,10 @@ class CheckpointMaintenance(Protocol):
 
     async def save_traced(self, plan: Plan) -> None:
         """Record what the plan found out about files that compaction wrote."""
+        ...
+
+    async def compare(self, plan: Plan, stop: threading.Event) -> Comparison:
+        """Compare the plan's compared files, until `stop` is set, and store what was found for the next plan."""
         ...
 
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:

@@ -579,6 +579,7 @@ class TracedFile(_message.Message):
     ROWS_FAILED_FIELD_NUMBER: _builtins.int
     COLUMN_ID_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_IDS_FIELD_NUMBER: _builtins.int
+    COMPARED_FIELD_NUMBER: _builtins.int
     fragment_id: _builtins.int
     """The fragment that holds the file."""
     file: _builtins.str
@@ -595,6 +596,8 @@ class TracedFile(_message.Message):
     """Rows for which the function failed."""
     column_id: _builtins.str
     """The column: that of the plan, or another computed one of the table."""
+    compared: _builtins.bool
+    """Whether its rows were compared with what they were before others wrote them."""
     @_builtins.property
     def input_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The data files of the input columns."""
@@ -616,14 +619,119 @@ class TracedFile(_message.Message):
         rows_failed: _builtins.int = ...,
         column_id: _builtins.str = ...,
         output_field_ids: _abc.Iterable[_builtins.int] | None = ...,
+        compared: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_id", b"column_id", "file", b"file", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "output_field_ids", b"output_field_ids", "physical_rows", b"physical_rows", "row_states", b"row_states", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column_id", b"column_id", "compared", b"compared", "file", b"file", "fingerprint", b"fingerprint", "fragment_id", b"fragment_id", "input_files", b"input_files", "output_field_ids", b"output_field_ids", "physical_rows", b"physical_rows", "row_states", b"row_states", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TracedFile: _TypeAlias = TracedFile  # noqa: Y015
+
+@_typing.final
+class ComparedFileBatch(_message.Message):
+    """A piece of the plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___ComparedFile]:
+        """In the order of fragment ids."""
+
+    def __init__(
+        self,
+        *,
+        files: _abc.Iterable[Global___ComparedFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ComparedFileBatch: _TypeAlias = ComparedFileBatch  # noqa: Y015
+
+@_typing.final
+class ComparedFile(_message.Message):
+    """A fragment whose rows others wrote once more. The executor compares inputs and values with those of earlier versions,
+    records what is the same like a TracedFile, and plans again: then the value is found, and not computed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_FIELD_NUMBER: _builtins.int
+    EARLIER_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    """Rows to be compared at the most."""
+    @_builtins.property
+    def known(self) -> Global___TracedFile:
+        """What is known of the rows without a look at values."""
+
+    @_builtins.property
+    def earlier(self) -> _containers.RepeatedCompositeFieldContainer[Global___EarlierRows]:
+        """Where the rows were current."""
+
+    def __init__(
+        self,
+        *,
+        known: Global___TracedFile | None = ...,
+        earlier: _abc.Iterable[Global___EarlierRows] | None = ...,
+        rows: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["known", b"known"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier", b"earlier", "known", b"known", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ComparedFile: _TypeAlias = ComparedFile  # noqa: Y015
+
+@_typing.final
+class EarlierRows(_message.Message):
+    """A fragment of an earlier version with values that were right there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    FRAGMENT_ID_FIELD_NUMBER: _builtins.int
+    PHYSICAL_ROWS_FIELD_NUMBER: _builtins.int
+    ROW_STATES_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    SAME_OFFSETS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """The version."""
+    fragment_id: _builtins.int
+    """Its fragment."""
+    physical_rows: _builtins.int
+    """Rows in it, deleted ones included."""
+    row_states: _builtins.bytes
+    """As in FragmentTask; empty: every row is computed."""
+    same_offsets: _builtins.bool
+    """Whether each row has the same offset in both fragments. Otherwise stable row ids tell."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The inputs in the order of parameters and then the output, by their names in that version."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        fragment_id: _builtins.int = ...,
+        physical_rows: _builtins.int = ...,
+        row_states: _builtins.bytes = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
+        same_offsets: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "fragment_id", b"fragment_id", "physical_rows", b"physical_rows", "row_states", b"row_states", "same_offsets", b"same_offsets", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EarlierRows: _TypeAlias = EarlierRows  # noqa: Y015
 
 @_typing.final
 class MigratedRowsBatch(_message.Message):

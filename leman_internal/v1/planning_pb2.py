@@ -29,7 +29,7 @@ from leman.v1 import jobs_pb2 as leman_dot_v1_dot_jobs__pb2
 from leman.v1 import planner_pb2 as leman_dot_v1_dot_planner__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n leman/internal/v1/planning.proto\x12\x11leman.internal.v1\x1a\x1cleman/internal/v1/plan.proto\x1a$leman/internal/v1/refresh_plan.proto\x1a\x1aleman/v1/annotations.proto\x1a\x13leman/v1/jobs.proto\x1a\x16leman/v1/planner.proto\"n\n\x11\x43reatePlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x17\n\x0freads_untouched\x18\x02 \x01(\x08\x12\x1a\n\x12reads_checkpointed\x18\x03 \x01(\x08\"\xf2\x02\n\x12\x43reatePlanResponse\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1d.leman.internal.v1.PlanHeaderH\x00\x12\x35\n\x05tasks\x18\x02 \x01(\x0b\x32$.leman.internal.v1.FragmentTaskBatchH\x00\x12\x34\n\x06traced\x18\x03 \x01(\x0b\x32\".leman.internal.v1.TracedFileBatchH\x00\x12\x38\n\x08migrated\x18\x04 \x01(\x0b\x32$.leman.internal.v1.MigratedRowsBatchH\x00\x12:\n\tuntouched\x18\x05 \x01(\x0b\x32%.leman.internal.v1.UntouchedFragmentsH\x00\x12@\n\x0c\x63heckpointed\x18\x06 \x01(\x0b\x32(.leman.internal.v1.CheckpointedFragmentsH\x00\x42\x06\n\x04part\"9\n\x12PlanRefreshRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.leman.v1.RefreshSpec\"\xe7\x04\n\x13PlanRefreshResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x0e\n\x06schema\x18\x04 \x01(\x0c\x12\x36\n\tfunctions\x18\x05 \x03(\x0b\x32#.leman.internal.v1.ResolvedFunction\x12\x16\n\x0etarget_version\x18\x06 \x01(\x03\x12\x1a\n\x12target_incarnation\x18\x07 \x01(\t\x12#\n\x04mode\x18\x08 \x01(\x0e\x32\x15.leman.v1.RefreshMode\x12\'\n\x06reason\x18\t \x01(\x0e\x32\x17.leman.v1.RefreshReason\x12\x0f\n\x07message\x18\n \x01(\t\x12/\n\x05unset\x18\x0b \x03(\x0b\x32 .leman.internal.v1.UnsetFragment\x12!\n\x19\x63reate_placeholders_again\x18\x0c \x01(\x08\x12\x30\n\x07\x63hanges\x18\r \x03(\x0b\x32\x1f.leman.internal.v1.SourceChange\x12\r\n\x05stale\x18\x0e \x03(\t\x12\x0c\n\x04rows\x18\x0f \x01(\x03\x12+\n\x05state\x18\x10 \x01(\x0b\x32\x1c.leman.internal.v1.ViewState\x12\x31\n\x07\x65\x61rlier\x18\x11 \x03(\x0b\x32 .leman.internal.v1.EarlierValues\x12\x13\n\x0b\x66ile_format\x18\x12 \x01(\t\x12*\n\x0cstale_inputs\x18\x13 \x03(\x0b\x32\x14.leman.v1.StaleInput\"G\n\x12PlanPreviewRequest\x12\x31\n\x07preview\x18\x01 \x01(\x0b\x32 .leman.v1.PreviewFunctionRequest\"D\n\x13PlanPreviewResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.leman.internal.v1.PlanHeader2\xcb\x02\n\x0fPlanningService\x12\x66\n\nCreatePlan\x12$.leman.internal.v1.CreatePlanRequest\x1a%.leman.internal.v1.CreatePlanResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x05\x30\x01\x12g\n\x0bPlanRefresh\x12%.leman.internal.v1.PlanRefreshRequest\x1a&.leman.internal.v1.PlanRefreshResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x05\x12g\n\x0bPlanPreview\x12%.leman.internal.v1.PlanPreviewRequest\x1a&.leman.internal.v1.PlanPreviewResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n leman/internal/v1/planning.proto\x12\x11leman.internal.v1\x1a\x1cleman/internal/v1/plan.proto\x1a$leman/internal/v1/refresh_plan.proto\x1a\x1aleman/v1/annotations.proto\x1a\x13leman/v1/jobs.proto\x1a\x16leman/v1/planner.proto\"\x86\x01\n\x11\x43reatePlanRequest\x12$\n\x04spec\x18\x01 \x01(\x0b\x32\x16.leman.v1.BackfillSpec\x12\x17\n\x0freads_untouched\x18\x02 \x01(\x08\x12\x1a\n\x12reads_checkpointed\x18\x03 \x01(\x08\x12\x16\n\x0ereads_compared\x18\x04 \x01(\x08\"\xac\x03\n\x12\x43reatePlanResponse\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1d.leman.internal.v1.PlanHeaderH\x00\x12\x35\n\x05tasks\x18\x02 \x01(\x0b\x32$.leman.internal.v1.FragmentTaskBatchH\x00\x12\x34\n\x06traced\x18\x03 \x01(\x0b\x32\".leman.internal.v1.TracedFileBatchH\x00\x12\x38\n\x08migrated\x18\x04 \x01(\x0b\x32$.leman.internal.v1.MigratedRowsBatchH\x00\x12:\n\tuntouched\x18\x05 \x01(\x0b\x32%.leman.internal.v1.UntouchedFragmentsH\x00\x12@\n\x0c\x63heckpointed\x18\x06 \x01(\x0b\x32(.leman.internal.v1.CheckpointedFragmentsH\x00\x12\x38\n\x08\x63ompared\x18\x07 \x01(\x0b\x32$.leman.internal.v1.ComparedFileBatchH\x00\x42\x06\n\x04part\"9\n\x12PlanRefreshRequest\x12#\n\x04spec\x18\x01 \x01(\x0b\x32\x15.leman.v1.RefreshSpec\"\xe7\x04\n\x13PlanRefreshResponse\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x13\n\x0bincarnation\x18\x03 \x01(\t\x12\x0e\n\x06schema\x18\x04 \x01(\x0c\x12\x36\n\tfunctions\x18\x05 \x03(\x0b\x32#.leman.internal.v1.ResolvedFunction\x12\x16\n\x0etarget_version\x18\x06 \x01(\x03\x12\x1a\n\x12target_incarnation\x18\x07 \x01(\t\x12#\n\x04mode\x18\x08 \x01(\x0e\x32\x15.leman.v1.RefreshMode\x12\'\n\x06reason\x18\t \x01(\x0e\x32\x17.leman.v1.RefreshReason\x12\x0f\n\x07message\x18\n \x01(\t\x12/\n\x05unset\x18\x0b \x03(\x0b\x32 .leman.internal.v1.UnsetFragment\x12!\n\x19\x63reate_placeholders_again\x18\x0c \x01(\x08\x12\x30\n\x07\x63hanges\x18\r \x03(\x0b\x32\x1f.leman.internal.v1.SourceChange\x12\r\n\x05stale\x18\x0e \x03(\t\x12\x0c\n\x04rows\x18\x0f \x01(\x03\x12+\n\x05state\x18\x10 \x01(\x0b\x32\x1c.leman.internal.v1.ViewState\x12\x31\n\x07\x65\x61rlier\x18\x11 \x03(\x0b\x32 .leman.internal.v1.EarlierValues\x12\x13\n\x0b\x66ile_format\x18\x12 \x01(\t\x12*\n\x0cstale_inputs\x18\x13 \x03(\x0b\x32\x14.leman.v1.StaleInput\"G\n\x12PlanPreviewRequest\x12\x31\n\x07preview\x18\x01 \x01(\x0b\x32 .leman.v1.PreviewFunctionRequest\"D\n\x13PlanPreviewResponse\x12-\n\x06header\x18\x01 \x01(\x0b\x32\x1d.leman.internal.v1.PlanHeader2\xcb\x02\n\x0fPlanningService\x12\x66\n\nCreatePlan\x12$.leman.internal.v1.CreatePlanRequest\x1a%.leman.internal.v1.CreatePlanResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x05\x30\x01\x12g\n\x0bPlanRefresh\x12%.leman.internal.v1.PlanRefreshRequest\x1a&.leman.internal.v1.PlanRefreshResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x05\x12g\n\x0bPlanPreview\x12%.leman.internal.v1.PlanPreviewRequest\x1a&.leman.internal.v1.PlanPreviewResponse\"\t\x90\x02\x01\xb2\xde\"\x02\x08\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,18 +42,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PLANNINGSERVICE'].methods_by_name['PlanRefresh']._serialized_options = b'\220\002\001\262\336\"\002\010\005'
   _globals['_PLANNINGSERVICE'].methods_by_name['PlanPreview']._loaded_options = None
   _globals['_PLANNINGSERVICE'].methods_by_name['PlanPreview']._serialized_options = b'\220\002\001\262\336\"\002\010\005'
-  _globals['_CREATEPLANREQUEST']._serialized_start=196
-  _globals['_CREATEPLANREQUEST']._serialized_end=306
-  _globals['_CREATEPLANRESPONSE']._serialized_start=309
-  _globals['_CREATEPLANRESPONSE']._serialized_end=679
-  _globals['_PLANREFRESHREQUEST']._serialized_start=681
-  _globals['_PLANREFRESHREQUEST']._serialized_end=738
-  _globals['_PLANREFRESHRESPONSE']._serialized_start=741
-  _globals['_PLANREFRESHRESPONSE']._serialized_end=1356
-  _globals['_PLANPREVIEWREQUEST']._serialized_start=1358
-  _globals['_PLANPREVIEWREQUEST']._serialized_end=1429
-  _globals['_PLANPREVIEWRESPONSE']._serialized_start=1431
-  _globals['_PLANPREVIEWRESPONSE']._serialized_end=1499
-  _globals['_PLANNINGSERVICE']._serialized_start=1502
-  _globals['_PLANNINGSERVICE']._serialized_end=1833
+  _globals['_CREATEPLANREQUEST']._serialized_start=197
+  _globals['_CREATEPLANREQUEST']._serialized_end=331
+  _globals['_CREATEPLANRESPONSE']._serialized_start=334
+  _globals['_CREATEPLANRESPONSE']._serialized_end=762
+  _globals['_PLANREFRESHREQUEST']._serialized_start=764
+  _globals['_PLANREFRESHREQUEST']._serialized_end=821
+  _globals['_PLANREFRESHRESPONSE']._serialized_start=824
+  _globals['_PLANREFRESHRESPONSE']._serialized_end=1439
+  _globals['_PLANPREVIEWREQUEST']._serialized_start=1441
+  _globals['_PLANPREVIEWREQUEST']._serialized_end=1512
+  _globals['_PLANPREVIEWRESPONSE']._serialized_start=1514
+  _globals['_PLANPREVIEWRESPONSE']._serialized_end=1582
+  _globals['_PLANNINGSERVICE']._serialized_start=1585
+  _globals['_PLANNINGSERVICE']._serialized_end=1916
 # @@protoc_insertion_point(module_scope)

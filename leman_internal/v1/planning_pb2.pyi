@@ -31,12 +31,15 @@ class CreatePlanRequest(_message.Message):
     SPEC_FIELD_NUMBER: _builtins.int
     READS_UNTOUCHED_FIELD_NUMBER: _builtins.int
     READS_CHECKPOINTED_FIELD_NUMBER: _builtins.int
+    READS_COMPARED_FIELD_NUMBER: _builtins.int
     reads_untouched: _builtins.bool
     """Whether the caller reads UntouchedFragments. One of an earlier release does not, and would take a plan for one without
     these fragments: it is sent a FragmentTask for each.
     """
     reads_checkpointed: _builtins.bool
     """The same of CheckpointedFragments; it reads UntouchedFragments, too."""
+    reads_compared: _builtins.bool
+    """Whether the caller reads ComparedFile. One of an earlier release computes these rows."""
     @_builtins.property
     def spec(self) -> _planner_pb2.BackfillSpec:
         """What is asked."""
@@ -47,10 +50,11 @@ class CreatePlanRequest(_message.Message):
         spec: _planner_pb2.BackfillSpec | None = ...,
         reads_untouched: _builtins.bool = ...,
         reads_checkpointed: _builtins.bool = ...,
+        reads_compared: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reads_checkpointed", b"reads_checkpointed", "reads_untouched", b"reads_untouched", "spec", b"spec"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reads_checkpointed", b"reads_checkpointed", "reads_compared", b"reads_compared", "reads_untouched", b"reads_untouched", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -59,7 +63,7 @@ Global___CreatePlanRequest: _TypeAlias = CreatePlanRequest  # noqa: Y015
 @_typing.final
 class CreatePlanResponse(_message.Message):
     """One message of the stream: the first holds the header, the others hold tasks, untouched or checkpointed
-    fragments, traced files or migrated rows.
+    fragments, traced files, migrated rows or compared files.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -70,6 +74,7 @@ class CreatePlanResponse(_message.Message):
     MIGRATED_FIELD_NUMBER: _builtins.int
     UNTOUCHED_FIELD_NUMBER: _builtins.int
     CHECKPOINTED_FIELD_NUMBER: _builtins.int
+    COMPARED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> _plan_pb2.PlanHeader:
         """First message."""
@@ -94,6 +99,10 @@ class CreatePlanResponse(_message.Message):
     def checkpointed(self) -> _plan_pb2.CheckpointedFragments:
         """Further messages."""
 
+    @_builtins.property
+    def compared(self) -> _plan_pb2.ComparedFileBatch:
+        """Further messages; sent where the caller reads them."""
+
     def __init__(
         self,
         *,
@@ -103,12 +112,13 @@ class CreatePlanResponse(_message.Message):
         migrated: _plan_pb2.MigratedRowsBatch | None = ...,
         untouched: _plan_pb2.UntouchedFragments | None = ...,
         checkpointed: _plan_pb2.CheckpointedFragments | None = ...,
+        compared: _plan_pb2.ComparedFileBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpointed", b"checkpointed", "header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced", "untouched", b"untouched"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpointed", b"checkpointed", "compared", b"compared", "header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced", "untouched", b"untouched"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpointed", b"checkpointed", "header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced", "untouched", b"untouched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpointed", b"checkpointed", "compared", b"compared", "header", b"header", "migrated", b"migrated", "part", b"part", "tasks", b"tasks", "traced", b"traced", "untouched", b"untouched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "traced", "migrated", "untouched", "checkpointed"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["header", "tasks", "traced", "migrated", "untouched", "checkpointed", "compared"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 

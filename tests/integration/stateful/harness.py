@@ -45,6 +45,7 @@ from core.udf.validation import NewColumn
 from executor.coordination.reservations import InProcessReservations
 from executor.jobs.checkpoint_migration import migrate_checkpoints
 from executor.jobs.compaction_records import store_traced
+from executor.jobs.unchanged_inputs import compare_inputs
 from executor.jobs.work_context import work_context
 from executor.scheduling.work_queue import WorkQueue
 from executor.worker import checkpointing, fragment_pass
@@ -261,6 +262,9 @@ class System:
     def plan(self, spec: BackfillSpec) -> Plan:
         """As a job plans: what was traced is recorded, what is stored elsewhere is migrated first."""
         plan = self._plan_and_record(spec)
+        while plan.compared and (found := compare_inputs(self._store, plan, threading.Event()).files):
+            store_traced(self._store, plan, found)
+            plan = self._plan_and_record(spec)
         while plan.migrated and migrate_checkpoints(self._store, plan, threading.Event()):
             plan = self._plan_and_record(spec)
         return plan

@@ -1,0 +1,52 @@
+"""Rows that are written once more with equal inputs cost no call, whoever writes them."""
+
+import pyarrow as pa
+import pytest
+
+ROWS = 30
+
+
+def data(numbers):
+    return pa.table({"id": pa.array(numbers, pa.int64()), "x": pa.array(numbers, pa.int64())})
+
+
+@pytest.fixture
+def table(db, call_log):
+    table = db.create_table("t", data(range(ROWS)), max_rows_per_file=10)
+    table.add_columns({"y": call_log.double()})
+    table.backfill("y", progress=False)
+    call_log.clear()
+    return table
+
+
+def called(table, call_log):
+    """What a backfill calls the function with; afterwards all values are right."""
+    table.backfill("y", progress=False)
+    found = table.to_arrow().to_pydict()
+    assert found["y"] == [2 * x for x in found["x"]]
+    assert table.plan_backfill("y").rows_to_compute == 0
+    return sorted(call_log.seen())
+
+
+def upsert(into, rows):
+    into.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+
+
+@pytest.mark.parametrize("who", ["Leman", "pylance"])
+def test_an_upsert_of_equal_rows_costs_the_calls_of_new_rows(table, call_log, who):
+    upsert(table if who == "Leman" else table.to_lance(), data(range(5, ROWS + 2)))
+    plan = table.plan_backfill("y")
+    assert "rewritten by others: the job compares their inputs" in plan.summary
+    assert called(table, call_log) == [ROWS, ROWS + 1]
+
+
+def test_an_update_that_changes_nothing_costs_no_call(table, call_log):
+    table.update("id < 15", values_sql={"x": "x"})
+    assert called(table, call_log) == []
+
+
+def test_a_merge_by_an_indexed_key_costs_the_calls_of_changed_rows(table, call_log):
+    table.to_lance().create_scalar_index("id", "BTREE")
+    changed = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "x": pa.array([1, 2, 300], pa.int64())})
+    table.to_lance().merge_insert("id").when_matched_update_all().execute(changed)
+    assert called(table, call_log) == [300]
