@@ -12,7 +12,6 @@ current there either.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -41,6 +40,8 @@ _log = structlog.get_logger(__name__)
 
 #: How far the walk goes: transactions, versions that are opened, and fragments that one plan compares.
 _MOST_VERSIONS = 500
+#: The same where all fragments lack the column's file: most were appended, long ago perhaps.
+_MOST_IF_MISSING = 50
 _MOST_OPENED = 50
 _MOST_FRAGMENTS = 4096
 #: Earlier fragments that one fragment is compared with.
@@ -66,6 +67,38 @@ class _Place:
     fragment: Fragment
     same_offsets: bool
     files: frozenset[str]
+
+
+class _Places:
+    """Where the walk has to go on, by the files that matter."""
+
+    def __init__(self, places: Iterable[_Place]) -> None:
+        self._all: dict[_Place, None] = {}
+        self._by_file: dict[str, list[_Place]] = {}
+        self.add(places)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    @property
+    def have_values(self) -> bool:
+        """Tell whether one of the fragments has a file of the column."""
+        return any(place.compared.status.reason is not Reason.MISSING for place in self._all)
+
+    def add(self, places: Iterable[_Place]) -> None:
+        """Take in more."""
+        for place in places:
+            self._all[place] = None
+            for file in place.files:
+                self._by_file.setdefault(file, []).append(place)
+
+    def pop(self, files: frozenset[str] | None) -> list[_Place]:
+        """Take out those that any of the files matters to; None: all."""
+        found = list(self._all) if files is None else [p for file in files for p in self._by_file.get(file, ())]
+        hit = [place for place in dict.fromkeys(found) if place in self._all]
+        for place in hit:
+            del self._all[place]
+        return hit
 
 
 class UnchangedInputs:
@@ -109,29 +142,29 @@ class UnchangedInputs:
             written |= missing_file
         if not written.any():
             return
-        ids = set(statuses.fragments.ids[written].tolist())
+        ids = set(statuses.fragments.ids[written][:_MOST_FRAGMENTS].tolist())
         tasks = plan.tasks.of(ids) if isinstance(plan.tasks, Tasks) else plan.tasks
         missing = {task.fragment_id for task in tasks if task.missing and task.fragment_id in ids}
         is_done = is_compared(self._resolved, self._store)
         open_ = (s for s in statuses.some(np.flatnonzero(statuses.fragments.with_ids(missing))) if not is_done(s))
-        yield from itertools.islice(open_, _MOST_FRAGMENTS)
+        yield from open_
 
     def _walk(self, found: Sequence[_Compared]) -> None:
         table = self._resolved.table
-        places = [self._place(compared, compared.status.fragment, same_offsets=True) for compared in found]
+        places = _Places(self._place(compared, compared.status.fragment, same_offsets=True) for compared in found)
+        steps = 0
         for transaction in compactions.transactions(table.uri, table.version, _MOST_VERSIONS):
+            steps += 1
             if transaction is None or transaction.kind is Kind.OVERWRITE or not places:
                 return
-            files = _files_in(transaction)
-            hit = [place for place in places if files is None or not place.files.isdisjoint(files)]
-            if not hit:
-                continue
-            if transaction.kind not in _CHANGES or self._opened >= _MOST_OPENED:
-                places = [place for place in places if place not in hit]  # the rows were not there before
-                continue
+            if steps > _MOST_IF_MISSING and not places.have_values:
+                return
+            hit = places.pop(_files_in(transaction))
+            if not hit or transaction.kind not in _CHANGES or self._opened >= _MOST_OPENED:
+                continue  # the rows of those that are hit were not there before
             self._opened += 1
             before = self._tables.snapshot(table.uri, transaction.version - 1)
-            places = [place for place in places if place not in hit] + list(self._before(transaction, before, hit))
+            places.add(self._before(transaction, before, hit))
 
     def _before(self, transaction: Transaction, before: TableSnapshot, hit: Sequence[_Place]) -> Iterator[_Place]:
         """Take in what was current in a version, and yield the places where the walk goes on."""
