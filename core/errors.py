@@ -5,6 +5,7 @@
     ├── NotFound                table, column, UDF, job, version
     ├── AlreadyExists           another thing stands under that name or request id
     ├── FailedPrecondition      the request is right, the table or the function is not ready for it
+    │   └── UnknownFormat       another release stored it
     ├── Aborted                 the table moved on: plan again
     ├── Unavailable             a store or a service cannot be reached, or is draining: try again
     ├── ResourceExhausted       a queue is full or a message too large
@@ -57,6 +58,10 @@ class FailedPrecondition(LemanError):
     """The state of table or function forbids it; repeating the call does not help."""
 
 
+class UnknownFormat(FailedPrecondition):
+    """A release that is too old or too new for this one stored it: it is whole, and this release cannot read it."""
+
+
 class Aborted(LemanError):
     """The table changed under the request: plan again."""
 
@@ -99,6 +104,10 @@ class Unimplemented(LemanError):
 
 class Internal(LemanError):
     """A bug of ours."""
+
+
+#: Stored data that this release cannot use, for callers that go on without it.
+UNREADABLE = (DataLoss, UnknownFormat)
 
 
 def reused(request_id: str) -> AlreadyExists:

@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from core import stored_formats
+
 _LENGTH_BYTES = 4
 _DIGEST_BYTES = 8
 
@@ -140,6 +142,7 @@ def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -
     """
     summary = summarize(states, filters, older)
     fields: dict[str, typing.Any] = {
+        "format": stored_formats.ROW_STATES.current,
         "rows": len(states),
         "untouched": summary.untouched,
         "failed": summary.failed,
@@ -226,6 +229,7 @@ def _header(buffer: bytes) -> dict[str, typing.Any]:
     if bytes(whole[end:packed]) != _digest(whole[:end], whole[packed:]):
         raise ValueError("the digest of the row states does not match")
     header: dict[str, typing.Any] = json.loads(buffer[_LENGTH_BYTES:end])
+    stored_formats.ROW_STATES.check(header.get("format"), "The row states of a column file")
     return header
 
 

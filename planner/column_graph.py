@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import ColumnBinding
-from core.errors import DataLoss, FailedPrecondition
+from core.errors import UNREADABLE, FailedPrecondition
 from core.udf import binding
 
 
@@ -70,5 +70,5 @@ def _bound(table: TableSnapshot, column: str) -> ColumnBinding | None:
     field = table.column(column)
     try:
         return None if field is None else binding.read(field.arrow)
-    except DataLoss:  # whoever computes that column hears of it
+    except UNREADABLE:  # whoever computes that column hears of it
         return None

@@ -7,7 +7,7 @@ import itertools
 import pyarrow as pa
 import structlog
 
-from core.errors import DataLoss, LemanError
+from core.errors import UNREADABLE, LemanError
 from core.lance_io import history_tail, job_records
 from core.lance_io.append_log import AppendLog, quoted
 from core.locations import canonical_database
@@ -47,7 +47,7 @@ def last_run_time(database: str, table: str, column: str) -> RunTime | None:
     for record in itertools.chain(reversed(tail), (str(row["record"]) for row in rows[: -_LOOKED_AT - 1 : -1])):
         try:
             job = job_records.decode(record)
-        except DataLoss:  # an earlier one tells it, too
+        except UNREADABLE:  # an earlier one tells it, too
             continue
         if (job.request.table, job.column) != (table, column):
             continue

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from core.domain.table import TableField, TableSnapshot
-from core.errors import DataLoss, NotFound
+from core.errors import UNREADABLE, NotFound
 from core.lance_io.open_jobs import open_jobs
 from core.lance_io.tables import LanceTables
 from core.lance_io.views.definitions import definition_in
@@ -40,7 +40,7 @@ def users_of(table: TableSnapshot, columns: Sequence[TableField]) -> Users:
 def _reads(field: TableField, names: Collection[str], ids: Collection[int]) -> bool:
     try:
         bound = binding.read(field.arrow)
-    except DataLoss:  # good for being dropped only
+    except UNREADABLE:  # good for being dropped only
         return False
     inputs = bound.inputs if bound is not None and bound.source is None else ()
     return any(i.field_id in ids or i.name.partition(".")[0] in names for i in inputs)
@@ -53,7 +53,7 @@ def _views(table: TableSnapshot, names: set[str]) -> list[str]:
     for other in tables.list_tables(database):
         try:
             view = definition_in(tables.snapshot(table_uri(database, other)))
-        except (NotFound, DataLoss):  # dropped meanwhile; damaged
+        except (NotFound, *UNREADABLE):  # dropped meanwhile; damaged
             continue
         if view is not None and view.source_uri == table.uri and names & set(columns_read(view.query, known)):
             found.append(other)

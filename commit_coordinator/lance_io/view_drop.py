@@ -7,7 +7,7 @@ import re
 from commit_coordinator.lance_io.folder_removal import remove_folder
 from core.checkpoints.leftovers import remove_checkpoints_elsewhere
 from core.domain.view import SCRATCH_PREFIX
-from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.errors import UNREADABLE, FailedPrecondition, NotFound
 from core.lance_io.incarnations import is_another
 from core.lance_io.tables import LanceTables
 from core.lance_io.views import scratch_table
@@ -51,7 +51,7 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
     for other in tables.list_tables(database):
         try:
             definition = definition_in(tables.snapshot(table_uri(database, other)))
-        except (NotFound, DataLoss):  # dropped meanwhile; damaged, and good for being dropped only
+        except (NotFound, *UNREADABLE):  # dropped meanwhile; damaged, and good for being dropped only
             continue
         if definition is not None and definition.source_uri == source:
             found.append(other)

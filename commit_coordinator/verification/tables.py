@@ -18,7 +18,7 @@ from core.domain.garbage import StoredFile
 from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding
 from core.domain.view import SCRATCH_PREFIX, FailedNote
-from core.errors import DataLoss, LemanError, NotFound
+from core.errors import UNREADABLE, DataLoss, LemanError, NotFound
 from core.lance_io.row_ids import check_row_ids
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
@@ -187,8 +187,8 @@ class TableCheck:
         for column in snapshot.fields:
             try:
                 bound = binding.read(column.arrow)
-            except DataLoss as error:
-                found = self._about(Subject.COLUMN, Flaw.DAMAGED, error.message, snapshot, column.name)
+            except UNREADABLE as error:
+                found = self._about(Subject.COLUMN, _flaw(error), error.message, snapshot, column.name)
                 yield column.name, Looked(Subject.COLUMN, findings=(found,))
                 continue
             if bound is not None:
@@ -210,8 +210,8 @@ class TableCheck:
     def _view(self, snapshot: TableSnapshot) -> Looked | None:
         try:
             definition = view_metadata.from_metadata(snapshot.metadata)
-        except DataLoss as error:
-            return Looked(Subject.VIEW, 0, True, (self._about(Subject.VIEW, Flaw.DAMAGED, error.message, snapshot),))
+        except UNREADABLE as error:
+            return Looked(Subject.VIEW, 0, True, (self._about(Subject.VIEW, _flaw(error), error.message, snapshot),))
         return None if definition is None else Looked(Subject.VIEW, findings=self._failed(snapshot, definition.failed))
 
     def _failed(self, snapshot: TableSnapshot, note: FailedNote) -> tuple[Finding, ...]:
@@ -231,3 +231,8 @@ class TableCheck:
 
     def _about(self, subject: Subject, flaw: Flaw, what: str, snapshot: TableSnapshot, *columns: str) -> Finding:
         return Finding(subject, flaw, self._folder, what, self._table, columns, -1, snapshot.live_rows)
+
+
+def _flaw(error: LemanError) -> Flaw:
+    """Return the flaw of what cannot be used: what another release stored is whole."""
+    return Flaw.DAMAGED if isinstance(error, DataLoss) else Flaw.UNREADABLE

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 from lance.file import LanceFileReader, LanceFileWriter
 
+from core import stored_formats
 from core.checkpoints import sealed_files
 from core.checkpoints.digest import batch_digest
 from core.lance_io.concatenation import one_batch
 
-KEY, _DIGEST = "leman.key", "leman.digest"
+KEY, _DIGEST, FORMAT = "leman.key", "leman.digest", "leman.format"
 
 
 def write(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -> None:
@@ -17,6 +18,7 @@ def write(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -> None:
     writer.write_batch(batch.replace_schema_metadata(None))
     writer.add_schema_metadata(KEY, key)
     writer.add_schema_metadata(_DIGEST, batch_digest(batch))
+    writer.add_schema_metadata(FORMAT, str(stored_formats.CHECKPOINT.current))
     sealed_files.make_room(writer)
     writer.close()
 
@@ -28,11 +30,13 @@ def read(path: str, key: str) -> pa.RecordBatch | None:
     """
     reader = LanceFileReader(path)
     schema, rows = reader.metadata().schema, reader.num_rows()
+    metadata = schema.metadata or {}
+    stated = metadata.get(FORMAT.encode())
+    stored_formats.CHECKPOINT.check(None if stated is None else stated.decode(), f"Checkpoint {path}")
     if rows:
         table = reader.read_all(batch_size=rows).to_table()
         batch = one_batch(table.replace_schema_metadata(None))
     else:
         batch = pa.RecordBatch.from_pylist([], schema=schema.remove_metadata())
-    metadata = schema.metadata or {}
-    stated = metadata.get(KEY.encode()), metadata.get(_DIGEST.encode())
-    return batch if stated == (key.encode(), batch_digest(batch).encode()) else None
+    said = metadata.get(KEY.encode()), metadata.get(_DIGEST.encode())
+    return batch if said == (key.encode(), batch_digest(batch).encode()) else None

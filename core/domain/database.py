@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from core.errors import DataLoss, NotFound
+from core.errors import DataLoss, NotFound, UnknownFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class Registrations:
     by_name: Mapping[str, RegisteredDatabase] = field(default_factory=dict)
     #: Names of which the registration is not what was written.
     damaged: frozenset[str] = frozenset()
+    #: Names whose registration another release wrote.
+    unknown: Mapping[str, UnknownFormat] = field(default_factory=dict)
 
     def get(self, name: str) -> RegisteredDatabase:
         """Return the registration of a name.
@@ -48,9 +50,12 @@ class Registrations:
         Raises:
             NotFound: DATABASE_NOT_REGISTERED.
             DataLoss: REGISTRATION_DAMAGED.
+            UnknownFormat: FORMAT_TOO_NEW.
         """
         if name in self.damaged:
             raise DataLoss("REGISTRATION_DAMAGED", damage_of(name), name=name)
+        if name in self.unknown:
+            raise self.unknown[name]
         found = self.by_name.get(name)
         if found is None:
             raise NotFound(

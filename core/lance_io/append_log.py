@@ -15,6 +15,7 @@ import pyarrow as pa
 import structlog
 from lance.commit import CommitConflictError
 
+from core import stored_formats
 from core.errors import LemanError
 from core.lance_io import damage
 from core.lance_io.error_translation import LANCE_ERRORS
@@ -28,6 +29,8 @@ from core.locations import in_object_store
 from core.storage_errors import failed, refusal, said
 from core.stores.lance_options import lance_options
 
+#: Of the schema's metadata.
+_FORMAT = "leman.format"
 _COMPACT_AFTER = 128
 _KEEP = datetime.timedelta(hours=1)
 _KEEP_LITTLE = datetime.timedelta(minutes=1)
@@ -91,6 +94,7 @@ class AppendLog:
             if not in_object_store(self._uri):
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
             schema = with_position(self._schema) if self._ordered else self._schema
+            schema = schema.with_metadata({_FORMAT: str(stored_formats.LOG.current)})
             with panics_as_errors():
                 create_empty(self._uri, schema, stable_row_ids=self._ordered)
         except FileExistsError:
@@ -388,7 +392,10 @@ class AppendLog:
 
         Raises:
             ValueError: it is one.
+            UnknownFormat: FORMAT_TOO_NEW.
         """
+        stated = (dataset.schema.metadata or {}).get(_FORMAT.encode())
+        stored_formats.LOG.check(None if stated is None else stated.decode(), self._called)
         missing = [name for name in self._schema.names if name not in dataset.schema.names]
         if missing:
             raise ValueError(f"it has no columns {', '.join(missing)}")

@@ -24,9 +24,9 @@ import lance
 import pyarrow as pa
 from lance.commit import CommitConflictError
 
-from core import keys, sealed_documents
+from core import keys, sealed_documents, stored_formats
 from core.domain.database import DatabaseLimits, RegisteredDatabase, Registrations, Request
-from core.errors import Aborted, AlreadyExists, NotFound, ResourceExhausted, reused
+from core.errors import Aborted, AlreadyExists, NotFound, ResourceExhausted, UnknownFormat, reused
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
 from core.lance_io.opening import has_versions, open_checked
@@ -241,6 +241,7 @@ def _root_key(root: str) -> str:
 
 def _sealed(database: RegisteredDatabase, request: Request) -> str:
     document = {
+        "format": stored_formats.REGISTRATION.current,
         "name": database.name,
         "root": database.root,
         "description": database.description,
@@ -257,6 +258,7 @@ def _sealed(database: RegisteredDatabase, request: Request) -> str:
 def _registrations(config: Mapping[str, str]) -> Registrations:
     found: dict[str, RegisteredDatabase] = {}
     damaged: set[str] = set()
+    unknown: dict[str, UnknownFormat] = {}
     for key in sorted(config):
         if not key.startswith(_DATABASE):
             continue
@@ -265,11 +267,14 @@ def _registrations(config: Mapping[str, str]) -> Registrations:
             found[name] = _read(name, config[key])
         except (ValueError, KeyError, TypeError, AttributeError):
             damaged.add(name)
-    return Registrations(by_name=found, damaged=frozenset(damaged))
+        except UnknownFormat as error:
+            unknown[name] = error
+    return Registrations(by_name=found, damaged=frozenset(damaged), unknown=unknown)
 
 
 def _read(name: str, text: str) -> RegisteredDatabase:
     document = sealed_documents.unseal(text.encode())
+    stored_formats.REGISTRATION.check(document.get("format"), f"The registration of database '{name}'")
     if document["name"] != name:
         raise ValueError("it is that of another database")
     return RegisteredDatabase(

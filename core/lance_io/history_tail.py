@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow.fs as pafs
 import structlog
 
-from core import sealed_documents
+from core import sealed_documents, stored_formats
 from core.errors import DataLoss, Unavailable
 from core.filesystems import filesystem_of
 from core.lance_io import store_objects
@@ -104,7 +104,12 @@ class HistoryTail:
         Raises:
             LemanError: what `storage_errors.failed` gives; it may be there all the same.
         """
-        document = {"id": uuid.uuid4().hex, "records": list(records), "begins": begins}
+        document = {
+            "format": stored_formats.TAIL.current,
+            "id": uuid.uuid4().hex,
+            "records": list(records),
+            "begins": begins,
+        }
         content = sealed_documents.seal(document)
         name = _name(number)
         with in_use(f"The tail {self.uri} of a job history", self.uri):
@@ -143,6 +148,7 @@ class HistoryTail:
             content = read_expected(self.uri, _name(number), _SMALL_BYTES)
         try:
             document = sealed_documents.unseal(content)
+            stored_formats.TAIL.check(document.get("format"), f"{self.uri}/{_name(number)}")
             records = tuple(map(str, document["records"]))
             return Entry(number, records, bool(document["begins"]), size_bytes=len(content))
         except (ValueError, KeyError, TypeError) as error:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from core import sealed_documents
+from core import sealed_documents, stored_formats
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.refresh import RefreshSpec
@@ -81,6 +81,16 @@ class JobHead(msgspec.Struct, frozen=True, gc=False):
     deleted: bool = False
 
 
+_FORMAT = "format"
+
+
+class _Numbered(msgspec.Struct, frozen=True, gc=False):
+    """The part of a record that tells its format."""
+
+    format: int | None = None
+
+
+_format_decoder = msgspec.json.Decoder(_Numbered)
 _head_decoder = msgspec.json.Decoder(JobHead)
 
 
@@ -91,12 +101,14 @@ def head(record: str) -> tuple[JobHead, str]:
 
     Raises:
         DataLoss: RECORD_DAMAGED.
+        UnknownFormat: FORMAT_TOO_NEW.
     """
     if not is_sealed(record):
         decode(record)
         return _head_decoder.decode(record), record
     try:
         text = sealed_documents.unseal_text(record)
+        _check_format(text)
         found = _head_decoder.decode(text)
     except (ValueError, msgspec.MsgspecError) as error:
         raise DataLoss("RECORD_DAMAGED", str(error)) from None
@@ -107,9 +119,13 @@ def head(record: str) -> tuple[JobHead, str]:
 
 def encode(job: Job) -> str:
     """Return the job as JSON without what is as by default, sealed."""
-    fields = _slim(job)
+    fields = {_FORMAT: stored_formats.JOB.current, **_slim(job)}
     fields[_REQUESTS[type(job.request)]] = fields.pop("request")
     return sealed_documents.seal_text(msgspec.json.encode(fields).decode())
+
+
+def _check_format(text: str) -> None:
+    stored_formats.JOB.check(_format_decoder.decode(text).format, "A record of the job history")
 
 
 def is_sealed(record: str) -> bool:
@@ -124,9 +140,11 @@ def decode(record: str) -> Job:
 
     Raises:
         DataLoss: RECORD_DAMAGED.
+        UnknownFormat: FORMAT_TOO_NEW.
     """
     try:
         text = sealed_documents.unseal_text(record) if is_sealed(record) else record
+        _check_format(text)
         fields = msgspec.structs.asdict(_decoder.decode(text))
     except (ValueError, msgspec.MsgspecError) as error:
         raise DataLoss("RECORD_DAMAGED", str(error)) from None

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from core.domain.garbage import OpenJob
 from core.domain.job import Job, JobState, counted
-from core.errors import DataLoss
+from core.errors import UNREADABLE
 from core.lance_io import history_tail, job_records
 from core.lance_io.append_log import AppendLog
 from core.locations import TABLE_ENDING
@@ -48,7 +48,7 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
     for row in rows:
         try:
             job = job_records.decode(str(row["record"]))
-        except DataLoss:  # what lies beside the record, without a digest, says enough to let the job's files be
+        except UNREADABLE:  # what lies beside the record, without a digest, says enough to let the job's files be
             if table in (None, row["table"]) and not _has_ended(row["state"]):
                 job_id = str(row["job_id"])
                 damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))

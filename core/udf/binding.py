@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from core import sealed_documents
+from core import sealed_documents, stored_formats
 from core.domain.plan import InputSource
 from core.domain.table import TableSnapshot
 from core.domain.udf import NOT_YET, ColumnBinding, ColumnInput, FunctionVersion
@@ -25,6 +25,9 @@ KEPT = b"leman::kept"
 REQUEST = b"leman::request"
 #: Digest of what binds the column: what somebody or something else changed is not believed.
 DIGEST = b"leman::digest"
+
+#: Number of the format, `stored_formats.BINDING`; the digest does not cover it, as a later format may cover more keys.
+FORMAT = b"leman::format"
 
 _BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT)
 
@@ -47,13 +50,16 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
     if binding.source is not None:
         stored[SOURCE] = json.dumps(dataclasses.asdict(binding.source), ensure_ascii=False).encode()
     stored[DIGEST] = _digest(stored).encode()
+    stored[FORMAT] = str(stored_formats.BINDING.current).encode()
     return field.with_metadata(stored)
 
 
 def entries(field: pa.Field) -> dict[str, str | None]:
     """Return the binding in a field's metadata, as it is stored; None for what is not to be there."""
     metadata = field.metadata or {}
-    return {key.decode(): metadata[key].decode() if key in metadata else None for key in (*_BOUND, DIGEST, REQUEST)}
+    return {
+        key.decode(): metadata[key].decode() if key in metadata else None for key in (*_BOUND, DIGEST, FORMAT, REQUEST)
+    }
 
 
 def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
@@ -104,11 +110,15 @@ def read(field: pa.Field) -> ColumnBinding | None:
 
     Raises:
         DataLoss: BINDING_DAMAGED.
+        UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
     """
     metadata = field.metadata or {}
     if COLUMN_ID not in metadata and DIGEST not in metadata:
         return None
     try:
+        stated = metadata.get(FORMAT, None if DIGEST in metadata else b"0")
+        where = f"The metadata of column '{field.name}'"
+        stored_formats.BINDING.check(None if stated is None else stated.decode(), where)
         if metadata[DIGEST].decode() != _digest(metadata):
             raise ValueError("its digest does not match")
         return ColumnBinding(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 from typing import Any
 
 import pyarrow as pa
 
-from core import sealed_documents
+from core import sealed_documents, stored_formats
 from core.domain.udf import (
     CheckpointBounds,
     ErrorAction,
@@ -23,8 +24,6 @@ from core.domain.udf import (
     UdfKind,
 )
 from core.errors import DataLoss
-
-FORMAT = 2
 
 
 def encode(udf: UdfDefinition, registered_at: float) -> bytes:
@@ -42,7 +41,7 @@ def encode(udf: UdfDefinition, registered_at: float) -> bytes:
     if udf.remote is None:
         del body["remote"]  # releases that know no remote functions read all others
     source = body.pop("source")  # beside the definition, where earlier releases look over it
-    document = {"format": FORMAT, "registered_at": registered_at, "definition": body}
+    document = {"format": stored_formats.FUNCTION.current, "registered_at": registered_at, "definition": body}
     return sealed_documents.seal({**document, "source": source} if source else document)
 
 
@@ -51,13 +50,23 @@ def decode(data: bytes, where: str) -> tuple[UdfDefinition, float]:
 
     Raises:
         DataLoss: UDF_DAMAGED for all other bytes, naming the file `where`.
+        UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
     """
     try:
+        _check_unsealed(data, where)
         document = sealed_documents.unseal(data)
+        stored_formats.FUNCTION.check(document.get("format"), where)
         udf = _definition(document["definition"])
         return dataclasses.replace(udf, source=str(document.get("source", ""))), float(document["registered_at"])
     except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, OSError) as error:
         raise damaged(where, str(error)) from None
+
+
+def _check_unsealed(data: bytes, where: str) -> None:
+    """Refuse a definition without a digest, as the first format had none; one that has lost it is damaged."""
+    document = json.loads(data)
+    if isinstance(document, dict) and "definition" in document and "sha256" not in document:
+        stored_formats.FUNCTION.check(document.get("format"), where)
 
 
 def damaged(where: str, what: str) -> DataLoss:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from core import keys, sealed_documents
+from core import keys, sealed_documents, stored_formats
 from core.domain.refresh import AskedCommit
 from core.domain.table import TableSnapshot
 from core.domain.view import EarlierState, FailedNote, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
@@ -83,6 +83,8 @@ def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinit
         return None
     try:
         stored = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")}
+        if FORMAT in stored:
+            stored_formats.VIEW.check(stored[FORMAT], "The metadata of the view")
         return _read(stored, uri.rpartition("/")[0])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataLoss(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import structlog
 
 from core.domain.job import Job, counted
-from core.errors import DataLoss, LemanError, Unavailable
+from core.errors import DataLoss, LemanError, Unavailable, UnknownFormat
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog, quoted
 from core.lance_io.conditional_puts import check_store
@@ -371,6 +371,8 @@ class JobHistory:
     def _said_in(self, snapshot: Snapshot, fragment_id: int) -> list[_Said]:
         try:
             return self._decoded(snapshot.fragment(fragment_id, ["record"]))
+        except UnknownFormat:  # it is whole
+            raise
         except LemanError as error:
             return self._decoded(self._log.salvage(snapshot, fragment_id, error, _is_usable))
 

@@ -17,7 +17,7 @@ from core.domain.plan import StaleInput
 from core.domain.refresh import RefreshPlan, RefreshPolicy, RefreshSpec, ResolvedFunction
 from core.domain.table import TableSnapshot
 from core.domain.view import IS_SET, MaterializedView, ViewColumn, ViewDefinition
-from core.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound
+from core.errors import UNREADABLE, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from core.lance_io import compactions
 from core.lance_io.manifest import collector_paused
 from core.lance_io.tables import LanceTables
@@ -133,7 +133,7 @@ class ViewReader:
     def _recall(self, view: TableSnapshot, version: int) -> ViewDefinition | None:
         try:
             return definition_in(self._tables.snapshot(view.uri, version))
-        except (NotFound, DataLoss):
+        except (NotFound, *UNREADABLE):
             return None
 
     def _source(self, definition: ViewDefinition, version: int) -> TableSnapshot:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from lance.fragment import RowIdMeta, RowIdSequence
 
+from core import stored_formats
 from core.domain.row_address import addresses_of
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.lance_io.views.row_facts import NO_ROWS, RowFacts
@@ -114,6 +115,7 @@ def encode(snapshot: TableSnapshot, wanted: frozenset[int], rows: Sequence[Store
         holding.append([layouts.setdefault(f.field_ids, len(layouts)) for f in kept])
     fields = pa.schema([field.arrow for field in snapshot.fields]).serialize().to_pybytes().hex()
     header = {
+        "format": stored_formats.SOURCE_RECORD.current,
         "version": snapshot.version,
         "identity": view_metadata.identity(snapshot),
         "schema": fields,
@@ -134,6 +136,7 @@ def decode(source: str, content: bytes) -> SourceRecord:
     """Return the record that `encode` made, of a source that lies at `source`."""
     table = pa.ipc.open_stream(content).read_all()
     header = json.loads((table.schema.metadata or {})[_HEADER])
+    stored_formats.SOURCE_RECORD.check(header.get("format"), f"The record of version {header['version']} of {source}")
     layouts = [tuple(layout) for layout in header["layouts"]]
     fields = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(header["schema"])))
     fragments, rows = [], {}

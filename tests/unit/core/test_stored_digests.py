@@ -8,7 +8,7 @@ from core import row_states, sealed_documents
 from core.domain.plan import InputSource
 from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
 from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
-from core.errors import DataLoss
+from core.errors import DataLoss, UnknownFormat
 from core.row_states import RowState
 from core.udf import binding
 from core.views import metadata as view_metadata
@@ -63,8 +63,15 @@ def test_no_flipped_bit_binds_a_column_to_something_else(bound):
     field = binding.bind(pa.field("c", pa.int64()), bound)
     assert binding.read(field) == bound
     for metadata in damaged(field.metadata):
-        with pytest.raises(DataLoss, match="drop the column"):
-            binding.read(field.with_metadata(metadata))
+        try:
+            found = binding.read(field.with_metadata(metadata))
+        except DataLoss:
+            continue
+        except UnknownFormat:  # the number of the format, which no digest can cover
+            assert metadata.get(binding.FORMAT) != field.metadata[binding.FORMAT]
+        else:  # without a number it is of format 1
+            assert found == bound
+            assert binding.FORMAT not in metadata
 
 
 @pytest.mark.parametrize("key", [binding.KEPT, binding.SOURCE, binding.ADDED_AS, binding.DIGEST])
@@ -81,8 +88,15 @@ def test_no_flipped_bit_makes_a_view_hold_something_else():
     written = view_metadata.write(pa.schema([]), VIEW).metadata
     assert view_metadata.from_metadata(written) == VIEW
     for metadata in damaged(written):
-        with pytest.raises(DataLoss, match="create it again"):
-            view_metadata.from_metadata(metadata)
+        try:
+            found = view_metadata.from_metadata(metadata)
+        except DataLoss:
+            continue
+        except UnknownFormat:
+            assert metadata.get(view_metadata.FORMAT.encode()) != written[view_metadata.FORMAT.encode()]
+        else:  # without the entry it is a view of an earlier release
+            assert found == VIEW
+            assert view_metadata.IN_OWN_DATABASE.encode() not in metadata
 
 
 @pytest.mark.parametrize("older", [(), ("0123456789abcdef",)], ids=["own", "older"])

@@ -269,6 +269,10 @@ const (
 	ErrorReason_TABLE_IN_USE ErrorReason = 90
 	// A later release of Lance wrote the table; use a later release of Leman.
 	ErrorReason_TABLE_NOT_SUPPORTED ErrorReason = 91
+	// A later release of Leman stored it, and it is whole; use that release, or a later one.
+	ErrorReason_FORMAT_TOO_NEW ErrorReason = 230
+	// An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
+	ErrorReason_FORMAT_TOO_OLD ErrorReason = 231
 	// More rows failed than the error policy allows; see `ListJobErrors`.
 	ErrorReason_TOO_MANY_ERRORS ErrorReason = 92
 	// The column keeps values of too many versions; leave `keep_values` out.
@@ -558,6 +562,8 @@ var (
 		89:  "STORAGE_READ_ONLY",
 		90:  "TABLE_IN_USE",
 		91:  "TABLE_NOT_SUPPORTED",
+		230: "FORMAT_TOO_NEW",
+		231: "FORMAT_TOO_OLD",
 		92:  "TOO_MANY_ERRORS",
 		93:  "TOO_MANY_KEPT",
 		94:  "TYPE_MISMATCH",
@@ -758,6 +764,8 @@ var (
 		"STORAGE_READ_ONLY":           89,
 		"TABLE_IN_USE":                90,
 		"TABLE_NOT_SUPPORTED":         91,
+		"FORMAT_TOO_NEW":              230,
+		"FORMAT_TOO_OLD":              231,
 		"TOO_MANY_ERRORS":             92,
 		"TOO_MANY_KEPT":               93,
 		"TYPE_MISMATCH":               94,
@@ -873,7 +881,7 @@ var File_leman_v1_errors_proto protoreflect.FileDescriptor
 
 const file_leman_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x15leman/v1/errors.proto\x12\bleman.v1*\xec \n" +
+	"\x15leman/v1/errors.proto\x12\bleman.v1*\x96!\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1002,6 +1010,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x11STORAGE_READ_ONLY\x10Y\x12\x10\n" +
 	"\fTABLE_IN_USE\x10Z\x12\x17\n" +
 	"\x13TABLE_NOT_SUPPORTED\x10[\x12\x13\n" +
+	"\x0eFORMAT_TOO_NEW\x10\xe6\x01\x12\x13\n" +
+	"\x0eFORMAT_TOO_OLD\x10\xe7\x01\x12\x13\n" +
 	"\x0fTOO_MANY_ERRORS\x10\\\x12\x11\n" +
 	"\rTOO_MANY_KEPT\x10]\x12\x11\n" +
 	"\rTYPE_MISMATCH\x10^\x12\x15\n" +

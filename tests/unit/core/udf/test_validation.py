@@ -45,6 +45,7 @@ def test_the_new_field_says_who_fills_it():
         b"leman::inputs",
         b"leman::added_as",
         b"leman::digest",
+        b"leman::format",
     }
     assert field.metadata[b"leman::inputs"] == b'[["body", 0]]'
 

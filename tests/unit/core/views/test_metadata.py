@@ -186,7 +186,7 @@ def test_a_missing_key_is_damage(key):
         (view_metadata.QUERY, "[]"),
         (view_metadata.QUERY, '{"database": "d"}'),
         (view_metadata.BASE_VERSION, "seven"),
-        (view_metadata.FORMAT, "3"),
+        (view_metadata.FORMAT, "two"),
         (view_metadata.FILLED, "[]"),
     ],
 )

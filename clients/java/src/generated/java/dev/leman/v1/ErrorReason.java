@@ -961,6 +961,22 @@ public enum ErrorReason
   TABLE_NOT_SUPPORTED(91),
   /**
    * <pre>
+   * A later release of Leman stored it, and it is whole; use that release, or a later one.
+   * </pre>
+   *
+   * <code>FORMAT_TOO_NEW = 230;</code>
+   */
+  FORMAT_TOO_NEW(230),
+  /**
+   * <pre>
+   * An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
+   * </pre>
+   *
+   * <code>FORMAT_TOO_OLD = 231;</code>
+   */
+  FORMAT_TOO_OLD(231),
+  /**
+   * <pre>
    * More rows failed than the error policy allows; see `ListJobErrors`.
    * </pre>
    *
@@ -2561,6 +2577,22 @@ public enum ErrorReason
   public static final int TABLE_NOT_SUPPORTED_VALUE = 91;
   /**
    * <pre>
+   * A later release of Leman stored it, and it is whole; use that release, or a later one.
+   * </pre>
+   *
+   * <code>FORMAT_TOO_NEW = 230;</code>
+   */
+  public static final int FORMAT_TOO_NEW_VALUE = 230;
+  /**
+   * <pre>
+   * An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
+   * </pre>
+   *
+   * <code>FORMAT_TOO_OLD = 231;</code>
+   */
+  public static final int FORMAT_TOO_OLD_VALUE = 231;
+  /**
+   * <pre>
    * More rows failed than the error policy allows; see `ListJobErrors`.
    * </pre>
    *
@@ -3355,6 +3387,8 @@ public enum ErrorReason
       case 89: return STORAGE_READ_ONLY;
       case 90: return TABLE_IN_USE;
       case 91: return TABLE_NOT_SUPPORTED;
+      case 230: return FORMAT_TOO_NEW;
+      case 231: return FORMAT_TOO_OLD;
       case 92: return TOO_MANY_ERRORS;
       case 93: return TOO_MANY_KEPT;
       case 94: return TYPE_MISMATCH;

@@ -1,0 +1,165 @@
+"""Formats of what is stored: one that another release wrote is refused as that, and damage stays damage."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core import row_states, sealed_documents, stored_formats
+from core.checkpoints.lance_store import LanceCheckpointStore
+from core.domain.database import Registrations
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
+from core.domain.udf import ColumnBinding, UdfDefinition, UdfKind
+from core.errors import DataLoss, UnknownFormat
+from core.lance_io import database_registry, job_records
+from core.lance_io.append_log import AppendLog
+from core.stored_formats import StoredFormat
+from core.udf import binding, codec
+from core.views import metadata as view_metadata
+from executor.history.job_history import JobHistory
+from tests.unit.core.views.test_metadata import DEFINITION, SCHEMA
+
+JOB = Job("job-1", "request-1", JobState.DONE, BackfillSpec("/lake", "t", "y"), 1.0, 2.0)
+UDF = UdfDefinition("double", "1", UdfKind.SCALAR, ("x",), pa.int64(), (pa.int64(),), entrypoint="m:double")
+BOUND = binding.bind(pa.field("y", pa.int64()), ColumnBinding("c", "double", "1", ()))
+
+
+def refused(reason: str) -> pytest.RaisesExc[UnknownFormat]:
+    return pytest.raises(UnknownFormat, check=lambda error: error.reason == reason and "is whole" in error.message)
+
+
+@pytest.mark.parametrize(
+    ("stated", "reason"), [(None, "FORMAT_TOO_OLD"), (1, "FORMAT_TOO_OLD"), ("4", "FORMAT_TOO_NEW"), (2, ""), ("3", "")]
+)
+def test_a_format_is_read_from_the_oldest_to_the_one_that_is_written(stated, reason):
+    known = StoredFormat("things", 3, 2)
+    if not reason:
+        known.check(stated, "It")
+        return
+    with refused(reason):
+        known.check(stated, "It")
+
+
+def test_what_is_no_number_is_damage():
+    with pytest.raises(ValueError, match="invalid literal"):
+        stored_formats.JOB.check("x", "It")
+
+
+def with_metadata(**entries: str | None) -> pa.Field:
+    stored = {**BOUND.metadata, **{f"leman::{key}".encode(): (v or "").encode() for key, v in entries.items()}}
+    return BOUND.with_metadata({key: value for key, value in stored.items() if value})
+
+
+def test_a_binding_of_another_release_is_not_damaged():
+    assert BOUND.metadata[binding.FORMAT] == b"1"
+    assert binding.read(with_metadata(format=None)) == binding.read(BOUND)
+    with refused("FORMAT_TOO_NEW"):
+        binding.read(with_metadata(format="2", digest="of more keys"))
+    with refused("FORMAT_TOO_OLD"):  # before there was a digest
+        binding.read(with_metadata(format=None, digest=None))
+    with pytest.raises(DataLoss):
+        binding.read(with_metadata(digest="wrong"))
+
+
+def definition(**changes: object) -> bytes:
+    document = sealed_documents.unseal(codec.encode(UDF, 1.0))
+    return sealed_documents.seal({**document, **changes})
+
+
+def test_a_function_of_another_release_is_not_damaged():
+    assert codec.decode(definition(), "f")[0] == UDF
+    with refused("FORMAT_TOO_NEW"):
+        codec.decode(definition(format=3), "f")
+    with refused("FORMAT_TOO_OLD"):
+        codec.decode(definition(format=1), "f")
+    unsealed = {key: value for key, value in json.loads(definition(format=1)).items() if key != "sha256"}
+    with refused("FORMAT_TOO_OLD"):  # as it was before there was a digest
+        codec.decode(json.dumps(unsealed).encode(), "f")
+    with pytest.raises(DataLoss):
+        codec.decode(definition()[:-9], "f")
+
+
+def test_a_view_of_another_release_is_not_damaged():
+    metadata = dict(view_metadata.write(SCHEMA, DEFINITION).metadata)
+    for number, reason in ((b"3", "FORMAT_TOO_NEW"), (b"0", "FORMAT_TOO_OLD")):
+        with refused(reason):
+            view_metadata.from_metadata({**metadata, view_metadata.FORMAT.encode(): number})
+
+
+def record(**changes: object) -> str:
+    text = json.loads(sealed_documents.unseal_text(job_records.encode(JOB)))
+    stored = {key: value for key, value in {**text, **changes}.items() if value is not None}
+    return sealed_documents.seal_text(json.dumps(stored))
+
+
+def test_a_job_record_of_another_release_is_not_damaged():
+    assert job_records.decode(record()) == job_records.decode(record(format=None)) == JOB
+    for read in (job_records.decode, job_records.head):
+        with refused("FORMAT_TOO_NEW"):
+            read(record(format=2, state="A_LATER_STATE"))
+        with pytest.raises(DataLoss):
+            read(record(state="A_LATER_STATE"))
+
+
+def test_a_history_with_a_record_of_a_later_release_is_left_as_it_is(tmp_path):
+    history = JobHistory(str(tmp_path))
+    history.prepare()
+    history.save(JOB)
+    uri = f"{tmp_path}/_leman/jobs.lance"
+    row = {**lance.dataset(uri).to_table().to_pylist()[0], "job_id": "job-2", "record": record(format=2)}
+    lance.write_dataset(pa.Table.from_pylist([row], lance.dataset(uri).schema), uri, mode="append")
+    with refused("FORMAT_TOO_NEW"):
+        JobHistory(str(tmp_path)).load()
+    assert lance.dataset(uri).count_rows() == 2
+    assert not (tmp_path / "_leman/damaged").exists()
+
+
+def test_a_log_of_a_later_release_is_left_as_it_is(tmp_path):
+    schema = pa.schema([("a", pa.string())])
+    uri = f"{tmp_path}/log.lance"
+    log = AppendLog(uri, schema, repairs=True)
+    log.create()
+    log.append([{"a": "x"}])
+    assert lance.dataset(uri).schema.metadata == {b"leman.format": b"1"}
+    lance.dataset(uri).update_schema_metadata({"leman.format": "2"})
+    with refused("FORMAT_TOO_NEW"):
+        AppendLog(uri, schema, repairs=True).read()
+    assert not (tmp_path / "damaged").exists()
+
+
+def test_a_registration_of_a_later_release_is_no_damage_and_concerns_its_name_alone():
+    document = {"format": 2, "name": "later"}
+    config = {"database.later": sealed_documents.seal(document).decode(), "database.torn": "{"}
+    found = database_registry._registrations(config)
+    assert found.damaged == {"torn"}
+    with refused("FORMAT_TOO_NEW"):
+        found.get("later")
+    assert isinstance(found, Registrations)
+
+
+def test_a_checkpoint_of_a_later_release_is_neither_used_nor_set_aside(tmp_path, monkeypatch):
+    store = LanceCheckpointStore(str(tmp_path))
+    batch = pa.RecordBatch.from_pydict({"a": [1, 2]})
+    with monkeypatch.context() as later:
+        later.setattr(stored_formats, "CHECKPOINT", replace(stored_formats.CHECKPOINT, current=2))
+        store["key"] = batch
+        assert store["key"] == batch
+    with refused("FORMAT_TOO_NEW"):
+        LanceCheckpointStore(str(tmp_path))["key"]
+    assert [path.name for path in tmp_path.rglob("*.damaged")] == []
+
+
+def test_row_states_of_a_later_release_are_not_damaged(monkeypatch):
+    states = np.array([1, 0, 2], np.uint8)
+    assert row_states.decode(row_states.encode(states, frozenset())).tolist() == [1, 0, 2]
+    monkeypatch.setattr(stored_formats, "ROW_STATES", replace(stored_formats.ROW_STATES, current=2))
+    later = row_states.encode(states, frozenset())
+    monkeypatch.undo()
+    with refused("FORMAT_TOO_NEW"):
+        row_states.decode_summary(later)
