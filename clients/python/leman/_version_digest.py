@@ -354,11 +354,10 @@ class _Walker:
         named = None if value.__kwdefaults__ is None else _Unordered(value.__kwdefaults__)
         parts.append(self._at("a default", [value.__defaults__, named]))
         self.mentioned |= _mentions(value.__code__)
-        unordered_uses = set() if node is None else _source.order_free(node)
         for name, used in self._used(value, node):
             self.text.value(name, used)
             seen = used
-            if name in unordered_uses and type(used) is dict and all(map(_is_plain, used.copy().values())):
+            if type(used) is dict and node is not None and _only_looked_up(name, used, node):
                 seen = _Unordered(used)
             elif getattr(used, "__name__", None) == name.rpartition(".")[2]:
                 self.by_name.add(id(used))
@@ -559,6 +558,11 @@ def _is_plain(value: Any) -> bool:
     )
 
 
+def _only_looked_up(name: str, value: dict[Any, Any], node: _source.FunctionNode) -> bool:
+    """Tell whether a function cannot see the order of a dictionary's keys, nor of anything that it holds."""
+    return all(map(_is_plain, value.copy().values())) and name in _source.order_free(node)
+
+
 def _made_by_library(value: type) -> bool:
     """Tell whether the class of a class is of an installed library, which may read anything that the class has."""
     home = type(value).__module__
@@ -568,7 +572,7 @@ def _made_by_library(value: type) -> bool:
 def _mentions(code: CodeType) -> set[str]:
     """Names by which code may read something: attributes, globals, and texts as `getattr` takes them."""
     found = {item for item in code.co_consts if type(item) is str and item.isidentifier()} | set(code.co_names)
-    if any(step.opname == "MATCH_CLASS" for step in dis.get_instructions(code)):
+    if dis.opmap["MATCH_CLASS"] in code.co_code[::2]:
         found.add("MATCH_CLASS")
     return found.union(*(_mentions(item) for item in code.co_consts if isinstance(item, CodeType)))
 
