@@ -8,7 +8,7 @@ from leman import _local_database, _local_jobs, _wire
 from leman._channel import Services
 from leman._future import JobFuture, retry_job, wait
 from leman._job_attributes import is_wanted, job_filter
-from leman._job_model import Job, JobState, Progress
+from leman._job_model import Job, Jobs, JobState, Progress
 from leman._paging import list_errors, pages
 from leman._registration import Registration
 from leman._table_model import RowErrors
@@ -46,14 +46,14 @@ class DatabaseJobs:
         if known is not None:
             chosen = [job for job in known if is_wanted(job, wanted)][: None if limit is None else max(limit, 0)]
             self._tell_of_waiting(chosen)
-            return chosen
+            return Jobs(chosen)
         requests = pages(
             lambda token, size: self._services.jobs.ListJobs(
                 jobs_pb2.ListJobsRequest(database=self.uri, filter=wanted, page_size=size, page_token=token),
             ),
             limit,
         )
-        found, damage = [], dict[str, None]()
+        found, damage = Jobs(), dict[str, None]()
         for page in requests:
             found += [_wire.job(item) for item in page.jobs]
             damage |= dict.fromkeys(page.warnings)

@@ -10,7 +10,7 @@ from leman._job_text import duration, is_done, queue_line, result_line
 from leman._plan import REASONS
 
 if TYPE_CHECKING:
-    from leman._job_model import Job
+    from leman._job_model import Job, RefreshResult
     from leman._plan import Plan
     from leman._preview import Preview
     from leman._table_model import RowError, RowStates, TableInfo, UdfInfo
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _GREEN, _YELLOW, _BLUE, _RED, _GREY = "#2e9e5b", "#d9a514", "#3b7dd8", "#d64545", "rgba(128,128,128,.35)"
 _CELL = "padding:2px 10px 2px 0;vertical-align:top;text-align:{align};border:none;background:none"
+_JOBS_SHOWN = 20
 _ERRORS_SHOWN, _VALUE_CHARACTERS = 20, 300
 
 Part = tuple[str, int, str]
@@ -180,6 +181,33 @@ def preview(made: Preview) -> str:
 def refresh_plan(made: RefreshPlan) -> str:
     """What a refresh would do, and why."""
     return panel(f"Plan of {made.view}", note(str(made)))
+
+
+def refresh_result(done: RefreshResult) -> str:
+    """What a refresh did."""
+    failed = f": {str(done.state).lower()}" if done.rows_failed or done.rows_failed_before else ""
+    return panel(f"Refresh{failed}", note(str(done)))
+
+
+def jobs(found: Sequence[Job]) -> str:
+    """Jobs in a table; of many the first."""
+    lines = [
+        (
+            one.job_id,
+            one.target,
+            str(one.state).lower(),
+            f"{one.progress.rows_committed:,}",
+            f"{one.create_time.astimezone():%Y-%m-%d %H:%M}",
+            _cut(one.error.message) if one.error is not None else "",
+        )
+        for one in found[:_JOBS_SHOWN]
+    ]
+    more = len(found) - _JOBS_SHOWN
+    return panel(
+        _counted(len(found), "job"),
+        grid(("job", "of", "state", "rows", "created", "error"), lines),
+        note(f"and {more:,} more") if more > 0 else "",
+    )
 
 
 def job(one: Job) -> str:

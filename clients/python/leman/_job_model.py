@@ -94,7 +94,7 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshResult:
+class RefreshResult(Shown):
     """What a refresh did.
 
     `mode`: `no_op`, `incremental` or `full`; `reason`: why, such as `first_fill`, `source_changed`, `up_to_date`. Rows
@@ -240,3 +240,7 @@ class JobUpdate:
     events: list[JobEvent]
     events_missing: bool
     sequence: int
+
+
+class Jobs(list[Job], Shown):
+    """Jobs, newest first."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from leman import _html, _wire
 from leman._database import Database
 from leman._future import JobFuture
-from leman._job_model import Job
+from leman._job_model import Job, Jobs, RefreshResult
 from leman._plan import Plan
 from leman._preview import Preview
 from leman._table import Table
@@ -70,6 +70,8 @@ _shown.register(Plan, _html.plan)
 _shown.register(Preview, _html.preview)
 _shown.register(RefreshPlan, _html.refresh_plan)
 _shown.register(Job, _html.job)
+_shown.register(Jobs, _html.jobs)
+_shown.register(RefreshResult, _html.refresh_result)
 _shown.register(UdfInfo, _html.udf)
 _shown.register(RowErrors, _html.row_errors)
 _shown.register(RowStates, _html.row_states)

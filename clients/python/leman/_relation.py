@@ -111,7 +111,11 @@ class Relation(Shown):
         """A query over its rows, of which a view can be made. `query`: None, as search by vector or text is no
         part of a view."""
         if query is not None:
-            raise NotSupported("search by vector or text is not supported: search(None) takes all rows")
+            raise NotSupported(
+                "search by vector or text is not supported: search(None) takes all rows. Search with Lance: "
+                "to_lance().to_table(nearest={'column': …, 'q': […], 'k': 10}), or full_text_query='…' with an "
+                "INVERTED index"
+            )
         return Query(self)
 
     @boundary

@@ -7,9 +7,11 @@ from typing import Any, cast
 import pyarrow as pa
 
 import leman
-from leman import _html, _notebook
+from leman import _html, _notebook, _wire
+from leman._job_model import Jobs, RefreshResult
 from leman._table_model import ComputedColumn, KeptRows, RowError, RowErrors, RowStates, TableInfo, UdfInfo
 from leman.errors import LemanError, Unavailable
+from tests.unit.clients.fake_services import make_job, status
 
 EVIL = "<script>alert('a & b')</script>"
 
@@ -48,6 +50,31 @@ def test_what_cannot_be_asked_is_shown_as_the_error_that_it_is(monkeypatch):
     database = leman.Database("/lake", cast("Any", None))
     assert "nobody answers at 127.0.0.1:9" in str(database._repr_html_())
     assert _notebook.show(object()) is None
+
+
+def job_of(number, error=None):
+    more = {} if error is None else {"error": error}
+    return _wire.job(make_job(f"job-{number}", "FAILED" if more else "DONE", progress={"rows_committed": 1200}, **more))
+
+
+def test_jobs_are_shown_as_a_table_of_the_first_ones():
+    failed = job_of(0, status("FAILED_PRECONDITION", "UDF_FAILED", f"ValueError: {EVIL}"))
+    html = str(Jobs([failed, *(job_of(number) for number in range(1, 25))])._repr_html_())
+    for told in ("25 jobs", "job-19", "1,200", "failed", "ValueError", "and 5 more"):
+        assert told in html
+    assert "job-20" not in html
+    assert "<script" not in html
+    assert Jobs([failed]) == [failed], "a list as before"
+
+
+def test_a_refresh_is_shown_as_its_sentence():
+    done = RefreshResult(
+        "incremental", "source_changed", rows_added=12, source_version=7, rows_failed=2, job_id="job-1"
+    )
+    html = str(done._repr_html_())
+    assert "12 rows added" in html
+    assert "2 rows failed" in html
+    assert "source_version_before" not in html
 
 
 @leman.udf
