@@ -44,6 +44,7 @@ _MOST_VERSIONS = 500
 _MOST_IF_MISSING = 50
 _MOST_OPENED = 50
 _MOST_FRAGMENTS = 4096
+_MOST_MISSING = 128
 #: Earlier fragments that one fragment is compared with.
 _MOST_EARLIER = 64
 #: Reasons that others' writes give. An update of Leman leaves computed columns without a file.
@@ -138,7 +139,8 @@ class UnchangedInputs:
             if status.moved is not None:
                 written[at] = unnamed(self._resolved, status._replace(reason=Reason.EXTERNAL_WRITE)) != ""
         missing_file = statuses.reasons == CODE[Reason.MISSING]
-        if not missing_file.all():  # else nothing was ever computed
+        # where all lack it nothing was ever computed, and where very many do they were appended
+        if not missing_file.all() and np.count_nonzero(missing_file) <= _MOST_MISSING:
             written |= missing_file
         if not written.any():
             return
