@@ -10,8 +10,10 @@ import pickle
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
+import leman
 from leman._bundle import make_bundle
 from leman._version_digest import derive_version
 from leman.errors import UdfDefinitionError
@@ -327,3 +329,8 @@ def test_versions_are_equal_over_processes_hash_seeds_and_calls(tmp_path):
         found += done.stdout.split()
     assert len(found) == 3
     assert len(set(found)) == 1
+
+
+@pytest.mark.parametrize("kind", [pa.json_(), pa.uuid(), pa.bool8(), pa.fixed_shape_tensor(pa.float32(), [2])], ids=str)
+def test_a_function_of_one_of_arrows_extension_types_has_a_version(kind):
+    assert leman.udf(name="f", data_type=kind, input_columns=["x"])(lambda x: x).version
