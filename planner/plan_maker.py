@@ -86,7 +86,8 @@ class PlanMaker:
             resolved = self.resolved(spec)
             statuses = self.statuses(resolved)
             stored_work = self.stored_work(resolved, statuses)
-            plan, *collected = draft(resolved, statuses, stored_work)
+            made = draft(resolved, statuses, stored_work)
+            plan, fragments, rows = made.plan, made.fragments_collected, made.rows_collected
             if stale := self._stale_inputs(resolved, plan, spec.database):
                 plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
             database = canonical_database(spec.database)
@@ -99,8 +100,7 @@ class PlanMaker:
             if plan.tasks:
                 unchanged = UnchangedInputs(resolved, self._tables, self._checkpoints(resolved.table.uri))
                 plan = replace(plan, compared=unchanged.compared(plan, statuses))
-        if any(collected):
-            fragments, rows = collected
+        if fragments or rows:
             message = f"Collected {fragments} checkpointed fragments with {rows} rows"
             _log.info(message, column=resolved.output.name)
         return plan

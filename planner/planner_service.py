@@ -77,4 +77,6 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
             row_addresses=addresses,
             row_ids=row_ids,
             next_page_token=token,
+            rows_checkpointed=found.checkpointed,
+            rows_ready_to_commit=found.ready,
         )

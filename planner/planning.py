@@ -37,6 +37,7 @@ class _Totals:
     not_computed: int = 0
     fragments_collected: int = 0
     rows_collected: int = 0
+    ready: int = 0
     kept: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def count(self, codes: Codes, live: Numbers) -> None:
@@ -58,6 +59,7 @@ class _Totals:
         self.fragments_collected += 1
         if pending.staged is not None:
             self.rows_collected += pending.staged.physical_rows
+            self.ready += pending.status.fragment.live_rows
         else:
             settled = total([ref.range for ref in pending.checkpoints if ref.settles])
             self.rows_collected += settled + sum(pending.kept.values())
@@ -84,6 +86,8 @@ class Draft(NamedTuple):
     plan: Plan
     fragments_collected: int
     rows_collected: int
+    #: Live rows of finished files that only have to be committed.
+    rows_ready: int
 
 
 def make_plan(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork) -> Plan:
@@ -130,7 +134,7 @@ def draft(resolved: ResolvedRequest, statuses: Statuses, stored_work: StoredWork
         stored.count_open(totals, at, opened[at], int(asked[at]))
     tasks = Tasks(resolved, statuses, taken, opened, covered)
     plan = Plan(_header(resolved, totals), tasks, tuple(traced(resolved, _moved(statuses))))
-    return Draft(plan, totals.fragments_collected, totals.rows_collected)
+    return Draft(plan, totals.fragments_collected, totals.rows_collected, totals.ready)
 
 
 class _Stored:

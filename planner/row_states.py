@@ -17,7 +17,10 @@ from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States
 from planner.failed_row_states import states_of
 from planner.plan_maker import PlanMaker
+from planner.planning import draft
+from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus
+from planner.statuses import Statuses
 
 Mask = npt.NDArray[np.bool_]
 
@@ -34,6 +37,10 @@ class ColumnStates:
     not_computed: int
     kept: tuple[KeptRows, ...]
     addresses: list[int]
+    #: Of the rows that are not computed, those whose value a checkpoint holds.
+    checkpointed: int = 0
+    #: Of the rows that are not computed, those in finished files that only have to be committed.
+    ready: int = 0
 
 
 class StatesReader:
@@ -69,6 +76,7 @@ class StatesReader:
                     addresses.extend(addresses_of(fragment.fragment_id, np.flatnonzero(alive)).tolist())
             computed = states[live & (row_states.kinds(states) == RowState.COMPUTED)]
             kept += np.bincount(row_states.versions(computed), minlength=len(kept))[: len(kept)]
+        checkpointed, ready = self._stored(resolved, statuses, counts[ValueState.NOT_COMPUTED])
         return ColumnStates(
             uri=resolved.table.uri,
             version=resolved.table.version,
@@ -78,7 +86,18 @@ class StatesReader:
             not_computed=counts[ValueState.NOT_COMPUTED],
             kept=tuple(KeptRows(f, int(n)) for f, n in zip(resolved.kept, kept[1:], strict=True) if n),
             addresses=addresses,
+            checkpointed=checkpointed,
+            ready=ready,
         )
+
+    def _stored(self, resolved: ResolvedRequest, statuses: Statuses, not_computed: int) -> tuple[int, int]:
+        """Return how many of the rows that no version has are in checkpoints, and how many in finished files."""
+        if not not_computed:
+            return 0, 0
+        made = draft(resolved, statuses, self._plans.stored_work(resolved, statuses))
+        stored = max(0, not_computed - made.plan.header.rows_to_compute)
+        ready = min(stored, made.rows_ready)
+        return stored - ready, ready
 
     @staticmethod
     def row_ids(found: ColumnStates, addresses: Sequence[int]) -> list[int]:

@@ -46,8 +46,10 @@ class RowStates(Shown):
 
     `computed`: the function gave the value, from the inputs as they are now; `null`: of these, rows whose value is
     NULL; `kept`: of these, rows with values of earlier versions that the column keeps. `failed`: the function failed on
-    them, and a plain backfill leaves them alone unless the column has another function since. `not_computed`: never
-    computed, or stale; the next backfill computes them.
+    them, and a plain backfill leaves them alone unless the column has another function since. `not_computed`: the table
+    has no value of them, or a stale one. Of these, `checkpointed` rows are stored in checkpoints and `ready` rows in
+    finished files that wait for their commit: they are paid for, and a backfill, the one that runs or the next one,
+    brings them into the table without calling the function. It computes the others.
     """
 
     version: int
@@ -56,6 +58,8 @@ class RowStates(Shown):
     failed: int
     not_computed: int
     kept: tuple[KeptRows, ...]
+    checkpointed: int = 0
+    ready: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,6 +252,8 @@ def row_states(message: planner_pb2.GetRowStatesResponse) -> RowStates:
         failed=message.rows_failed,
         not_computed=message.rows_not_computed,
         kept=_kept(message.kept),
+        checkpointed=message.rows_checkpointed,
+        ready=message.rows_ready_to_commit,
     )
 
 

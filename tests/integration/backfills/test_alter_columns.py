@@ -132,6 +132,9 @@ def failed_at_50(db: leman.Database, call_log: CallLog) -> leman.Table:
 def test_a_mended_function_keeps_what_was_paid_before_the_job_failed(db, call_log):
     """The rows are in checkpoints and in a finished file; no version of the table may have them."""
     table = failed_at_50(db, call_log)
+    states = table.row_states("y")
+    stored = states.checkpointed + states.ready
+    assert (states.computed + stored, states.not_computed - stored, states.checkpointed) == (50, 10, 20)
     mended = asking(call_log, None)
     with pytest.raises(ColumnChanged, match=r"50 finished rows would be computed again.*'keep' keeps them"):
         table.add_columns({"y": mended})

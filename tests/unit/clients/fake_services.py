@@ -315,7 +315,13 @@ class _Servicer(
 
     def GetRowStates(self, request, context):
         answer = planner_pb2.GetRowStatesResponse(
-            version=7, rows_computed=9, rows_null=2, rows_failed=1, rows_not_computed=3
+            version=7,
+            rows_computed=9,
+            rows_null=2,
+            rows_failed=1,
+            rows_not_computed=3,
+            rows_checkpointed=2,
+            rows_ready_to_commit=1,
         )
         answer.kept.add(udf=udf_pb2.UdfRef(name="f", version="0"), rows=4)
         if request.state == planner_pb2.ROW_STATE_FAILED:

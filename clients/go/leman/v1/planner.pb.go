@@ -1466,7 +1466,8 @@ type GetRowStatesResponse struct {
 	RowsNull int64 `protobuf:"varint,3,opt,name=rows_null,json=rowsNull,proto3" json:"rows_null,omitempty"`
 	// Rows for which the function failed.
 	RowsFailed int64 `protobuf:"varint,4,opt,name=rows_failed,json=rowsFailed,proto3" json:"rows_failed,omitempty"`
-	// Rows that the next backfill computes.
+	// Rows that no version of the table has a current value of; those that the next backfill computes are these without
+	// `rows_checkpointed` and `rows_ready_to_commit`.
 	RowsNotComputed int64 `protobuf:"varint,5,opt,name=rows_not_computed,json=rowsNotComputed,proto3" json:"rows_not_computed,omitempty"`
 	// Of the computed rows, those with values of earlier versions that the column keeps.
 	Kept []*KeptRows `protobuf:"bytes,6,rep,name=kept,proto3" json:"kept,omitempty"`
@@ -1475,9 +1476,14 @@ type GetRowStatesResponse struct {
 	// For the next page; empty: this was the last.
 	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// Row ids of the rows in `row_addresses`, where the table's row ids are stable; empty otherwise.
-	RowIds        []int64 `protobuf:"varint,9,rep,packed,name=row_ids,json=rowIds,proto3" json:"row_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RowIds []int64 `protobuf:"varint,9,rep,packed,name=row_ids,json=rowIds,proto3" json:"row_ids,omitempty"`
+	// Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
+	// them yet, and the function is not called for them again.
+	RowsCheckpointed int64 `protobuf:"varint,10,opt,name=rows_checkpointed,json=rowsCheckpointed,proto3" json:"rows_checkpointed,omitempty"`
+	// Of the rows that are not computed, those in finished column files that only have to be committed.
+	RowsReadyToCommit int64 `protobuf:"varint,11,opt,name=rows_ready_to_commit,json=rowsReadyToCommit,proto3" json:"rows_ready_to_commit,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetRowStatesResponse) Reset() {
@@ -1571,6 +1577,20 @@ func (x *GetRowStatesResponse) GetRowIds() []int64 {
 		return x.RowIds
 	}
 	return nil
+}
+
+func (x *GetRowStatesResponse) GetRowsCheckpointed() int64 {
+	if x != nil {
+		return x.RowsCheckpointed
+	}
+	return 0
+}
+
+func (x *GetRowStatesResponse) GetRowsReadyToCommit() int64 {
+	if x != nil {
+		return x.RowsReadyToCommit
+	}
+	return 0
 }
 
 // What a refresh is asked to do. Names are those of the Python API.
@@ -2021,7 +2041,7 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x05state\x18\x03 \x01(\x0e2\x12.leman.v1.RowStateR\x05state\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"\xcd\x02\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"\xab\x03\n" +
 	"\x14GetRowStatesResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12#\n" +
 	"\rrows_computed\x18\x02 \x01(\x03R\frowsComputed\x12\x1b\n" +
@@ -2032,7 +2052,10 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x04kept\x18\x06 \x03(\v2\x12.leman.v1.KeptRowsR\x04kept\x12#\n" +
 	"\rrow_addresses\x18\a \x03(\x03R\frowAddresses\x12&\n" +
 	"\x0fnext_page_token\x18\b \x01(\tR\rnextPageToken\x12\x17\n" +
-	"\arow_ids\x18\t \x03(\x03R\x06rowIds\"\xef\x03\n" +
+	"\arow_ids\x18\t \x03(\x03R\x06rowIds\x12+\n" +
+	"\x11rows_checkpointed\x18\n" +
+	" \x01(\x03R\x10rowsCheckpointed\x12/\n" +
+	"\x14rows_ready_to_commit\x18\v \x01(\x03R\x11rowsReadyToCommit\"\xef\x03\n" +
 	"\vRefreshSpec\x12&\n" +
 	"\x04view\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x04view\x12$\n" +
 	"\vsrc_version\x18\x02 \x01(\x03H\x00R\n" +

@@ -144,13 +144,15 @@ def tables_show(
     )
     if states:
         print_line("")
-        headings = ("column", "computed", "of these NULL", "of earlier versions", "failed", "not computed")
+        known = ("column", "computed", "of these NULL", "of earlier versions", "failed")
+        headings = (*known, "not computed", "of these checkpointed", "ready to commit")
         print_table(headings, [(name, *_counts(s)) for name, s in states.items()])
 
 
 def _counts(states: RowStates) -> list[str]:
     kept = sum(k.rows for k in states.kept)
-    return [f"{n:,}" for n in (states.computed, states.null, kept, states.failed, states.not_computed)]
+    counts = (states.computed, states.null, kept, states.failed, states.not_computed, states.checkpointed, states.ready)
+    return [f"{n:,}" for n in counts]
 
 
 @udfs.command("ls")

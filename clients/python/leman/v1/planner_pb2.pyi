@@ -788,6 +788,8 @@ class GetRowStatesResponse(_message.Message):
     ROW_ADDRESSES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     ROW_IDS_FIELD_NUMBER: _builtins.int
+    ROWS_CHECKPOINTED_FIELD_NUMBER: _builtins.int
+    ROWS_READY_TO_COMMIT_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """The version of the table that this is about."""
     rows_computed: _builtins.int
@@ -797,9 +799,17 @@ class GetRowStatesResponse(_message.Message):
     rows_failed: _builtins.int
     """Rows for which the function failed."""
     rows_not_computed: _builtins.int
-    """Rows that the next backfill computes."""
+    """Rows that no version of the table has a current value of; those that the next backfill computes are these without
+    `rows_checkpointed` and `rows_ready_to_commit`.
+    """
     next_page_token: _builtins.str
     """For the next page; empty: this was the last."""
+    rows_checkpointed: _builtins.int
+    """Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
+    them yet, and the function is not called for them again.
+    """
+    rows_ready_to_commit: _builtins.int
+    """Of the rows that are not computed, those in finished column files that only have to be committed."""
     @_builtins.property
     def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeptRows]:
         """Of the computed rows, those with values of earlier versions that the column keeps."""
@@ -824,10 +834,12 @@ class GetRowStatesResponse(_message.Message):
         row_addresses: _abc.Iterable[_builtins.int] | None = ...,
         next_page_token: _builtins.str = ...,
         row_ids: _abc.Iterable[_builtins.int] | None = ...,
+        rows_checkpointed: _builtins.int = ...,
+        rows_ready_to_commit: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "next_page_token", b"next_page_token", "row_addresses", b"row_addresses", "row_ids", b"row_ids", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed", "rows_not_computed", b"rows_not_computed", "rows_null", b"rows_null", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept", b"kept", "next_page_token", b"next_page_token", "row_addresses", b"row_addresses", "row_ids", b"row_ids", "rows_checkpointed", b"rows_checkpointed", "rows_computed", b"rows_computed", "rows_failed", b"rows_failed", "rows_not_computed", b"rows_not_computed", "rows_null", b"rows_null", "rows_ready_to_commit", b"rows_ready_to_commit", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,7 +111,8 @@ private static final long serialVersionUID = 0L;
   private long rowsNotComputed_ = 0L;
   /**
    * <pre>
-   * Rows that the next backfill computes.
+   * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+   * `rows_checkpointed` and `rows_ready_to_commit`.
    * </pre>
    *
    * <code>int64 rows_not_computed = 5;</code>
@@ -314,6 +315,37 @@ private static final long serialVersionUID = 0L;
   }
   private int rowIdsMemoizedSerializedSize = -1;
 
+  public static final int ROWS_CHECKPOINTED_FIELD_NUMBER = 10;
+  private long rowsCheckpointed_ = 0L;
+  /**
+   * <pre>
+   * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
+   * them yet, and the function is not called for them again.
+   * </pre>
+   *
+   * <code>int64 rows_checkpointed = 10;</code>
+   * @return The rowsCheckpointed.
+   */
+  @java.lang.Override
+  public long getRowsCheckpointed() {
+    return rowsCheckpointed_;
+  }
+
+  public static final int ROWS_READY_TO_COMMIT_FIELD_NUMBER = 11;
+  private long rowsReadyToCommit_ = 0L;
+  /**
+   * <pre>
+   * Of the rows that are not computed, those in finished column files that only have to be committed.
+   * </pre>
+   *
+   * <code>int64 rows_ready_to_commit = 11;</code>
+   * @return The rowsReadyToCommit.
+   */
+  @java.lang.Override
+  public long getRowsReadyToCommit() {
+    return rowsReadyToCommit_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -363,6 +395,12 @@ private static final long serialVersionUID = 0L;
     }
     for (int i = 0; i < rowIds_.size(); i++) {
       output.writeInt64NoTag(rowIds_.getLong(i));
+    }
+    if (rowsCheckpointed_ != 0L) {
+      output.writeInt64(10, rowsCheckpointed_);
+    }
+    if (rowsReadyToCommit_ != 0L) {
+      output.writeInt64(11, rowsReadyToCommit_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -428,6 +466,14 @@ private static final long serialVersionUID = 0L;
       }
       rowIdsMemoizedSerializedSize = dataSize;
     }
+    if (rowsCheckpointed_ != 0L) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeInt64Size(10, rowsCheckpointed_);
+    }
+    if (rowsReadyToCommit_ != 0L) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeInt64Size(11, rowsReadyToCommit_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -461,6 +507,10 @@ private static final long serialVersionUID = 0L;
         .equals(other.getNextPageToken())) return false;
     if (!getRowIdsList()
         .equals(other.getRowIdsList())) return false;
+    if (getRowsCheckpointed()
+        != other.getRowsCheckpointed()) return false;
+    if (getRowsReadyToCommit()
+        != other.getRowsReadyToCommit()) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -501,6 +551,12 @@ private static final long serialVersionUID = 0L;
       hash = (37 * hash) + ROW_IDS_FIELD_NUMBER;
       hash = (53 * hash) + getRowIdsList().hashCode();
     }
+    hash = (37 * hash) + ROWS_CHECKPOINTED_FIELD_NUMBER;
+    hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
+        getRowsCheckpointed());
+    hash = (37 * hash) + ROWS_READY_TO_COMMIT_FIELD_NUMBER;
+    hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
+        getRowsReadyToCommit());
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -651,6 +707,8 @@ private static final long serialVersionUID = 0L;
       rowAddresses_ = emptyLongList();
       nextPageToken_ = "";
       rowIds_ = emptyLongList();
+      rowsCheckpointed_ = 0L;
+      rowsReadyToCommit_ = 0L;
       return this;
     }
 
@@ -722,6 +780,12 @@ private static final long serialVersionUID = 0L;
       if (((from_bitField0_ & 0x00000100) != 0)) {
         rowIds_.makeImmutable();
         result.rowIds_ = rowIds_;
+      }
+      if (((from_bitField0_ & 0x00000200) != 0)) {
+        result.rowsCheckpointed_ = rowsCheckpointed_;
+      }
+      if (((from_bitField0_ & 0x00000400) != 0)) {
+        result.rowsReadyToCommit_ = rowsReadyToCommit_;
       }
     }
 
@@ -837,6 +901,12 @@ private static final long serialVersionUID = 0L;
         }
         onChanged();
       }
+      if (other.getRowsCheckpointed() != 0L) {
+        setRowsCheckpointed(other.getRowsCheckpointed());
+      }
+      if (other.getRowsReadyToCommit() != 0L) {
+        setRowsReadyToCommit(other.getRowsReadyToCommit());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -938,6 +1008,16 @@ private static final long serialVersionUID = 0L;
               input.popLimit(limit);
               break;
             } // case 74
+            case 80: {
+              rowsCheckpointed_ = input.readInt64();
+              bitField0_ |= 0x00000200;
+              break;
+            } // case 80
+            case 88: {
+              rowsReadyToCommit_ = input.readInt64();
+              bitField0_ |= 0x00000400;
+              break;
+            } // case 88
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -1134,7 +1214,8 @@ private static final long serialVersionUID = 0L;
     private long rowsNotComputed_ ;
     /**
      * <pre>
-     * Rows that the next backfill computes.
+     * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+     * `rows_checkpointed` and `rows_ready_to_commit`.
      * </pre>
      *
      * <code>int64 rows_not_computed = 5;</code>
@@ -1146,7 +1227,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that the next backfill computes.
+     * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+     * `rows_checkpointed` and `rows_ready_to_commit`.
      * </pre>
      *
      * <code>int64 rows_not_computed = 5;</code>
@@ -1162,7 +1244,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows that the next backfill computes.
+     * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+     * `rows_checkpointed` and `rows_ready_to_commit`.
      * </pre>
      *
      * <code>int64 rows_not_computed = 5;</code>
@@ -1799,6 +1882,97 @@ private static final long serialVersionUID = 0L;
     public Builder clearRowIds() {
       rowIds_ = emptyLongList();
       bitField0_ = (bitField0_ & ~0x00000100);
+      onChanged();
+      return this;
+    }
+
+    private long rowsCheckpointed_ ;
+    /**
+     * <pre>
+     * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
+     * them yet, and the function is not called for them again.
+     * </pre>
+     *
+     * <code>int64 rows_checkpointed = 10;</code>
+     * @return The rowsCheckpointed.
+     */
+    @java.lang.Override
+    public long getRowsCheckpointed() {
+      return rowsCheckpointed_;
+    }
+    /**
+     * <pre>
+     * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
+     * them yet, and the function is not called for them again.
+     * </pre>
+     *
+     * <code>int64 rows_checkpointed = 10;</code>
+     * @param value The rowsCheckpointed to set.
+     * @return This builder for chaining.
+     */
+    public Builder setRowsCheckpointed(long value) {
+
+      rowsCheckpointed_ = value;
+      bitField0_ |= 0x00000200;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
+     * them yet, and the function is not called for them again.
+     * </pre>
+     *
+     * <code>int64 rows_checkpointed = 10;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearRowsCheckpointed() {
+      bitField0_ = (bitField0_ & ~0x00000200);
+      rowsCheckpointed_ = 0L;
+      onChanged();
+      return this;
+    }
+
+    private long rowsReadyToCommit_ ;
+    /**
+     * <pre>
+     * Of the rows that are not computed, those in finished column files that only have to be committed.
+     * </pre>
+     *
+     * <code>int64 rows_ready_to_commit = 11;</code>
+     * @return The rowsReadyToCommit.
+     */
+    @java.lang.Override
+    public long getRowsReadyToCommit() {
+      return rowsReadyToCommit_;
+    }
+    /**
+     * <pre>
+     * Of the rows that are not computed, those in finished column files that only have to be committed.
+     * </pre>
+     *
+     * <code>int64 rows_ready_to_commit = 11;</code>
+     * @param value The rowsReadyToCommit to set.
+     * @return This builder for chaining.
+     */
+    public Builder setRowsReadyToCommit(long value) {
+
+      rowsReadyToCommit_ = value;
+      bitField0_ |= 0x00000400;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Of the rows that are not computed, those in finished column files that only have to be committed.
+     * </pre>
+     *
+     * <code>int64 rows_ready_to_commit = 11;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearRowsReadyToCommit() {
+      bitField0_ = (bitField0_ & ~0x00000400);
+      rowsReadyToCommit_ = 0L;
       onChanged();
       return this;
     }

@@ -50,7 +50,8 @@ public interface GetRowStatesResponseOrBuilder extends
 
   /**
    * <pre>
-   * Rows that the next backfill computes.
+   * Rows that no version of the table has a current value of; those that the next backfill computes are these without
+   * `rows_checkpointed` and `rows_ready_to_commit`.
    * </pre>
    *
    * <code>int64 rows_not_computed = 5;</code>
@@ -179,4 +180,25 @@ public interface GetRowStatesResponseOrBuilder extends
    * @return The rowIds at the given index.
    */
   long getRowIds(int index);
+
+  /**
+   * <pre>
+   * Of the rows that are not computed, those whose values a job has stored in checkpoints: no version of the table has
+   * them yet, and the function is not called for them again.
+   * </pre>
+   *
+   * <code>int64 rows_checkpointed = 10;</code>
+   * @return The rowsCheckpointed.
+   */
+  long getRowsCheckpointed();
+
+  /**
+   * <pre>
+   * Of the rows that are not computed, those in finished column files that only have to be committed.
+   * </pre>
+   *
+   * <code>int64 rows_ready_to_commit = 11;</code>
+   * @return The rowsReadyToCommit.
+   */
+  long getRowsReadyToCommit();
 }

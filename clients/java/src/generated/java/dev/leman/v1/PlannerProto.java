@@ -151,74 +151,76 @@ public final class PlannerProto {
       "\023GetRowStatesRequest\022!\n\005table\030\001 \001(\0132\022.le" +
       "man.v1.TableRef\022\016\n\006column\030\002 \001(\t\022!\n\005state" +
       "\030\003 \001(\0162\022.leman.v1.RowState\022\021\n\tpage_size\030" +
-      "\004 \001(\005\022\022\n\npage_token\030\005 \001(\t\"\344\001\n\024GetRowStat" +
+      "\004 \001(\005\022\022\n\npage_token\030\005 \001(\t\"\235\002\n\024GetRowStat" +
       "esResponse\022\017\n\007version\030\001 \001(\003\022\025\n\rrows_comp" +
       "uted\030\002 \001(\003\022\021\n\trows_null\030\003 \001(\003\022\023\n\013rows_fa" +
       "iled\030\004 \001(\003\022\031\n\021rows_not_computed\030\005 \001(\003\022 \n" +
       "\004kept\030\006 \003(\0132\022.leman.v1.KeptRows\022\025\n\rrow_a" +
       "ddresses\030\007 \003(\003\022\027\n\017next_page_token\030\010 \001(\t\022" +
-      "\017\n\007row_ids\030\t \003(\003\"\225\003\n\013RefreshSpec\022 \n\004view" +
-      "\030\001 \001(\0132\022.leman.v1.TableRef\022\030\n\013src_versio" +
-      "n\030\002 \001(\003H\000\210\001\001\022\"\n\025max_rows_per_fragment\030\003 " +
-      "\001(\003H\001\210\001\001\022,\n\006policy\030\004 \001(\0162\034.leman.v1.Refr" +
-      "eshSpec.Policy\022\030\n\013concurrency\030\005 \001(\005H\002\210\001\001" +
-      "\022\030\n\020optimize_indices\030\006 \001(\010\022.\n\016on_stale_i" +
-      "nput\030\007 \001(\0162\026.leman.v1.OnStaleInput\"Z\n\006Po" +
-      "licy\022\026\n\022POLICY_UNSPECIFIED\020\000\022\017\n\013POLICY_A" +
-      "UTO\020\001\022\026\n\022POLICY_INCREMENTAL\020\002\022\017\n\013POLICY_" +
-      "FULL\020\003B\016\n\014_src_versionB\030\n\026_max_rows_per_" +
-      "fragmentB\016\n\014_concurrency\"<\n\025ExplainRefre" +
-      "shRequest\022#\n\004spec\030\001 \001(\0132\025.leman.v1.Refre" +
-      "shSpec\"\325\002\n\026ExplainRefreshResponse\022\013\n\003uri" +
-      "\030\001 \001(\t\022\017\n\007version\030\002 \001(\003\022\026\n\016source_versio" +
-      "n\030\003 \001(\003\022\026\n\016target_version\030\004 \001(\003\022#\n\004mode\030" +
-      "\005 \001(\0162\025.leman.v1.RefreshMode\022\'\n\006reason\030\006" +
-      " \001(\0162\027.leman.v1.RefreshReason\022\017\n\007message" +
-      "\030\007 \001(\t\022\014\n\004rows\030\010 \001(\003\022\027\n\017fragments_unset\030" +
-      "\t \001(\005\022,\n\007changes\030\n \003(\0132\033.leman.v1.Source" +
-      "ChangeCount\022\r\n\005stale\030\013 \003(\t\022*\n\014stale_inpu" +
-      "ts\030\014 \003(\0132\024.leman.v1.StaleInput\"P\n\021Source" +
-      "ChangeCount\022(\n\004kind\030\001 \001(\0162\032.leman.v1.Sou" +
-      "rceChangeKind\022\021\n\tfragments\030\002 \001(\005*{\n\014OnSt" +
-      "aleInput\022\036\n\032ON_STALE_INPUT_UNSPECIFIED\020\000" +
-      "\022\030\n\024ON_STALE_INPUT_ERROR\020\001\022\027\n\023ON_STALE_I" +
-      "NPUT_WARN\020\002\022\030\n\024ON_STALE_INPUT_FIRST\020\003*\242\002" +
-      "\n\006Reason\022\026\n\022REASON_UNSPECIFIED\020\000\022\021\n\rREAS" +
-      "ON_REUSED\020\001\022\021\n\rREASON_STAGED\020\002\022\022\n\016REASON" +
-      "_MISSING\020\003\022\026\n\022REASON_UDF_CHANGED\020\004\022\030\n\024RE" +
-      "ASON_INPUT_CHANGED\020\005\022\022\n\016REASON_PARTIAL\020\006" +
-      "\022\031\n\025REASON_EXTERNAL_WRITE\020\007\022\030\n\024REASON_RE" +
-      "USED_FILTER\020\010\022\033\n\027REASON_REUSED_COMPACTED" +
-      "\020\t\022\027\n\023REASON_HISTORY_LOST\020\n\022\025\n\021REASON_PA" +
-      "ST_INPUT\020\013*\203\001\n\010RowState\022\031\n\025ROW_STATE_UNS" +
-      "PECIFIED\020\000\022\026\n\022ROW_STATE_COMPUTED\020\001\022\022\n\016RO" +
-      "W_STATE_NULL\020\002\022\024\n\020ROW_STATE_FAILED\020\003\022\032\n\026" +
-      "ROW_STATE_NOT_COMPUTED\020\004*x\n\013RefreshMode\022" +
-      "\034\n\030REFRESH_MODE_UNSPECIFIED\020\000\022\026\n\022REFRESH" +
-      "_MODE_NO_OP\020\001\022\034\n\030REFRESH_MODE_INCREMENTA" +
-      "L\020\002\022\025\n\021REFRESH_MODE_FULL\020\003*\234\002\n\rRefreshRe" +
-      "ason\022\036\n\032REFRESH_REASON_UNSPECIFIED\020\000\022\035\n\031" +
-      "REFRESH_REASON_UP_TO_DATE\020\001\022\035\n\031REFRESH_R" +
-      "EASON_FIRST_FILL\020\002\022!\n\035REFRESH_REASON_SOU" +
-      "RCE_CHANGED\020\003\022#\n\037REFRESH_REASON_FUNCTION" +
-      "_CHANGED\020\004\022&\n\"REFRESH_REASON_SOURCE_HIST" +
-      "ORY_LOST\020\005\022\"\n\036REFRESH_REASON_SOURCE_REPL" +
-      "ACED\020\006\022\031\n\025REFRESH_REASON_FORCED\020\007*\270\001\n\020So" +
-      "urceChangeKind\022\"\n\036SOURCE_CHANGE_KIND_UNS" +
-      "PECIFIED\020\000\022\037\n\033SOURCE_CHANGE_KIND_APPEARE" +
-      "D\020\001\022\033\n\027SOURCE_CHANGE_KIND_GONE\020\002\022 \n\034SOUR" +
-      "CE_CHANGE_KIND_DELETIONS\020\003\022 \n\034SOURCE_CHA" +
-      "NGE_KIND_REWRITTEN\020\0042\247\002\n\016PlannerService\022" +
-      "W\n\013ExplainPlan\022\034.leman.v1.ExplainPlanReq" +
-      "uest\032\035.leman.v1.ExplainPlanResponse\"\013\220\002\002" +
-      "\262\336\"\004\010\001 \001\022`\n\016ExplainRefresh\022\037.leman.v1.Ex" +
-      "plainRefreshRequest\032 .leman.v1.ExplainRe" +
-      "freshResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022Z\n\014GetRowStat" +
-      "es\022\035.leman.v1.GetRowStatesRequest\032\036.lema" +
-      "n.v1.GetRowStatesResponse\"\013\220\002\002\262\336\"\004\010\001 \001Be" +
-      "\n\014dev.leman.v1B\014PlannerProtoP\001Z\035leman.de" +
-      "v/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002" +
-      "\010Leman\\V1\352\002\tLeman::V1b\006proto3"
+      "\017\n\007row_ids\030\t \003(\003\022\031\n\021rows_checkpointed\030\n " +
+      "\001(\003\022\034\n\024rows_ready_to_commit\030\013 \001(\003\"\225\003\n\013Re" +
+      "freshSpec\022 \n\004view\030\001 \001(\0132\022.leman.v1.Table" +
+      "Ref\022\030\n\013src_version\030\002 \001(\003H\000\210\001\001\022\"\n\025max_row" +
+      "s_per_fragment\030\003 \001(\003H\001\210\001\001\022,\n\006policy\030\004 \001(" +
+      "\0162\034.leman.v1.RefreshSpec.Policy\022\030\n\013concu" +
+      "rrency\030\005 \001(\005H\002\210\001\001\022\030\n\020optimize_indices\030\006 " +
+      "\001(\010\022.\n\016on_stale_input\030\007 \001(\0162\026.leman.v1.O" +
+      "nStaleInput\"Z\n\006Policy\022\026\n\022POLICY_UNSPECIF" +
+      "IED\020\000\022\017\n\013POLICY_AUTO\020\001\022\026\n\022POLICY_INCREME" +
+      "NTAL\020\002\022\017\n\013POLICY_FULL\020\003B\016\n\014_src_versionB" +
+      "\030\n\026_max_rows_per_fragmentB\016\n\014_concurrenc" +
+      "y\"<\n\025ExplainRefreshRequest\022#\n\004spec\030\001 \001(\013" +
+      "2\025.leman.v1.RefreshSpec\"\325\002\n\026ExplainRefre" +
+      "shResponse\022\013\n\003uri\030\001 \001(\t\022\017\n\007version\030\002 \001(\003" +
+      "\022\026\n\016source_version\030\003 \001(\003\022\026\n\016target_versi" +
+      "on\030\004 \001(\003\022#\n\004mode\030\005 \001(\0162\025.leman.v1.Refres" +
+      "hMode\022\'\n\006reason\030\006 \001(\0162\027.leman.v1.Refresh" +
+      "Reason\022\017\n\007message\030\007 \001(\t\022\014\n\004rows\030\010 \001(\003\022\027\n" +
+      "\017fragments_unset\030\t \001(\005\022,\n\007changes\030\n \003(\0132" +
+      "\033.leman.v1.SourceChangeCount\022\r\n\005stale\030\013 " +
+      "\003(\t\022*\n\014stale_inputs\030\014 \003(\0132\024.leman.v1.Sta" +
+      "leInput\"P\n\021SourceChangeCount\022(\n\004kind\030\001 \001" +
+      "(\0162\032.leman.v1.SourceChangeKind\022\021\n\tfragme" +
+      "nts\030\002 \001(\005*{\n\014OnStaleInput\022\036\n\032ON_STALE_IN" +
+      "PUT_UNSPECIFIED\020\000\022\030\n\024ON_STALE_INPUT_ERRO" +
+      "R\020\001\022\027\n\023ON_STALE_INPUT_WARN\020\002\022\030\n\024ON_STALE" +
+      "_INPUT_FIRST\020\003*\242\002\n\006Reason\022\026\n\022REASON_UNSP" +
+      "ECIFIED\020\000\022\021\n\rREASON_REUSED\020\001\022\021\n\rREASON_S" +
+      "TAGED\020\002\022\022\n\016REASON_MISSING\020\003\022\026\n\022REASON_UD" +
+      "F_CHANGED\020\004\022\030\n\024REASON_INPUT_CHANGED\020\005\022\022\n" +
+      "\016REASON_PARTIAL\020\006\022\031\n\025REASON_EXTERNAL_WRI" +
+      "TE\020\007\022\030\n\024REASON_REUSED_FILTER\020\010\022\033\n\027REASON" +
+      "_REUSED_COMPACTED\020\t\022\027\n\023REASON_HISTORY_LO" +
+      "ST\020\n\022\025\n\021REASON_PAST_INPUT\020\013*\203\001\n\010RowState" +
+      "\022\031\n\025ROW_STATE_UNSPECIFIED\020\000\022\026\n\022ROW_STATE" +
+      "_COMPUTED\020\001\022\022\n\016ROW_STATE_NULL\020\002\022\024\n\020ROW_S" +
+      "TATE_FAILED\020\003\022\032\n\026ROW_STATE_NOT_COMPUTED\020" +
+      "\004*x\n\013RefreshMode\022\034\n\030REFRESH_MODE_UNSPECI" +
+      "FIED\020\000\022\026\n\022REFRESH_MODE_NO_OP\020\001\022\034\n\030REFRES" +
+      "H_MODE_INCREMENTAL\020\002\022\025\n\021REFRESH_MODE_FUL" +
+      "L\020\003*\234\002\n\rRefreshReason\022\036\n\032REFRESH_REASON_" +
+      "UNSPECIFIED\020\000\022\035\n\031REFRESH_REASON_UP_TO_DA" +
+      "TE\020\001\022\035\n\031REFRESH_REASON_FIRST_FILL\020\002\022!\n\035R" +
+      "EFRESH_REASON_SOURCE_CHANGED\020\003\022#\n\037REFRES" +
+      "H_REASON_FUNCTION_CHANGED\020\004\022&\n\"REFRESH_R" +
+      "EASON_SOURCE_HISTORY_LOST\020\005\022\"\n\036REFRESH_R" +
+      "EASON_SOURCE_REPLACED\020\006\022\031\n\025REFRESH_REASO" +
+      "N_FORCED\020\007*\270\001\n\020SourceChangeKind\022\"\n\036SOURC" +
+      "E_CHANGE_KIND_UNSPECIFIED\020\000\022\037\n\033SOURCE_CH" +
+      "ANGE_KIND_APPEARED\020\001\022\033\n\027SOURCE_CHANGE_KI" +
+      "ND_GONE\020\002\022 \n\034SOURCE_CHANGE_KIND_DELETION" +
+      "S\020\003\022 \n\034SOURCE_CHANGE_KIND_REWRITTEN\020\0042\247\002" +
+      "\n\016PlannerService\022W\n\013ExplainPlan\022\034.leman." +
+      "v1.ExplainPlanRequest\032\035.leman.v1.Explain" +
+      "PlanResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022`\n\016ExplainRefr" +
+      "esh\022\037.leman.v1.ExplainRefreshRequest\032 .l" +
+      "eman.v1.ExplainRefreshResponse\"\013\220\002\002\262\336\"\004\010" +
+      "\001 \001\022Z\n\014GetRowStates\022\035.leman.v1.GetRowSta" +
+      "tesRequest\032\036.leman.v1.GetRowStatesRespon" +
+      "se\"\013\220\002\002\262\336\"\004\010\001 \001Be\n\014dev.leman.v1B\014Planner" +
+      "ProtoP\001Z\035leman.dev/go/leman/v1;lemanv1\242\002" +
+      "\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006" +
+      "proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -293,7 +295,7 @@ public final class PlannerProto {
     internal_static_leman_v1_GetRowStatesResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_GetRowStatesResponse_descriptor,
-        new java.lang.String[] { "Version", "RowsComputed", "RowsNull", "RowsFailed", "RowsNotComputed", "Kept", "RowAddresses", "NextPageToken", "RowIds", });
+        new java.lang.String[] { "Version", "RowsComputed", "RowsNull", "RowsFailed", "RowsNotComputed", "Kept", "RowAddresses", "NextPageToken", "RowIds", "RowsCheckpointed", "RowsReadyToCommit", });
     internal_static_leman_v1_RefreshSpec_descriptor =
       getDescriptor().getMessageTypes().get(11);
     internal_static_leman_v1_RefreshSpec_fieldAccessorTable = new
