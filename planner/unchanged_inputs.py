@@ -48,7 +48,7 @@ _MOST_MISSING = 128
 #: Earlier fragments that one fragment is compared with.
 _MOST_EARLIER = 64
 #: Reasons that others' writes give. An update of Leman leaves computed columns without a file.
-_WRITTEN = frozenset({Reason.EXTERNAL_WRITE, Reason.INPUT_CHANGED, Reason.MISSING})
+_WRITTEN = frozenset({Reason.EXTERNAL_WRITE, Reason.INPUT_CHANGED, Reason.HISTORY_LOST, Reason.MISSING})
 _CHANGES = frozenset({Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.REWRITE, Kind.MERGE, Kind.UNKNOWN})
 
 
@@ -134,7 +134,9 @@ class UnchangedInputs:
         return tuple(self._file(compared) for compared in found if compared.earlier)
 
     def _candidates(self, plan: Plan, statuses: Statuses) -> Iterator[FragmentStatus]:
-        written = (statuses.reasons == CODE[Reason.EXTERNAL_WRITE]) | (statuses.reasons == CODE[Reason.INPUT_CHANGED])
+        written = np.zeros(len(statuses), np.bool_)
+        for reason in _WRITTEN - {Reason.MISSING}:
+            written |= statuses.reasons == CODE[reason]
         for at, status in statuses.others.items():
             if status.moved is not None:
                 written[at] = unnamed(self._resolved, status._replace(reason=Reason.EXTERNAL_WRITE)) != ""

@@ -323,6 +323,17 @@ def test_a_filter_over_an_input_is_not_settled_by_what_it_matched_before(chain):
     chain.backfill_all(0)
 
 
+def test_rows_that_were_compared_are_known_after_cleaning_when_their_input_gets_a_file(chain):
+    """Found by the machine: the file of `d` is one that an update wrote, and what is known of it was recorded."""
+    chain.backfill("d")
+    chain.rewrite_as_they_were(210)
+    chain.append(1)
+    chain.backfill("d")
+    chain.clean()
+    chain.backfill("c")
+    chain.backfill("d")
+
+
 @pytest.mark.timeout(7200 if LONG else 300)
 def test_histories_of_chains_call_for_changed_rows_alone():
     profile = settings(
