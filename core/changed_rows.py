@@ -2,7 +2,7 @@
 
 A column file that extends another one keeps most of its values. What is computed from the column is stale in the other
 rows only, and the planner can tell which those are: the file lists its predecessors, each with a bit for each row. The
-list travels inside the file as a global buffer. See `docs/decisions/0058-stale-by-rows.md`.
+list travels inside the file as a global buffer. See `docs/decisions/0054-stale-by-rows.md`.
 """
 
 from __future__ import annotations

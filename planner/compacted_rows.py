@@ -12,7 +12,7 @@ computed, untouched, untouched. The plan then wants rows 2 and 3 of fragment 5, 
 
 Where a computed column that is an input got another file, that file lists its predecessors, and the rows that differ
 from each (`core.changed_rows`). The tracer looks at the fragment as it was with a predecessor: what is known of the
-rows then still holds for those that do not differ (`docs/decisions/0058-stale-by-rows.md`).
+rows then still holds for those that do not differ (`docs/decisions/0054-stale-by-rows.md`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 An upsert writes rows to a new fragment, also those that are as they were, and takes the values of computed columns
 with them. A merge by an indexed key writes an input of a fragment in place. In both cases the value lies where it is
 looked for, and it is right if the inputs are what they were. A plan reads no values: it names the fragments of earlier
-versions in which the rows were current, and the executor compares (`docs/decisions/0059-equal-inputs.md`).
+versions in which the rows were current, and the executor compares (`docs/decisions/0055-equal-inputs.md`).
 
 The table's history is walked back from the version that is planned for. Each transaction that wrote a file of the
 column, or of one of its inputs, leads to the fragments of the version before. The walk goes on from those that were not

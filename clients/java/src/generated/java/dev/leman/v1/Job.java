@@ -608,6 +608,8 @@ private static final long serialVersionUID = 0L;
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+   *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
@@ -641,6 +643,8 @@ private static final long serialVersionUID = 0L;
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+   *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
@@ -674,6 +678,8 @@ private static final long serialVersionUID = 0L;
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+   *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
@@ -3712,6 +3718,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
@@ -3744,6 +3752,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
@@ -3780,6 +3790,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
@@ -3821,6 +3833,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
@@ -3860,6 +3874,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
@@ -3906,6 +3922,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
@@ -3944,6 +3962,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
@@ -3977,6 +3997,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.
@@ -4013,6 +4035,8 @@ java.lang.String defaultValue) {
      * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
      *   again if that one may have them.
      * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+     * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+     *   newer format.
      * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
      * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
      *   again.

@@ -143,6 +143,8 @@ public interface JobOrBuilder extends
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+   *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
@@ -173,6 +175,8 @@ public interface JobOrBuilder extends
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+   *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
@@ -203,6 +207,8 @@ public interface JobOrBuilder extends
    * * ENV_NOT_ALLOWED: its column was given another function meanwhile, which is not given the values of `env`; run it
    *   again if that one may have them.
    * * EXECUTOR_LOST: executors died under the job again and again; look at their logs, then run it again.
+   * * TYPE_NOT_STORABLE: Lance does not store values of the column's type in the table's file format; use another type, or a
+   *   newer format.
    * * NO_PROGRESS: plan after plan found the same work, as others write to the table; run it again when they are done.
    * * SPARK_STARTING, SPARK_FAILED, CLUSTER_BUSY: Spark ended, gave up on a worker, or had no cores free for long; run it
    *   again.
