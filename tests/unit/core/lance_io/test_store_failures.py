@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import lance
 import pyarrow as pa
 import pytest
@@ -65,7 +67,8 @@ def test_versions_that_the_store_does_not_give_are_not_set_aside(tmp_path, log, 
 def test_versions_that_fail_one_after_the_other_are_not_set_aside_either(tmp_path, log, monkeypatch):
     """The first error tells damage, the next ones that the store does not answer."""
     with monkeypatch.context() as patched:
-        patched.setattr(append_log, "open_checked", lambda _uri: (_ for _ in ()).throw(ValueError("no Protobuf")))
+        damaged = mock.Mock(side_effect=ValueError("no Protobuf"))
+        patched.setattr(append_log, "open_checked", damaged)
         patched.setattr(append_log, "open_version", broken)
         with pytest.raises(Unavailable, match="503"):
             log.read()

@@ -157,7 +157,7 @@ def test_compactions_are_what_lance_says_of_them(table):
     assert len(told) == 4
     assert sum(groups is not None for groups in told.values()) >= 2
     for version, groups in told.items():
-        found = list(compactions._groups(Transactions(str(table)).read(version)))
+        found = list(compactions.rewrites_of(Transactions(str(table)).read(version)))
         assert len(found) == 1
         assert sum(f.live_rows for f in found[0].old) == sum(f.physical_rows for f in found[0].new)
         sides = [[side(f) for f in fragments] for fragments in (found[0].old, found[0].new)]

@@ -56,6 +56,7 @@ DEFINITION = ViewDefinition(
     base_incarnation="inc",
     format=ViewFormat.STABLE_ROW_IDS,
     filled={"emb": "embed@1"},
+    in_own_database=True,
 )
 SCHEMA = pa.schema([("__source_row_id", pa.int64()), ("__is_set", pa.bool_()), ("name", pa.string())])
 
