@@ -103,7 +103,7 @@ def test_deadly_rows_are_skipped_by_policy(lake, db, tmp_path, kind):
 
 def test_without_a_rule_the_job_names_exactly_the_row(db, tmp_path):
     table = make_table(db, "named", poison("exit", (131,), tmp_path))
-    with pytest.raises(leman.JobFailed, match="rows 11 to 11 of fragment 2") as caught:
+    with pytest.raises(leman.JobFailed, match="computed row 11 of fragment 2:") as caught:
         table.backfill("y", progress=False)
     assert caught.value.reason == "WORKER_LOST"
     assert tried("exit", tmp_path) == [131] * 3
@@ -134,7 +134,7 @@ def test_native_code_that_never_lets_go_of_the_interpreter(db, tmp_path):
 def test_a_timeout_fails_the_job_and_retries_before_that(db, tmp_path):
     retry = ErrorHandlingConfig(on_error=[Retry("UdfTimeout", max_attempts=2, initial_backoff_seconds=0.01)])
     table = make_table(db, "late", poison("loop", (131,), tmp_path, timeout=0.2, error_handling=retry))
-    with pytest.raises(leman.JobFailed, match=r"rows 11 to 11 of fragment 2.*timeout of 0.2 s") as caught:
+    with pytest.raises(leman.JobFailed, match=r"failed on row 11 of fragment 2: .*timeout of 0\.2 s") as caught:
         table.backfill("y", progress=False)
     assert caught.value.reason == "UDF_TIMEOUT"
     assert tried("loop", tmp_path) == [131] * 2

@@ -109,7 +109,7 @@ def test_scenario_3_selective_backfill_with_where_clause(db, call_log):
 
 
 def test_scenario_4_resuming_a_failed_backfill(db, tmp_path):
-    """It is simply run again: committed fragments are skipped, stored batches are not computed again."""
+    """It is simply run again: committed fragments are skipped, no row that returned is computed again."""
     fixed, log = tmp_path / "fixed", tmp_path / "log"
 
     @leman.udf(data_type=pa.int64(), name="fragile", version="1", batch_size=5)
@@ -134,7 +134,7 @@ def test_scenario_4_resuming_a_failed_backfill(db, tmp_path):
     assert "Fragments: 1 goes on from checkpoints" in " ".join(e.message for e in future.events())
     future.result(timeout=60)
     again = [int(x) for x in log.read_text().split()][len(before) :]
-    assert sorted(again) == list(range(55, 100)), "the batch that failed, and what came after"
+    assert sorted(again) == list(range(57, 100)), "the row that failed, and what came after"
     assert values(table, "y") == {x: 2 * x for x in range(100)}
 
 

@@ -54,7 +54,7 @@ def test_the_rows_that_the_function_was_called_with_are_named():
     watched.crashes.heard("u1", InFlightRows(3, (RowRange(12, 13),)))
     (stall,) = watched.checks(CHECKS + 1, alive="u1")
     assert (stall.fragment_id, stall.rows) == (3, RowRange(12, 13))
-    assert "since the function was called with rows 12 to 12 of fragment 3" in stall.message
+    assert "since the function was called with row 12 of fragment 3;" in stall.message
     assert stall.message.endswith("; give the function a timeout to end such calls")
 
 
