@@ -22,7 +22,9 @@ from core import keys, row_states
 from core.domain.plan import ComparedFile, EarlierRows, Plan, Reason
 from core.domain.table import Fragment, TableSnapshot
 from core.domain.udf import UdfKind
+from core.equal_values import Mask
 from core.errors import LemanError
+from core.fragment_columns import FragmentColumns
 from core.lance_io import compactions
 from core.lance_io.tables import LanceTables
 from core.lance_io.transactions import Kind, Transaction, fragments_of
@@ -143,7 +145,7 @@ class UnchangedInputs:
         missing_file = statuses.reasons == CODE[Reason.MISSING]
         # where all lack it nothing was ever computed, and where very many do they were appended
         if not missing_file.all() and np.count_nonzero(missing_file) <= _MOST_MISSING:
-            written |= missing_file
+            written |= missing_file & _may_have_older_rows(statuses.fragments, missing_file)
         if not written.any():
             return
         ids = set(statuses.fragments.ids[written][:_MOST_FRAGMENTS].tolist())
@@ -156,19 +158,20 @@ class UnchangedInputs:
     def _walk(self, found: Sequence[_Compared]) -> None:
         table = self._resolved.table
         places = _Places(self._place(compared, compared.status.fragment, same_offsets=True) for compared in found)
-        steps = 0
-        for transaction in compactions.transactions(table.uri, table.version, _MOST_VERSIONS):
-            steps += 1
-            if transaction is None or transaction.kind is Kind.OVERWRITE or not places:
+        history = compactions.transactions(table.uri, table.version, _MOST_VERSIONS)
+        for steps, transaction in enumerate(history, start=1):
+            if transaction is None or transaction.kind is Kind.OVERWRITE:
                 return
             if steps > _MOST_IF_MISSING and not places.have_values:
                 return
             hit = places.pop(_files_in(transaction))
-            if not hit or transaction.kind not in _CHANGES or self._opened >= _MOST_OPENED:
-                continue  # the rows of those that are hit were not there before
-            self._opened += 1
-            before = self._tables.snapshot(table.uri, transaction.version - 1)
-            places.add(self._before(transaction, before, hit))
+            # of other kinds the rows of those that are hit were not there before
+            if hit and transaction.kind in _CHANGES and self._opened < _MOST_OPENED:
+                self._opened += 1
+                before = self._tables.snapshot(table.uri, transaction.version - 1)
+                places.add(self._before(transaction, before, hit))
+            if not places:  # the next transaction is not read
+                return
 
     def _before(self, transaction: Transaction, before: TableSnapshot, hit: Sequence[_Place]) -> Iterator[_Place]:
         """Take in what was current in a version, and yield the places where the walk goes on."""
@@ -241,6 +244,23 @@ class UnchangedInputs:
         rows = min(int(np.count_nonzero(states == RowState.UNTOUCHED)), status.fragment.live_rows)
         known = traced_file(self._resolved, status, moved)
         return ComparedFile(known=known, earlier=tuple(compared.earlier), rows=rows)
+
+
+def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
+    """Tell which of the wanted fragments may have rows that lay elsewhere before, without a request to the store.
+
+    Who moves rows to a new fragment deletes them in one with a lower id, or takes that one away. Who writes a column in
+    place adds a file. A fragment that was appended to a table without either has new rows only.
+    """
+    order = np.argsort(fragments.ids, kind="stable")
+    changed_before = np.zeros(len(fragments), np.bool_)
+    deleted = np.cumsum(fragments.deleted_rows[order] > 0) > 0
+    changed_before[order] = deleted | (fragments.ids[order] != np.arange(len(fragments)))
+    found = wanted & changed_before
+    others = np.flatnonzero(wanted & ~changed_before)
+    for at, fragment in zip(others.tolist(), fragments.some(others), strict=True):
+        found[at] = sum(keys.parse_column_file_name(file.path) is None for file in fragment.files) > 1
+    return found
 
 
 def _files_in(transaction: Transaction) -> frozenset[str] | None:
