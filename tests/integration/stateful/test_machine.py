@@ -362,7 +362,7 @@ class Machine(RuleBasedStateMachine):
         else:
             old, new = "c", "e"
         if not self._has(old) or self._has(new):
-            self._run_backfill("c", 0)
+            self.append(1, 3)
             return
         self.system.open().alter_columns({"path": old, "name": new})
         self.oracle.rename(old, new)
