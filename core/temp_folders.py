@@ -111,4 +111,5 @@ def socket_folder(name_bytes: int, folder: str = "") -> str:
         fits = len(os.fsencode(path)) + 1 + name_bytes <= LONGEST_SOCKET_PATH
         if Path(path).is_absolute() and fits and Path(path).is_dir() and os.access(path, os.W_OK | os.X_OK):
             return path
-    raise OSError(errno.ENAMETOOLONG, f"no folder with a path short enough for a socket; {wanted} is too long")
+    why = f"no folder can be written to and has a path short enough for a socket; {wanted} is not one either"
+    raise OSError(errno.ENAMETOOLONG, why)

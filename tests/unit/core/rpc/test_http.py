@@ -17,6 +17,7 @@ import pytest
 from google.protobuf import descriptor_pool
 from google.rpc import error_details_pb2
 
+from core import temp_folders
 from core.config import Server, Settings
 from core.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from core.rpc import status as status_map
@@ -650,6 +651,8 @@ def test_there_is_no_port_unless_asked_for_and_one_in_use_is_named():
 def test_a_machine_without_a_temporary_folder_is_told_what_to_see_to(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(temp_folders, "_SHORT_FOLDERS", ())
     asked = Settings(server=Server(http_port=0))
     with pytest.raises(Unavailable, match="See to TMPDIR") as caught:
         asyncio.run(start_server(asked, "executor", FakeService(asyncio.Event()), asyncio.Event()))

@@ -239,7 +239,7 @@ def test_every_job_runs_the_same_plan_with_a_worker_task_of_its_own(runner, cont
 @pytest.fixture
 def standing(runner, context, tmp_path_factory, monkeypatch) -> StandingTasks:
     """Tasks of a Spark job that wait."""
-    monkeypatch.setattr(runner, "_folder", SimpleNamespace(path=tmp_path_factory.mktemp("s")))
+    monkeypatch.setattr(runner, "_folder", SimpleNamespace(sockets=tmp_path_factory.mktemp("s")))
     runner._standing_count = 2
     runner._stand()
     assert context.running.wait(SECONDS)
@@ -337,7 +337,7 @@ def test_tasks_that_ended_by_themselves_are_given_no_job(runner, context, standi
 @pytest.mark.parametrize("settings", [Spark(master="local[2]"), Spark(master="spark://h:7077")])
 def test_none_wait_where_others_may_need_their_slots(settings, context, tmp_path):
     runner = SparkRunner(settings)
-    runner._context, runner._folder = context, SimpleNamespace(path=tmp_path)
+    runner._context, runner._folder = context, SimpleNamespace(sockets=tmp_path)
     runner._stand()
     runner._threads.shutdown()
     assert runner._standing is None
