@@ -270,9 +270,9 @@ const (
 	// A later release of Lance wrote the table; use a later release of Leman.
 	ErrorReason_TABLE_NOT_SUPPORTED ErrorReason = 91
 	// A later release of Leman stored it, and it is whole; use that release, or a later one.
-	ErrorReason_FORMAT_TOO_NEW ErrorReason = 230
+	ErrorReason_FORMAT_TOO_NEW ErrorReason = 198
 	// An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
-	ErrorReason_FORMAT_TOO_OLD ErrorReason = 231
+	ErrorReason_FORMAT_TOO_OLD ErrorReason = 199
 	// More rows failed than the error policy allows; see `ListJobErrors`.
 	ErrorReason_TOO_MANY_ERRORS ErrorReason = 92
 	// The column keeps values of too many versions; leave `keep_values` out.
@@ -562,8 +562,8 @@ var (
 		89:  "STORAGE_READ_ONLY",
 		90:  "TABLE_IN_USE",
 		91:  "TABLE_NOT_SUPPORTED",
-		230: "FORMAT_TOO_NEW",
-		231: "FORMAT_TOO_OLD",
+		198: "FORMAT_TOO_NEW",
+		199: "FORMAT_TOO_OLD",
 		92:  "TOO_MANY_ERRORS",
 		93:  "TOO_MANY_KEPT",
 		94:  "TYPE_MISMATCH",
@@ -764,8 +764,8 @@ var (
 		"STORAGE_READ_ONLY":           89,
 		"TABLE_IN_USE":                90,
 		"TABLE_NOT_SUPPORTED":         91,
-		"FORMAT_TOO_NEW":              230,
-		"FORMAT_TOO_OLD":              231,
+		"FORMAT_TOO_NEW":              198,
+		"FORMAT_TOO_OLD":              199,
 		"TOO_MANY_ERRORS":             92,
 		"TOO_MANY_KEPT":               93,
 		"TYPE_MISMATCH":               94,
@@ -1010,8 +1010,8 @@ const file_leman_v1_errors_proto_rawDesc = "" +
 	"\x11STORAGE_READ_ONLY\x10Y\x12\x10\n" +
 	"\fTABLE_IN_USE\x10Z\x12\x17\n" +
 	"\x13TABLE_NOT_SUPPORTED\x10[\x12\x13\n" +
-	"\x0eFORMAT_TOO_NEW\x10\xe6\x01\x12\x13\n" +
-	"\x0eFORMAT_TOO_OLD\x10\xe7\x01\x12\x13\n" +
+	"\x0eFORMAT_TOO_NEW\x10\xc6\x01\x12\x13\n" +
+	"\x0eFORMAT_TOO_OLD\x10\xc7\x01\x12\x13\n" +
 	"\x0fTOO_MANY_ERRORS\x10\\\x12\x11\n" +
 	"\rTOO_MANY_KEPT\x10]\x12\x11\n" +
 	"\rTYPE_MISMATCH\x10^\x12\x15\n" +

@@ -283,9 +283,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """Views or jobs rest on the table; drop or end them first, or set `force`."""
     TABLE_NOT_SUPPORTED: _ErrorReason.ValueType  # 91
     """A later release of Lance wrote the table; use a later release of Leman."""
-    FORMAT_TOO_NEW: _ErrorReason.ValueType  # 230
+    FORMAT_TOO_NEW: _ErrorReason.ValueType  # 198
     """A later release of Leman stored it, and it is whole; use that release, or a later one."""
-    FORMAT_TOO_OLD: _ErrorReason.ValueType  # 231
+    FORMAT_TOO_OLD: _ErrorReason.ValueType  # 199
     """An earlier release stored it in a way that this one does not read, and it is whole; do what the message says."""
     TOO_MANY_ERRORS: _ErrorReason.ValueType  # 92
     """More rows failed than the error policy allows; see `ListJobErrors`."""
@@ -748,9 +748,9 @@ TABLE_IN_USE: ErrorReason.ValueType  # 90
 """Views or jobs rest on the table; drop or end them first, or set `force`."""
 TABLE_NOT_SUPPORTED: ErrorReason.ValueType  # 91
 """A later release of Lance wrote the table; use a later release of Leman."""
-FORMAT_TOO_NEW: ErrorReason.ValueType  # 230
+FORMAT_TOO_NEW: ErrorReason.ValueType  # 198
 """A later release of Leman stored it, and it is whole; use that release, or a later one."""
-FORMAT_TOO_OLD: ErrorReason.ValueType  # 231
+FORMAT_TOO_OLD: ErrorReason.ValueType  # 199
 """An earlier release stored it in a way that this one does not read, and it is whole; do what the message says."""
 TOO_MANY_ERRORS: ErrorReason.ValueType  # 92
 """More rows failed than the error policy allows; see `ListJobErrors`."""

@@ -964,17 +964,17 @@ public enum ErrorReason
    * A later release of Leman stored it, and it is whole; use that release, or a later one.
    * </pre>
    *
-   * <code>FORMAT_TOO_NEW = 230;</code>
+   * <code>FORMAT_TOO_NEW = 198;</code>
    */
-  FORMAT_TOO_NEW(230),
+  FORMAT_TOO_NEW(198),
   /**
    * <pre>
    * An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
    * </pre>
    *
-   * <code>FORMAT_TOO_OLD = 231;</code>
+   * <code>FORMAT_TOO_OLD = 199;</code>
    */
-  FORMAT_TOO_OLD(231),
+  FORMAT_TOO_OLD(199),
   /**
    * <pre>
    * More rows failed than the error policy allows; see `ListJobErrors`.
@@ -2580,17 +2580,17 @@ public enum ErrorReason
    * A later release of Leman stored it, and it is whole; use that release, or a later one.
    * </pre>
    *
-   * <code>FORMAT_TOO_NEW = 230;</code>
+   * <code>FORMAT_TOO_NEW = 198;</code>
    */
-  public static final int FORMAT_TOO_NEW_VALUE = 230;
+  public static final int FORMAT_TOO_NEW_VALUE = 198;
   /**
    * <pre>
    * An earlier release stored it in a way that this one does not read, and it is whole; do what the message says.
    * </pre>
    *
-   * <code>FORMAT_TOO_OLD = 231;</code>
+   * <code>FORMAT_TOO_OLD = 199;</code>
    */
-  public static final int FORMAT_TOO_OLD_VALUE = 231;
+  public static final int FORMAT_TOO_OLD_VALUE = 199;
   /**
    * <pre>
    * More rows failed than the error policy allows; see `ListJobErrors`.
@@ -3387,8 +3387,8 @@ public enum ErrorReason
       case 89: return STORAGE_READ_ONLY;
       case 90: return TABLE_IN_USE;
       case 91: return TABLE_NOT_SUPPORTED;
-      case 230: return FORMAT_TOO_NEW;
-      case 231: return FORMAT_TOO_OLD;
+      case 198: return FORMAT_TOO_NEW;
+      case 199: return FORMAT_TOO_OLD;
       case 92: return TOO_MANY_ERRORS;
       case 93: return TOO_MANY_KEPT;
       case 94: return TYPE_MISMATCH;
