@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
+import executor as executor_package
 from core.config import Executor as ExecutorSettings
 from core.config import Server, Settings
 from core.rpc.server import start_server
@@ -292,3 +294,13 @@ def test_a_filter_that_makes_no_sense_is_refused(tmp_path):
             assert await caller.refused(caller.stub.CreateJob(empty)) == ("INVALID_ARGUMENT", "BAD_REQUEST")
 
     asyncio.run(scenario())
+
+
+def test_every_kind_of_event_that_a_job_has_is_one_of_the_contract():
+    noted = {
+        kind
+        for path in Path(executor_package.__file__).parent.rglob("*.py")
+        for kind in re.findall(r"\bnote\(\s*\"(\w+)\"", path.read_text())
+    }
+    assert {"plan", "resources"} <= noted
+    assert {f"KIND_{kind.upper()}" for kind in noted} <= set(jobs_pb2.JobEvent.Kind.keys())

@@ -218,7 +218,7 @@ def test_a_job_says_at_its_start_that_it_does_not_go_on_by_itself(database):
         job = await create(pair.first)
         await pair.first.works()
         async for news in pair.first.jobs.watch(database, job.job_id, 0, 0.05):
-            told = [event.message for event in news.events if event.kind == "env"]
+            told = [event.message for event in news.events if event.kind == "resources"]
             break
         assert len(told) == 1
         assert "API_KEY, B" in told[0]
