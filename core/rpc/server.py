@@ -226,7 +226,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
 
 
 async def _set_abilities(checks: health.aio.HealthServicer, service: ReportsAbilities) -> None:
-    """Set each ability in the health service. A status that does not change wakes no watcher."""
+    """Set each ability in the health service. Watchers are sent a status only when it changes."""
     status = health_pb2.HealthCheckResponse
     for name, missing in service.abilities().items():
         await checks.set(name, status.SERVING if missing is None else status.NOT_SERVING)
