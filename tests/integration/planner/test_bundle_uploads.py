@@ -124,7 +124,7 @@ def test_a_damaged_bundle_is_replaced(tmp_path):
             await stub.UploadBundle(iter([header(tmp_path), *pieces()]))
             await stub.RegisterUdf(registration(tmp_path))
             (bundle,) = functions_of(tmp_path, "*.bundle")
-            bundle.write_bytes(LARGE[:-1] + b"!")
+            bundle.write_bytes(LARGE[:-1] + bytes([LARGE[-1] ^ 1]))
             request = catalog_pb2.GetUdfRequest(database=str(tmp_path), udf={"name": "large"})
             before = (await stub.GetUdf(request)).needs_bundle
             healed = (await stub.UploadBundle(iter([header(tmp_path), *pieces()]))).created
