@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from commit_coordinator.verification.report import Finding, Flaw, Looked, Subject
+from core.domain.job import Job
 from core.errors import DataLoss, LemanError
 from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
 from core.lance_io.history_tail import tail_of
+from core.lance_io.incarnations import is_another
+from core.lance_io.tables import LanceTables
+from core.locations import TABLE_ENDING, table_uri
 from core.storage_errors import said
 
 _STORES = (
@@ -35,17 +39,24 @@ def things(database: str, after: str) -> Iterator[tuple[str, Looked]]:
 
 @dataclass(slots=True)
 class _Records:
-    """The counts of job records that were read."""
+    """The counts of job records that were read, and the job that made the highest known version of each table."""
 
     damaged: int = 0
     unsealed: int = 0
+    last_commits: dict[tuple[str, str], Job] = field(default_factory=dict)
 
     def add(self, record: str) -> None:
         self.unsealed += not job_records.is_sealed(record)
         try:
-            job_records.decode(record)
+            job = job_records.decode(record)
         except DataLoss:
             self.damaged += 1
+            return
+        if job.incarnation and job.table_version:
+            table = job.request.table, job.incarnation
+            known = self.last_commits.get(table)
+            if known is None or known.table_version < job.table_version:
+                self.last_commits[table] = job
 
 
 def _looked(database: str, path: str, subject: Subject, harm: str) -> Looked | None:
@@ -71,10 +82,29 @@ def _looked(database: str, path: str, subject: Subject, harm: str) -> Looked | N
             f"{path} cannot be read ({why}): {harm}; values are safe. Restore the folder from a copy, or remove it"
         )
         return Looked(subject, size, True, (Finding(subject, Flaw.UNREADABLE, path, message),))
-    findings: tuple[Finding, ...] = ()
+    findings = [
+        finding for job in records.last_commits.values() if (finding := _rolled_back(database, job)) is not None
+    ]
     if records.damaged:
         message = (
             f"{records.damaged} records in {path} are damaged: {harm}; values are safe. Restore the folder from a copy"
         )
-        findings = (Finding(subject, Flaw.DAMAGED, path, message, rows=records.damaged),)
-    return Looked(subject, size, subject is Subject.JOB_HISTORY and not records.unsealed, findings)
+        findings.append(Finding(subject, Flaw.DAMAGED, path, message, rows=records.damaged))
+    return Looked(subject, size, subject is Subject.JOB_HISTORY and not records.unsealed, tuple(findings))
+
+
+def _rolled_back(database: str, job: Job) -> Finding | None:
+    """Return a finding if the table of a job is at an earlier version than the job committed."""
+    table, uri = job.request.table, table_uri(database, job.request.table)
+    try:
+        version = int(LanceTables().dataset(uri).version)
+        if version >= job.table_version or is_another(uri, job.incarnation):
+            return None
+    except LemanError:  # it was dropped, or the check of the table itself reports it
+        return None
+    message = (
+        f"{table}{TABLE_ENDING} is at version {version}, but job {job.job_id} committed version {job.table_version}: "
+        "the newest files in _versions are gone, and with them what was committed since. Restore them from a copy "
+        "before anything else is written to the table"
+    )
+    return Finding(Subject.TABLE, Flaw.MISSING, f"{table}{TABLE_ENDING}/_versions", message, table)

@@ -94,7 +94,7 @@ class TableCheck:
         return tuple(
             Finding(
                 Subject.TABLE,
-                Flaw.UNREADABLE,
+                _flaw(error),
                 self._folder,
                 error.message,
                 self._table,

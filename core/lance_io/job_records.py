@@ -79,6 +79,7 @@ class JobHead(msgspec.Struct, frozen=True, gc=False):
     labels: dict[str, str] = {}
     initiator: str = ""
     deleted: bool = False
+    table_version: int = 0
 
 
 _FORMAT = "format"

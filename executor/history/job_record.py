@@ -40,6 +40,7 @@ class JobRecord:
         "seconds_per_row",
         "state",
         "table",
+        "table_version",
         "udf_name",
         "udf_version",
     )
@@ -60,6 +61,7 @@ class JobRecord:
         self.udf_version = sys.intern(head.udf_version)
         self.rows_failed = head.progress.rows_failed
         self.deleted = head.deleted
+        self.table_version = head.table_version
         self.initiator = sys.intern(head.initiator)
         self.labels = head.labels or _NO_LABELS
         self.seconds_per_row = _seconds_per_row(head.progress)
@@ -138,6 +140,7 @@ def _head(job: Job) -> JobHead:
         refresh=asked if job.column is None else None,
         labels=job.labels,
         initiator=job.initiator,
+        table_version=job.table_version,
     )
 
 

@@ -26,6 +26,8 @@ _log = structlog.get_logger(__name__)
 _SAVE_AGAIN_SECONDS = 3.0
 #: Earlier jobs that are named as those in which rows failed.
 _FAILED_IN = 5
+#: Jobs of a table that are looked through for one that left it at a later version.
+_LOOKED_AT = 64
 
 
 class HistoryJobStore:
@@ -131,3 +133,11 @@ class HistoryJobStore:
         jobs = self._databases.of(job).jobs
         found, _ = jobs.listed(JobFilter(tables=frozenset({job.request.table}), matches=failed), most=_FAILED_IN)
         return tuple(record.job_id for record in found)
+
+    def lost_commit(self, job: Job, version: int) -> Job | None:
+        """See the port; only the jobs of the table that came last are looked at."""
+        jobs = self._databases.of(job).jobs
+        of_table = JobFilter(tables=frozenset({job.request.table}), matches=lambda its: its.table_version > version)
+        found, _ = jobs.listed(of_table, looks=_LOOKED_AT)
+        later = (record.job() for record in found)
+        return next((other for other in later if other.incarnation and other.incarnation == job.incarnation), None)

@@ -24,7 +24,7 @@ from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
 from executor.jobs.plan_execution import PlanExecution, Unsettled
-from executor.jobs.same_table import explained, incarnation_of
+from executor.jobs.same_table import explained, incarnation_of, note_lost_commit
 from executor.jobs.takeover import begin_attempt, give_incarnation
 from executor.lineage.events import Lineage
 from executor.scheduling.cancelled import Cancelled
@@ -125,6 +125,7 @@ class BackfillRun:
                 request=replace(spec, where=header.where, read_version=header.inputs_version, read_tag=""),
             )
             status.note("plan", status.job.plan_summary)
+            note_lost_commit(status, self._services.jobs, header.read_version)
         return plan
 
     async def _ask_planner(self) -> Plan:

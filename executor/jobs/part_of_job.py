@@ -33,6 +33,9 @@ class PartOfJob:
         """Return nothing: what failed before the whole job is told of that."""
         return ()
 
+    def lost_commit(self, _job: Job, _version: int) -> None:
+        """Return None: the whole job looks for it."""
+
 
 class PartStatus(JobStatus):
     """The status of a part; what its watchers would have to know is said of the whole job.

@@ -154,6 +154,16 @@ class JobStore(Protocol):
         """Name a few earlier jobs in which rows of the same column and function version failed, newest first."""
         ...
 
+    def lost_commit(self, job: Job, version: int) -> Job | None:
+        """Return a recent job that left the job's table, or view, at a later version than the latest one is now.
+
+        None: the history knows of no such job.
+
+        Args:
+            version: The latest version of the table.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

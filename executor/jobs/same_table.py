@@ -8,6 +8,8 @@ from core.domain.job import Job
 from core.errors import ATTEMPT_FENCED, Aborted, LemanError
 from core.lance_io.incarnations import is_another
 from core.locations import table_uri
+from executor.jobs.job_status import JobStatus
+from executor.jobs.ports import JobStore
 
 #: Reason of Aborted.
 TABLE_REPLACED = "TABLE_REPLACED"
@@ -63,6 +65,26 @@ async def check_same_table(job: Job) -> None:
     """
     if await is_replaced(job):
         raise _replaced(job, f" of job {job.job_id} was dropped", "Backfill that one if it is meant")
+
+
+def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
+    """Add an event to a job whose table, or view, is at an earlier version than a recent job left it at.
+
+    The job goes on: a folder that was restored from a copy looks the same.
+
+    Args:
+        version: The latest version of the table.
+    """
+    lost = jobs.lost_commit(status.job, version)
+    if lost is None:
+        return
+    kind, name = "view" if lost.column is None else "table", lost.request.table
+    status.note(
+        "error",
+        f"{kind} '{name}' is at version {version}, but job {lost.job_id} committed version {lost.table_version}: the "
+        "newest files in _versions are gone, and with them what was committed since. Restore them from a copy before "
+        "more is written; without one the lost values are computed again",
+    )
 
 
 def _replaced(

@@ -23,7 +23,7 @@ from executor.jobs.function_env import check_unchanged, check_usable
 from executor.jobs.input_columns import InputColumns
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_run import end_by, run_to_completion, stop
-from executor.jobs.same_table import TABLE_REPLACED, explained, incarnation_of
+from executor.jobs.same_table import TABLE_REPLACED, explained, incarnation_of, note_lost_commit
 from executor.jobs.takeover import begin_attempt, begin_attempt_at, give_incarnation
 from executor.lineage.events import Lineage
 from executor.refresh import same_source
@@ -88,6 +88,7 @@ class RefreshRun:
             self._work.metrics.rows_total = plan.rows
             self.status.update(plan_summary=plan.message)
             self.status.note("plan", plan.message)
+            note_lost_commit(self.status, self._work.services.jobs, plan.version)
         elif plan.mode is RefreshMode.FULL:
             self._work.journal.say(mode=plan.mode, reason=plan.reason)
         await self._work.journal.look_back()

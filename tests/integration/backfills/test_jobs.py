@@ -247,6 +247,23 @@ def test_a_job_whose_table_is_restored_is_told_what_it_lacks(db, call_log):
     assert failed.value.reason == "COLUMN_NOT_DEFINED"
 
 
+def test_a_job_tells_that_its_table_lost_what_a_job_had_committed(db):
+    table = db.create_table("t", numbers(10))
+    table.add_columns({"y": leman.sql("x + 1"), "z": leman.sql("x + 2")})
+    lost = table.backfill_async("y")
+    lost.result(60)
+    version = table.version
+    min(Path(table.uri, "_versions").iterdir()).unlink()
+    again = table.backfill_async("z")
+    again.result(60)
+    (told,) = [event.message for event in again.events() if event.kind == "error"]
+    assert f"at version {version - 1}, but job {lost.job_id} committed version {version}" in told
+    third = table.backfill_async("y")
+    third.result(60)
+    assert [event.message for event in third.events() if event.kind == "error"] == [], "the version is there again"
+    assert values(table, "y") == {x: x + 1 for x in range(10)}
+
+
 def test_who_takes_a_job_over_knows_which_table_it_is_about(db, call_log):
     table = db.create_table("t", numbers(20))
     table.add_columns({"y": call_log.double()})

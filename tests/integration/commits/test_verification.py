@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -279,6 +280,31 @@ def test_a_damaged_record_of_a_job_is_told_and_not_believed(world):
     assert all(sealed_documents.is_whole(str(row["record"])) for row in log.read()), "it was set aside"
 
 
+def commit_and_lose(world, incarnation: str) -> int:
+    """Note in the history what a job committed, remove the manifest of that, and return its version."""
+    table = lance.dataset(world.table.uri)
+    table.update_config({"leman.incarnation": "one"})
+    table.add_columns({"later": "x + 1"})
+    job = Job("job-2", "r2", JobState.DONE, BackfillSpec(world.database, "t", "later"), 1.0, 2.0)
+    JobHistory(world.database).save(replace(job, table_version=table.version, incarnation=incarnation))
+    assert everything(world.folder).findings == []
+    min((world.folder / "t.lance" / "_versions").iterdir()).unlink()
+    assert lance.dataset(world.table.uri).version == table.version - 1
+    return table.version
+
+
+def test_a_table_below_the_version_that_a_job_committed_is_rolled_back(world):
+    committed = commit_and_lose(world, "one")
+    found = one(everything(world.folder))
+    assert (found.subject, found.flaw, found.path) == (Subject.TABLE, Flaw.MISSING, "t.lance/_versions")
+    assert f"at version {committed - 1}, but job job-2 committed version {committed}" in found.message
+
+
+def test_another_table_of_the_name_is_not_rolled_back(world):
+    commit_and_lose(world, "that of a table that was dropped")
+    assert everything(world.folder).findings == []
+
+
 def test_records_of_jobs_from_an_earlier_release_are_not_verifiable_and_no_error(world):
     log = AppendLog(f"{world.database}/_leman/jobs.lance", _JOBS)
     (row,) = log.read()
@@ -379,7 +405,7 @@ def test_a_deletion_file_of_other_rows_is_found_by_their_number(tmp_path, stable
     files[0].write_bytes(files[1].read_bytes())
     assert lance.dataset(f"{tmp_path}/t.lance").count_rows() == 93, "Lance counts by the manifest"
     found = one(everything(str(tmp_path)))
-    assert (found.table, found.flaw, found.fragment_id) == ("t", Flaw.UNREADABLE, 0)
+    assert (found.table, found.flaw, found.fragment_id) == ("t", Flaw.DAMAGED, 0)
     assert f"_deletions/{files[0].name} deletes 3 rows of fragment 0, and the manifest says 7" in found.message
 
 

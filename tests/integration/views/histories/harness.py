@@ -217,6 +217,9 @@ class Jobs:
     def failed_in(self, _job: Job) -> tuple[str, ...]:
         return ()
 
+    def lost_commit(self, _job: Job, _version: int) -> None:
+        return None
+
 
 class Reservations:
     """Nobody else wants the rows."""
