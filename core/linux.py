@@ -1,15 +1,19 @@
-"""What Linux does for processes and their children; on other systems these functions do nothing."""
+"""What Linux does for processes and their children; on other systems most of these functions do nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import resource
 import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+#: Open files that a service and what it starts may need: Spark alone opens some 400, a table one for each data file.
+_OPEN_FILES = 65_536
 
 
 def adopt_orphans() -> None:
@@ -28,6 +32,15 @@ def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
     if sys.platform == "linux" and os.getppid() != parent:
         os._exit(1)
+
+
+def raise_open_files_limit() -> None:
+    """Let this process, and those that it starts, open as many files as the hard limit allows, up to 65,536."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # macOS has a limit of its own below the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from core import linux
 from embedded.service_file import Home
 from embedded.warm_parent import WarmParent
 
@@ -18,6 +19,7 @@ def begin_early(arguments: Sequence[str]) -> WarmParent | None:
     None where the arguments are none that a system is started with, its folder is not there yet, or another one has it:
     then it is begun later, or not at all.
     """
+    linux.raise_open_files_limit()
     places = dict(itertools.pairwise(arguments))
     database, folder = places.get("--database"), places.get("--home")
     if (database is None) == (folder is None):

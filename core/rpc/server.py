@@ -23,7 +23,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from core import config, telemetry
+from core import config, linux, telemetry
 from core.config import Settings
 from core.errors import InvalidArgument, LemanError
 from core.long_lived_objects import LongLivedObjects
@@ -269,6 +269,7 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
     except InvalidArgument as error:
         sys.stderr.write(f"{name}: {error}\n")
         return 2
+    linux.raise_open_files_limit()
     telemetry.configure(settings, name)
     sys.setswitchinterval(_SWITCH_SECONDS)
     objects = LongLivedObjects()

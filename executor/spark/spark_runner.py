@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import re
+import resource
 import secrets
 import threading
 import time
@@ -245,7 +246,8 @@ class SparkRunner:
 
     def _not_started(self, why: str, *, has_jvm: bool = True) -> Unavailable:
         master = spark_conf.master(self._settings)
-        return worker_problems.not_started(master, why, local=self._local, has_jvm=has_jvm)
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return worker_problems.not_started(master, why, local=self._local, has_jvm=has_jvm, open_files=open_files)
 
     def _look_for_workers(self) -> None:
         """Run the warm-up until one has run it.

@@ -18,6 +18,8 @@ _ASK_LESS = "Ask for less (num_cpus, num_gpus, memory), or have larger workers. 
 _BAD_MASTER = re.compile(r"Master URL|Master must ")
 #: How Spark says that its driver's heap is too small for it.
 _SMALL_HEAP = re.compile(r"INVALID_DRIVER_MEMORY|Insufficient driver memory")
+#: Files that Spark has open at once, and some to spare.
+_OPEN_FILES = 1024
 _BAD_VALUE = re.compile(r"IllegalArgumentException|NumberFormatException")
 _MISSING = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: (?:error=\d+, )?([^\n]+)')
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)")
@@ -141,15 +143,21 @@ def no_master(master: str) -> Unavailable:
     )
 
 
-def not_started(master: str, cause: str, *, local: bool, has_jvm: bool = True) -> Unavailable:
+def not_started(master: str, cause: str, *, local: bool, has_jvm: bool = True, open_files: int = -1) -> Unavailable:
     """Return the error (SPARK_NOT_STARTED) where there is no Spark at all.
 
     Args:
         cause: What the JVM or Spark said.
         local: The master is this machine.
         has_jvm: A JVM came up, and Spark did not start in it.
+        open_files: Files that the executor may have open at once; -1: any number.
     """
-    if _BAD_MASTER.search(cause):
+    if 0 <= open_files < _OPEN_FILES:
+        advice = (
+            f"The executor may open {open_files:,} files at once (ulimit -n), and Spark needs {_OPEN_FILES:,}: raise "
+            "that limit first"
+        )
+    elif _BAD_MASTER.search(cause):
         advice = "See to LEMAN_SPARK__MASTER"
     elif _SMALL_HEAP.search(cause):
         advice = "See to LEMAN_SPARK__DRIVER_MEMORY"

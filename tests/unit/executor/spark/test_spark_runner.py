@@ -584,3 +584,10 @@ def test_the_jvm_is_asked_to_give_memory_back(monkeypatch):
     runner.release_memory()  # it is going
     runner._threads.shutdown()
     assert collected == [True]
+
+
+def test_where_few_files_may_be_open_the_error_says_so(monkeypatch, tmp_path):
+    few = (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    monkeypatch.setattr(spark_runner.resource, "getrlimit", lambda _: few)
+    script = "echo 'InternalError: Error loading java.security file' >&2; exit 1"
+    Launcher(monkeypatch, tmp_path, script).check_not_started(r"open 256 files at once \(ulimit -n\).*needs 1,024")
