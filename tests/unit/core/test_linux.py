@@ -15,5 +15,5 @@ def limit_after(before: str) -> str:
 
 
 def test_the_limit_of_open_files_is_raised_as_far_as_the_system_lets():
-    assert limit_after("ulimit -Hn 4096; ulimit -Sn 200") == "4096"
-    assert limit_after("ulimit -Hn 4096; ulimit -Sn 4096") == "4096"
+    assert limit_after("ulimit -Sn 200; ulimit -Hn 4096") == "4096"
+    assert limit_after("ulimit -n 4096") == "4096"
