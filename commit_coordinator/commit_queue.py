@@ -1,6 +1,7 @@
 """The commit queue of one table.
 
-Requests that wait while a commit runs become the next commit, with one Lance version for each column.
+Requests that wait while a commit runs become the next commit, with one Lance version for all columns that do not read
+each other.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 _log = structlog.get_logger(__name__)
+
+#: How often columns are tried to be installed in one version, before they are installed one by one.
+_TRIES_TOGETHER = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +152,10 @@ class CommitQueue:
     async def _check(self, ticket: _Ticket) -> None:
         request = ticket.request
         if isinstance(request, ReplaceRequest):
-            _check_fragments(request)
-            ticket.candidates = await self._checks.candidates(request)
+            for column in request.columns:
+                _check_fragments(column)
+            found = await asyncio.gather(*(self._checks.candidates(column) for column in request.columns))
+            ticket.candidates = [candidate for column in found for candidate in column]
         elif isinstance(request, CreatePlaceholdersRequest | FillPlaceholdersRequest | ApplyDeltaRequest):
             ticket.prepared = await self._view_checks.prepared(request)
 
@@ -201,7 +207,20 @@ class CommitQueue:
                 ticket.settle(self._incarnation)
 
     async def _install(self, turn: Sequence[Candidate]) -> None:
-        """Try until there is a decision on every candidate; each try begins with a look at the table."""
+        """Try until there is a decision on every candidate; each try begins with a look at the table.
+
+        Several columns that cannot be installed in one version are installed one by one.
+        """
+        columns = _by_column(turn)
+        if len(columns) > 1:
+            try:
+                await self._retrying(group_commit.install, turn, _TRIES_TOGETHER)
+            except Exception as error:  # noqa: BLE001 -- what went wrong shows with the column that it is about
+                _log.info("columns are committed apart", uri=self._uri, columns=len(columns), error=str(error))
+            for column in columns:
+                if any(candidate.decision is None for candidate in column):
+                    await self._install(column)
+            return
         try:
             await self._retrying(group_commit.install, turn)
         except CommitConflict as conflict:
@@ -248,13 +267,16 @@ class CommitQueue:
             return await self._retrying(columns.change, request)
         return await self._retrying(tables.change, request)
 
-    async def _retrying(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
-        return await self._repeated(lambda: self._step(step, subject))
+    async def _retrying(
+        self, step: Callable[[TableHandle, Subject], Result], subject: Subject, tries: int = 0
+    ) -> Result:
+        return await self._repeated(lambda: self._step(step, subject), tries)
 
-    async def _repeated(self, work: Callable[[], Result]) -> Result:
+    async def _repeated(self, work: Callable[[], Result], tries: int = 0) -> Result:
+        """Return what the work returns, tried again while others come between; `tries`: 0 is as often as is set."""
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type((CommitConflict, CommitUnclear)),
-            stop=stop_after_attempt(self._limits.version_conflict_max_retries + 1),
+            stop=stop_after_attempt(tries or self._limits.version_conflict_max_retries + 1),
             wait=wait_random_exponential(multiplier=0.01, max=self._limits.longest_backoff_seconds),
             reraise=True,
         ):
@@ -285,16 +307,58 @@ class CommitQueue:
 
 
 def turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    """Yield groups that can be one commit each: files of the same fields, each fragment once, first come first."""
+    """Yield groups that can be one version each, first come first.
+
+    A fragment gets one file of each column. No column of a group reads another one: its file rests on the values that
+    the other one replaces.
+    """
+    waiting = list(candidates)
+    while waiting:
+        turn: dict[tuple[tuple[int, ...], int], Candidate] = {}
+        columns = _Together()
+        left = []
+        for candidate in waiting:
+            key = candidate.request.output.field.field_ids, candidate.replacement.fragment_id
+            if columns.takes(candidate.request) and turn.setdefault(key, candidate) is candidate:
+                continue
+            left.append(candidate)
+        yield list(turn.values())
+        waiting = left
+
+
+class _Together:
+    """Columns that can be written in one version."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[tuple[int, ...], set[int]] = {}
+        self._left_out: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+
+    def takes(self, request: ReplaceRequest) -> bool:
+        """Tell whether the column is one of them, or can be."""
+        output, read = request.output.field.field_ids, request.input_field_ids
+        if (output, read) in self._left_out:
+            return False
+        known = self._inputs.get(output)
+        if known is not None and known.issuperset(read):
+            return True
+        others = {column: inputs for column, inputs in self._inputs.items() if column != output}
+        # without input_field_ids, what the column reads is not known
+        fits = all(
+            read and inputs and inputs.isdisjoint(output) and not set(column).intersection(read)
+            for column, inputs in others.items()
+        )
+        if fits:
+            self._inputs.setdefault(output, set()).update(read)
+        else:
+            self._left_out.add((output, read))
+        return fits
+
+
+def _by_column(turn: Iterable[Candidate]) -> list[list[Candidate]]:
     columns: dict[tuple[int, ...], list[Candidate]] = {}
-    for candidate in candidates:
+    for candidate in turn:
         columns.setdefault(candidate.request.output.field.field_ids, []).append(candidate)
-    for column in columns.values():
-        waiting = column
-        while waiting:
-            turn: dict[int, Candidate] = {}
-            waiting = [c for c in waiting if turn.setdefault(c.replacement.fragment_id, c) is not c]
-            yield list(turn.values())
+    return list(columns.values())
 
 
 def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args, **named: Arguments.kwargs) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import TypeAlias
 
@@ -50,7 +51,8 @@ _STATUS = {
 def forget_etags(message: submission_pb2.SubmitCommitRequest) -> None:
     """Have all files of a request read whole."""
     replaced, filled, delta = message.replace_column, message.fill_placeholders, message.apply_view_delta
-    for replacement in replaced.fragments:
+    columns = [replaced, *message.replace_columns.columns]
+    for replacement in (fragment for column in columns for fragment in column.fragments):
         replacement.file.ClearField("etag")
     for file in (*filled.fragments, *delta.appended, *delta.swapped):
         file.file.ClearField("etag")
@@ -79,7 +81,19 @@ def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitReq
     if message.HasField("apply_view_delta"):
         return _delta_from_proto(uri, message)
     required(message.WhichOneof("operation") or "", "operation")
-    replace = message.replace_column
+    if not message.HasField("replace_columns"):
+        return _replace_from_proto(uri, message, message.replace_column)
+    columns = [_replace_from_proto(uri, message, column) for column in message.replace_columns.columns]
+    if not columns:
+        raise InvalidArgument("MISSING_FIELD", "There is no column to commit", field="replace_columns.columns")
+    if len({column.output.column_id for column in columns}) < len(columns):
+        raise InvalidArgument("BAD_COLUMN", "A column is named more than once", field="replace_columns.columns")
+    return dataclasses.replace(columns[0], others=tuple(columns[1:]))
+
+
+def _replace_from_proto(
+    uri: str, message: submission_pb2.SubmitCommitRequest, replace: submission_pb2.ReplaceColumn
+) -> ReplaceRequest:
     replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
     if not replacements:
         raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
@@ -88,7 +102,7 @@ def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitReq
     return ReplaceRequest(
         uri=uri,
         incarnation=required(message.incarnation, "incarnation"),
-        request_id=request_id,
+        request_id=message.request_id,
         job_id=message.job_id,
         read_version=message.read_version,
         output=convert.output_from_proto(replace.output),

@@ -40,10 +40,10 @@ class Candidate(Item):
 
 
 def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Install what may be installed, and set the decision of every candidate.
+    """Install what may be installed in one version, and set the decision of every candidate.
 
     Args:
-        candidates: All for the same column, at most one for each fragment.
+        candidates: One of the `commit_queue.turns`.
 
     Raises:
         CommitConflict: Another writer came between; some candidates are still open.
@@ -187,7 +187,8 @@ def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
         (request_id, fragment_id, file): record.version
         for record in table.records(oldest, HISTORY_LIMIT)
         for request_id in record.request_ids
-        for fragment_id, file in record.files.items()
+        for fragment_id, files in record.files.items()
+        for file in files
     }
     for candidate in refused:
         fragment_id, file = candidate.replacement.fragment_id, candidate.replacement.staged.file

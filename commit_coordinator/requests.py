@@ -14,7 +14,7 @@ from core.domain.plan import FragmentReplacement, OutputField
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceRequest:
-    """Install one column's files."""
+    """Install files of a column, and of others with it."""
 
     uri: str
     incarnation: str
@@ -28,6 +28,13 @@ class ReplaceRequest:
     attempt: int = 0
     #: See ReplaceColumn in protos/leman/internal/v1/submission.proto.
     inputs_version: int = 0
+    #: Other columns of the same request.
+    others: tuple[ReplaceRequest, ...] = ()
+
+    @property
+    def columns(self) -> tuple[ReplaceRequest, ...]:
+        """Return the request column by column."""
+        return (self, *self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -151,32 +152,39 @@ class CommitClient:
         attempt: Attempt,
         request_id: str,
     ) -> ColumnCommit:
+        return (await self.replace_columns([(header, output, replacements)], attempt=attempt, request_id=request_id))[0]
+
+    async def replace_columns(
+        self,
+        columns: Sequence[tuple[PlanHeader, OutputField, Sequence[FragmentReplacement]]],
+        *,
+        attempt: Attempt,
+        request_id: str,
+    ) -> list[ColumnCommit]:
+        header = columns[0][0]
         request = submission_pb2.SubmitCommitRequest(
             uri=header.uri,
             incarnation=header.incarnation,
             request_id=request_id,
-            read_version=header.read_version,
+            read_version=min(planned.read_version for planned, _, _ in columns),
             job_id=attempt.job_id,
             attempt=attempt.number,
-            replace_column=submission_pb2.ReplaceColumn(
-                output=convert.output_to_proto(output),
-                input_field_ids=header.input_field_ids,
-                inputs_version=header.inputs_version,
-                fragments=[
-                    submission_pb2.FragmentReplacement(
-                        fragment_id=r.fragment_id,
-                        file=convert.staged_to_proto(r.staged),
-                        input_files=r.input_files,
-                        replaces=r.replaces,
-                    )
-                    for r in replacements
-                ],
-            ),
         )
+        if len(columns) == 1:
+            request.replace_column.CopyFrom(_replace_column(*columns[0]))
+        else:
+            request.replace_columns.columns.extend(_replace_column(*column) for column in columns)
         answer = await self._submit(request)
-        return ColumnCommit(
-            answer.version, _outcomes(answer), answer.manifest_seconds, without_indexes=answer.without_indexes
-        )
+        outcomes = iter(_outcomes(answer))
+        return [
+            ColumnCommit(
+                answer.version,
+                list(itertools.islice(outcomes, len(replacements))),
+                answer.manifest_seconds,
+                without_indexes=answer.without_indexes,
+            )
+            for _, _, replacements in columns
+        ]
 
     async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
         request = submission_pb2.SubmitCommitRequest(
@@ -253,6 +261,25 @@ class CommitClient:
                 return await self._submissions.SubmitCommit(request)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
+
+
+def _replace_column(
+    header: PlanHeader, output: OutputField, replacements: Sequence[FragmentReplacement]
+) -> submission_pb2.ReplaceColumn:
+    return submission_pb2.ReplaceColumn(
+        output=convert.output_to_proto(output),
+        input_field_ids=header.input_field_ids,
+        inputs_version=header.inputs_version,
+        fragments=[
+            submission_pb2.FragmentReplacement(
+                fragment_id=r.fragment_id,
+                file=convert.staged_to_proto(r.staged),
+                input_files=r.input_files,
+                replaces=r.replaces,
+            )
+            for r in replacements
+        ],
+    )
 
 
 def _view_request(plan: RefreshPlan, attempt: Attempt, request_id: str) -> submission_pb2.SubmitCommitRequest:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from lance.fragment import DataFile as LanceDataFile
+from lance.fragment import FragmentMetadata
 
 from core.domain.plan import OutputField, StagedFile
 from core.errors import FailedPrecondition
@@ -15,6 +17,9 @@ from core.lance_io import column_file_checks, column_file_writer
 from core.lance_io.column_file_checks import Verified
 from core.lance_io.deletions import Deletions
 from core.lance_io.tables import open_table
+
+#: Lance's mark for a field of a file that another file replaces.
+_REPLACED = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,21 @@ class StagedFiles:
                 f"Type mismatch for column {output.name}: {name} does not hold the column that this table has",
             )
         return layout
+
+
+def with_files(fragment: FragmentMetadata, new: Iterable[LanceDataFile]) -> FragmentMetadata:
+    """Return a fragment with other files for the fields that these hold. A file that no field is left in is dropped."""
+    added = list(new)
+    replaced = {field_id for file in added for field_id in file.fields}
+    files = []
+    for file in fragment.files:
+        fields = [_REPLACED if field_id in replaced else field_id for field_id in file.fields]
+        if fields == list(file.fields):
+            files.append(file)
+        elif any(field_id != _REPLACED for field_id in fields):
+            sizes = file.file_major_version, file.file_minor_version, file.file_size_bytes
+            files.append(LanceDataFile(str(file.path), fields, file.column_indices, *sizes, file.base_id))
+    return dataclasses.replace(fragment, files=[*files, *added])
 
 
 def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance import LanceOperation
 
 from commit_coordinator.lance_io import attempts
+from commit_coordinator.lance_io.column_updates import are_one_replacement, update_of
 from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
 from commit_coordinator.lance_io.installable_files import InstallableFile
 from core.domain.table import DataFile, Fragment, TableSnapshot
@@ -25,6 +26,7 @@ from core.lance_io.opening import move_to_latest, open_latest
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, open_table
+from core.lance_io.transactions import OPERATION, REPLACE_COLUMNS
 from core.stores.known import options_of
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
@@ -85,7 +87,7 @@ class TableHandle:
     def replace_files(
         self, base: TableSnapshot, files: Sequence[tuple[int, InstallableFile]], properties: Mapping[str, str]
     ) -> int:
-        """Install files of the same fields, at most one in each fragment; return the version of the table with them.
+        """Install files, at most one of each column in each fragment; return the version of the table with them.
 
         Lance rebases over versions that came after `base`: where the version grew by more than one, others
         committed in between.
@@ -102,10 +104,15 @@ class TableHandle:
         """
         if self._dataset.version != base.version:
             raise RuntimeError(f"checked at version {base.version}, the handle is at {self._dataset.version}")
-        groups = [LanceOperation.DataReplacementGroup(fragment, file.data_file) for fragment, file in files]
-        transaction = lance.Transaction(
-            base.version, LanceOperation.DataReplacement(groups), str(uuid.uuid4()), dict(properties)
-        )
+        operation: LanceOperation.BaseOperation
+        said = dict(properties)
+        if are_one_replacement(files):
+            groups = [LanceOperation.DataReplacementGroup(fragment, file.data_file) for fragment, file in files]
+            operation = LanceOperation.DataReplacement(groups)
+        else:
+            operation = update_of(self._dataset, files)
+            said[OPERATION] = REPLACE_COLUMNS
+        transaction = lance.Transaction(base.version, operation, str(uuid.uuid4()), said)
         with commit_outcomes(self._uri):
             self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
         return int(self._dataset.version)

@@ -19,7 +19,7 @@ from lance.fragment import DeletionFile, FragmentMetadata
 from lance.schema import LanceSchema
 
 from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
-from commit_coordinator.lance_io.installable_files import InstallableFile, with_layout_of
+from commit_coordinator.lance_io.installable_files import InstallableFile, with_files, with_layout_of
 from core.crash_points import crash_point
 from core.domain.plan import StagedFile
 from core.domain.row_address import fragments_of, offsets_of
@@ -36,8 +36,6 @@ from core.views.rows import Ids
 #: Schema metadata that says which request made a view's rows what they are: a lost answer is found by it.
 LAST_REQUEST = "leman::view::last_request"
 _TIMEOUT = timedelta(seconds=300)
-#: Lance's mark for a field of a file that another file replaces.
-_REPLACED = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +200,7 @@ def apply_delta(
     else:
         _evict(dataset, fragments, change.evicted)
         for swap in change.swapped:
-            fragments[swap.fragment_id] = _swapped(fragments[swap.fragment_id], swap.file.data_file)
+            fragments[swap.fragment_id] = with_files(fragments[swap.fragment_id], [swap.file.data_file])
     for i, (file, rows) in enumerate(change.appended, start=highest + 1):
         fragments[i] = FragmentMetadata(i, [file.data_file], rows)
     schema = _lance_schema(dataset, {**change.metadata, LAST_REQUEST: request_id})
@@ -284,25 +282,3 @@ def _emptied(metadata: FragmentMetadata, version: int) -> FragmentMetadata:
     }
     deletions: DeletionFile = DeletionFile.from_json(json.dumps(nothing_left))  # type: ignore[misc,call-arg]
     return dataclasses.replace(metadata, deletion_file=deletions)
-
-
-def _swapped(metadata: FragmentMetadata, new: LanceDataFile) -> FragmentMetadata:
-    """Return the fragment with the new file, and the new file's fields taken out of the others.
-
-    A file with no field left is dropped.
-    """
-    files = []
-    for file in metadata.files:
-        fields = [_REPLACED if i in new.fields else i for i in file.fields]
-        if any(i != _REPLACED for i in fields):
-            files.append(
-                LanceDataFile(
-                    str(file.path),
-                    fields,
-                    file.column_indices,
-                    file.file_major_version,
-                    file.file_minor_version,
-                    file.file_size_bytes,
-                )
-            )
-    return dataclasses.replace(metadata, files=[*files, new])

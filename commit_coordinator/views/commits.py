@@ -255,8 +255,8 @@ def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcom
     for record in table.records(request.read_version, HISTORY_LIMIT):
         if request.request_id not in record.request_ids:
             continue
-        for fragment_id, file in record.files.items():
-            if files.get(fragment_id) == file:
+        for fragment_id, installed in record.files.items():
+            if files.get(fragment_id) in installed:
                 outcomes[fragment_id] = Outcome(
                     fragment_id=fragment_id, status=Status.COMMITTED, version=record.version
                 )

@@ -12,11 +12,10 @@ import lance
 
 from core.errors import NotFound
 from core.lance_io.opening import open_latest
-from core.lance_io.transactions import Kind, Transactions
+from core.lance_io.transactions import OPERATION, Kind, Transactions
 
 REQUEST_IDS = "leman.request_ids"
 JOB_IDS = "leman.job_ids"
-OPERATION = "leman.operation"
 FRAGMENTS = "leman.fragments"
 ROWS = "leman.rows"
 MERGED = "leman.merged"
@@ -33,8 +32,8 @@ class CommitRecord:
     request_ids: tuple[str, ...]
     job_ids: tuple[str, ...]
     operation: str
-    #: The file's name for each fragment id, where the commit replaced files of fragments and did nothing else.
-    files: Mapping[int, str] = field(repr=False)
+    #: The names of files for each fragment id, where the commit replaced files of fragments and did nothing else.
+    files: Mapping[int, Sequence[str]] = field(repr=False)
     #: How many got a file, or came.
     fragments: int = 0
     #: How many rows came, went or changed, of a commit that is about rows.
@@ -148,7 +147,9 @@ def read_record(transactions: Transactions, version: int) -> CommitRecord | None
     if not request_ids:
         return None
     if transaction.kind is Kind.DATA_REPLACEMENT:
-        files = {group.fragment_id: group.new_file.path for group in transaction.operation.replacements}
+        files: dict[int, list[str]] = {}
+        for group in transaction.operation.replacements:
+            files.setdefault(group.fragment_id, []).append(group.new_file.path)
         return CommitRecord(
             version=version,
             request_ids=request_ids,

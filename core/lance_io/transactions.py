@@ -68,6 +68,10 @@ HOUSEKEEPING = frozenset(
         Kind.APPEND_FRAGMENT_REUSE,
     }
 )
+#: A property of Leman's transactions: what they did, where Lance's word does not say it.
+OPERATION = "leman.operation"
+#: Files of several columns took the place of others, as by a DataReplacement of each column. Lance calls it an Update.
+REPLACE_COLUMNS = "ReplaceColumns"
 #: Operations by number in Lance's transaction.proto.
 _NUMBERS = dict(zip(range(100, 117), (kind for kind in Kind if kind is not Kind.UNKNOWN), strict=True))
 _FRAGMENTS = (1, _Kind.TYPE_MESSAGE, "DataFragment")
@@ -89,7 +93,7 @@ _LAYOUT: Layout = {
         ("removed_fragment_ids", 1, _Kind.TYPE_UINT64, ""),
         ("updated_fragments", 2, _Kind.TYPE_MESSAGE, "DataFragment"),
         ("new_fragments", 3, _Kind.TYPE_MESSAGE, "DataFragment"),
-        ("fields_modified", 4, _Kind.TYPE_BYTES, ""),
+        ("fields_modified", 4, _Kind.TYPE_UINT32, ""),
         ("updated_fragment_offsets", 9, _Kind.TYPE_BYTES, ""),
         ("updated_fragment_offset_bitmaps", 10, _Kind.TYPE_BYTES, ""),
     ],
@@ -113,7 +117,7 @@ _LAYOUT: Layout = {
 }
 _REPEATED = {
     *("fragments", "old_fragments", "new_fragments", "files", "groups", "rewritten_indices", "replacements"),
-    *("removed_fragment_ids", "updated_fragments"),
+    *("removed_fragment_ids", "updated_fragments", "fields_modified"),
     *("properties", "updated_fragment_offsets", "updated_fragment_offset_bitmaps"),
 }
 
@@ -252,7 +256,21 @@ def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
         return Transaction(version, Kind.UNKNOWN, properties)
     if kind is Kind.REWRITE and not _is_understood(operation):
         return Transaction(version, Kind.UNKNOWN, properties)
+    if kind is Kind.UPDATE and properties.get(OPERATION) == REPLACE_COLUMNS:
+        return Transaction(version, Kind.DATA_REPLACEMENT, properties, _replacements(operation))
     return Transaction(version, kind, properties, operation)
+
+
+def _replacements(update: Any) -> Any:
+    """Return an update of several columns as the replacements that it stands for."""
+    written, ids = set(update.fields_modified), manifest.FieldIds()
+    found = _message("DataReplacement")()
+    for fragment in update.updated_fragments:
+        for file in fragment.files:
+            if written.issuperset(ids[file.fields]):
+                new = found.replacements.add(fragment_id=fragment.id).new_file
+                new.path, new.fields = file.path, file.fields
+    return found
 
 
 def _is_understood(rewrite: Any) -> bool:

@@ -72,6 +72,20 @@ class Commits(Protocol):
         """Install a column's files."""
         ...
 
+    async def replace_columns(
+        self,
+        columns: Sequence[tuple[PlanHeader, OutputField, Sequence[FragmentReplacement]]],
+        *,
+        attempt: Attempt,
+        request_id: str,
+    ) -> list[ColumnCommit]:
+        """Install files of several columns of one table, in one version where that can be.
+
+        Raises:
+            LemanError: what would be said of one of the columns.
+        """
+        ...
+
     async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
         """Have all earlier attempts at a job refused in one table from now on; return its version after that.
 

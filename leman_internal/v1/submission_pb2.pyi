@@ -39,6 +39,7 @@ class SubmitCommitRequest(_message.Message):
     FILL_PLACEHOLDERS_FIELD_NUMBER: _builtins.int
     APPLY_VIEW_DELTA_FIELD_NUMBER: _builtins.int
     BEGIN_ATTEMPT_FIELD_NUMBER: _builtins.int
+    REPLACE_COLUMNS_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     incarnation: _builtins.str
@@ -85,6 +86,10 @@ class SubmitCommitRequest(_message.Message):
     def begin_attempt(self) -> Global___BeginAttempt:
         """Refuse all earlier attempts at the job from now on."""
 
+    @_builtins.property
+    def replace_columns(self) -> Global___ReplaceColumns:
+        """Install files of several columns."""
+
     def __init__(
         self,
         *,
@@ -101,12 +106,13 @@ class SubmitCommitRequest(_message.Message):
         fill_placeholders: Global___FillPlaceholders | None = ...,
         apply_view_delta: Global___ApplyViewDelta | None = ...,
         begin_attempt: Global___BeginAttempt | None = ...,
+        replace_columns: Global___ReplaceColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "apply_view_delta", b"apply_view_delta", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "create_placeholders", b"create_placeholders", "fill_placeholders", b"fill_placeholders", "operation", b"operation", "replace_column", b"replace_column"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "apply_view_delta", b"apply_view_delta", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "create_placeholders", b"create_placeholders", "fill_placeholders", b"fill_placeholders", "operation", b"operation", "replace_column", b"replace_column", "replace_columns", b"replace_columns"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "apply_view_delta", b"apply_view_delta", "attempt", b"attempt", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "create_placeholders", b"create_placeholders", "fill_placeholders", b"fill_placeholders", "incarnation", b"incarnation", "job_id", b"job_id", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "request_id", b"request_id", "uri", b"uri"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_null_columns", b"add_null_columns", "apply_view_delta", b"apply_view_delta", "attempt", b"attempt", "begin_attempt", b"begin_attempt", "bind_columns", b"bind_columns", "create_placeholders", b"create_placeholders", "fill_placeholders", b"fill_placeholders", "incarnation", b"incarnation", "job_id", b"job_id", "operation", b"operation", "read_version", b"read_version", "replace_column", b"replace_column", "replace_columns", b"replace_columns", "request_id", b"request_id", "uri", b"uri"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns", "create_placeholders", "fill_placeholders", "apply_view_delta", "begin_attempt"]  # noqa: Y015
+    _WhichOneofReturnType_operation: _TypeAlias = _typing.Literal["replace_column", "add_null_columns", "bind_columns", "create_placeholders", "fill_placeholders", "apply_view_delta", "begin_attempt", "replace_columns"]  # noqa: Y015
     _WhichOneofArgType_operation: _TypeAlias = _typing.Literal["operation", b"operation"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_operation) -> _WhichOneofReturnType_operation | None: ...
 
@@ -176,6 +182,32 @@ class ReplaceColumn(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReplaceColumn: _TypeAlias = ReplaceColumn  # noqa: Y015
+
+@_typing.final
+class ReplaceColumns(_message.Message):
+    """Installs files of several columns, in one version where none of them reads another one and nobody else changes their
+    fragments meanwhile. The call fails as a whole where it would fail for one of them: ask for each alone then.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplaceColumn]:
+        """The columns; each once."""
+
+    def __init__(
+        self,
+        *,
+        columns: _abc.Iterable[Global___ReplaceColumn] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplaceColumns: _TypeAlias = ReplaceColumns  # noqa: Y015
 
 @_typing.final
 class FragmentReplacement(_message.Message):
@@ -439,7 +471,7 @@ class SubmitCommitResponse(_message.Message):
     """
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentOutcome]:
-        """One for each fragment of the request, in its order."""
+        """One for each fragment of the request, in its order; of several columns those of the first one come first."""
 
     def __init__(
         self,

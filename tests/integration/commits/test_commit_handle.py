@@ -265,7 +265,7 @@ def test_commit_tells_in_the_history_what_it_was_for(table):
     record = commit_history.find_commit(table.uri, "r 'é\"")
     assert (record.version, record.request_ids, record.job_ids) == (result.version, ("r 'é\"",), ("j1",))
     assert record.operation == "DataReplacement"
-    assert record.files == {0: table.files(0)[0], 1: table.files(1)[0]}
+    assert record.files == {0: [table.files(0)[0]], 1: [table.files(1)[0]]}
     raw = table.open().read_transaction(result.version).transaction_properties
     assert json.loads(raw["leman.request_ids"]) == ["r 'é\""]
     assert commit_history.find_commit(table.uri, "unknown") is None

@@ -134,9 +134,15 @@ def test_under_load_there_are_fewer_versions_than_submits(tmp_path):
     assert table.column("d") == [3 * x for x in range(500)]
 
 
-def test_columns_that_wait_together_get_a_version_each(tmp_path, monkeypatch):
+def of_column(table, name: str, *fragment_ids: int, **options):
+    """A request of the executor's: it says what the column reads."""
+    planner = Planner(table, column=name)
+    return replace(planner.request(*fragment_ids, **options), input_field_ids=planner.input_ids)
+
+
+def test_columns_that_wait_together_get_one_version(tmp_path, monkeypatch):
     table = make_table(str(tmp_path / "t.lance"), columns=["c", "d", "e"])
-    requests = [Planner(table, column=name).request(0, 1) for name in ("c", "d", "e")]
+    requests = [of_column(table, name, 0, number) for number, name in enumerate(("c", "d", "e"), 1)]
     blocker = Planner(table).request(3)
     before = table.open().version
     gate = Gate(monkeypatch)
@@ -151,8 +157,83 @@ def test_columns_that_wait_together_get_a_version_each(tmp_path, monkeypatch):
         return await asyncio.gather(*others)
 
     assert set(flatten(in_queues(load))) == {"committed"}
-    assert table.open().version == before + 4
+    assert table.open().version == before + 2
+    for number, name in enumerate(("c", "d", "e"), 1):
+        for fragment_id in (0, number):
+            assert table.column(name)[fragment_id * ROWS : (fragment_id + 1) * ROWS] == [
+                10 * x for x in range(fragment_id * ROWS, (fragment_id + 1) * ROWS)
+            ]
+    table.open().validate()
+
+
+def together(table, *names: str, fragments=(0, 1)):
+    first, *others = [of_column(table, name, *fragments, request_id="together") for name in names]
+    return replace(first, others=tuple(others))
+
+
+def test_a_request_of_several_columns_is_one_version(tmp_path):
+    table = make_table(str(tmp_path / "t.lance"), columns=["c", "d", "e"])
+    table.open().create_scalar_index("d", "BTREE")
+    request, before = together(table, "c", "d", "e"), table.open().version
+
+    result = submit(request)[0]
+
+    assert reasons(result) == ["committed"] * 6
+    assert [outcome.fragment_id for outcome in result.outcomes] == [0, 1] * 3
+    dataset = table.open()
+    assert dataset.version == result.version == before + 1
     assert [table.column(name)[: 2 * ROWS] for name in ("c", "d", "e")] == [[10 * x for x in range(20)]] * 3
+    assert dataset.to_table(filter="d = 30").num_rows == 1, "the index leaves the fragments out"
+    moved = dataset.to_table(columns=["_row_last_updated_at_version"])["_row_last_updated_at_version"].to_pylist()
+    assert (set(moved[: 2 * ROWS]), max(moved[2 * ROWS :])) == ({result.version}, 1)
+    dataset.validate()
+    record = commit_history.find_commit(table.uri, "together")
+    assert (record.version, record.operation, record.fragments) == (result.version, "DataReplacement", 2)
+    assert {i: sorted(files) for i, files in record.files.items()} == {
+        i: sorted(r.staged.file for column in request.columns for r in column.replacements if r.fragment_id == i)
+        for i in (0, 1)
+    }
+    assert submit(request)[0].outcomes == result.outcomes, "sent again it commits nothing"
+    assert table.open().version == before + 1
+
+
+def test_a_column_that_reads_another_one_is_not_in_its_version(tmp_path):
+    table = make_table(str(tmp_path / "t.lance"), columns=["c"])
+    add_columns(table.uri, ["d"], inputs="c")
+    submit(of_column(table, "c", 0))
+    request, before = together(table, "c", "d", fragments=(0,)), table.open().version
+    newer = replace(of_column(table, "c", 0), replacements=Planner(table, version="v2").request(0).replacements)
+    assert reasons(submit(replace(newer, others=request.others))[0]) == ["committed", "INPUT_CHANGED"]
+    assert table.open().version == before + 1
+
+
+def test_columns_that_conflict_together_are_committed_apart(tmp_path, monkeypatch):
+    """Lance refuses an Update of a fragment of which rows were deleted meanwhile, and no DataReplacement."""
+    table = make_table(str(tmp_path / "t.lance"), columns=["c", "d"])
+    request, before = together(table, "c", "d"), table.open().version
+    commit, rows = lance.LanceDataset.commit, iter(range(ROWS))
+
+    def deleting_first(dataset, transaction, **options):
+        if isinstance(transaction.operation, lance.LanceOperation.Update):
+            lance.dataset(table.uri).delete(f"x = {next(rows)}")
+        return commit(dataset, transaction, **options)
+
+    monkeypatch.setattr(lance.LanceDataset, "commit", deleting_first)
+    assert reasons(submit(request)[0]) == ["committed"] * 4
+    tried = next(rows)
+    assert table.open().version == before + tried + 2
+    for name in ("c", "d"):
+        assert table.column(name)[: 2 * ROWS - tried] == [10 * x for x in range(tried, 2 * ROWS)]
+
+
+def test_a_file_that_is_refused_leaves_the_other_columns_in(tmp_path):
+    table = make_table(str(tmp_path / "t.lance"), columns=["c", "d", "e"])
+    request = together(table, "c", "d", "e")
+    Path(table.uri, "data", request.others[0].replacements[1].staged.file).write_bytes(b"damaged")
+    before = table.open().version
+    assert reasons(submit(request)[0]) == [*["committed"] * 3, "FILE_DAMAGED", "committed", "committed"]
+    assert table.open().version == before + 1
+    assert table.column("d")[: 2 * ROWS] == [*(10 * x for x in range(ROWS)), *[None] * ROWS]
 
 
 def test_first_of_two_for_one_fragment_wins_and_the_other_is_looked_at_again(table, monkeypatch):
