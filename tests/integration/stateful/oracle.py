@@ -115,11 +115,13 @@ class Asked:
     optional: frozenset[int]
     slot: Slot
     where: tuple[object, ...]
+    #: Live rows whose values may be kept, asked for or not.
+    spared: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A finished file with its record."""
+    """A finished file with its record. `spared`: rows that it may have besides, as their values were kept."""
 
     fingerprint: Fingerprint
     target: int
@@ -127,6 +129,7 @@ class Staged:
     asked: frozenset[int]
     settled: frozenset[int]
     key: str = ""
+    spared: frozenset[int] = frozenset()
 
 
 class Oracle:
@@ -195,7 +198,7 @@ class Oracle:
         gone = made.made_of
         for n, old_one in gone.items():
             self._migrate_stored(n, old_one)
-        files = [(slot, f"file {where}", s.settled) for (slot, where), s in self._records.items()]
+        files = [(slot, f"file {where}", s.settled | s.spared) for (slot, where), s in self._records.items()]
         known = [*self._stored.items(), *self._handed_on.items()]
         stored = [(slot, key, ids) for slot, by_key in known for key, ids in by_key.items()]
         for slot, key, ids in [*stored, *files]:
@@ -330,7 +333,8 @@ class Oracle:
         stored = {i for ids in self._stored.get(slot, {}).values() for i in ids}
         needed = asked - settled - stored
         optional = needed & {i for ids in self._loose.get(_loose(slot), {}).values() for i in ids}
-        optional |= needed & self._spared(fingerprint, fragment)
+        spared = self._spared(fingerprint, fragment)
+        optional |= needed & spared
         optional |= (asked - settled) & self._spoiled.get(slot, set())
         needed -= optional
         if staged is not None:
@@ -346,6 +350,7 @@ class Oracle:
             frozenset(optional),
             slot,
             where_id,
+            frozenset(spared),
         )
 
     def _spared(self, fingerprint: Fingerprint, fragment: Fragment) -> set[int]:
@@ -364,7 +369,7 @@ class Oracle:
         an input is another column now, and neither has any file."""
         for (at, where), staged in list(self._records.items()):
             if _loose(at) == _loose(slot) and slot.fragment not in self.broken:
-                self._migrated(slot, f"{_MIGRATED}{slot.fragment} file {where}", staged.settled)
+                self._migrated(slot, f"{_MIGRATED}{slot.fragment} file {where}", staged.settled | staged.spared)
 
     def plan_failed(self, name: str) -> dict[int, Asked]:
         """What a retry finds: failed rows are asked for and no others. Other files' checkpoints say nothing."""
@@ -428,7 +433,7 @@ class Oracle:
     def staged(self, part: Asked, key: str = "") -> None:
         """A column file and its record were written."""
         self._records[part.slot, part.where] = Staged(
-            part.fingerprint, part.target, part.live, part.asked, part.asked | part.known, key
+            part.fingerprint, part.target, part.live, part.asked, part.asked | part.known, key, part.spared
         )
 
     def cleaned(self, gone: Collection[str]) -> None:

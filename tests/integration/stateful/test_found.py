@@ -124,3 +124,18 @@ def test_what_was_stored_for_old_fragments_after_their_compaction_is_migrated_ov
     everything = machine._backfill(BackfillSpec(machine.system.database, "t", "c"), 0, EVERYTHING)
     restore(machine, after)
     assert machine._backfill(BackfillSpec(machine.system.database, "t", "c"), 0, EVERYTHING) < everything
+
+
+def test_rows_beside_a_filter_that_kept_their_values_are_found_in_the_file_after_it_was_replaced(machine):
+    machine._run_backfill("c", 1, FILTERS[0])
+    machine.update(33, unrelated=True)
+    machine._run_backfill("c", 1, FILTERS[5])
+    machine._run_backfill("c", 2)
+    machine._run_backfill("c", 1)
+
+
+def test_an_index_stays_with_its_column_over_a_rename(machine):
+    machine.index("c", "BTREE")
+    machine.rename("output", True)
+    machine.index("c", "BTREE")
+    machine._run_backfill("e", 0)

@@ -251,13 +251,14 @@ class Machine(RuleBasedStateMachine):
         """Somebody makes an index, perhaps of a computed column: no value is another one for it.
 
         None on `id`: where the key of a merge has one, Lance writes the merged columns of fragments anew in place,
-        which the rule `rewrite` is about.
+        which the rule `rewrite` is about. An index follows its column over a rename, and Lance gives no other column
+        an index of that name.
         """
         name = self._x() if column == "x" else column
         if not self._has(name):
-            self.optimize_indices()
-            return
-        self.system.open().create_scalar_index(name, kind, name=f"index of {name}", replace=True)
+            name = "z"
+        identity = self.oracle.state.columns[name].identity
+        self.system.open().create_scalar_index(name, kind, name=f"index of {identity}", replace=True)
         self._step("index")
 
     @rule()
