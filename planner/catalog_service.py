@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ import grpc
 
 from core.crash_points import crash_point
 from core.domain.udf import UdfDefinition
-from core.errors import InvalidArgument, LemanError
+from core.errors import AlreadyExists, InvalidArgument, LemanError
 from core.lance_io.udf_registry import Registered
 from core.rpc import convert, convert_views, paging
 from core.rpc.blocking import BlockingPool
@@ -212,14 +213,22 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         database, name = request.view.database, request.view.table
         query = convert_views.query_from_proto(request.query)
         asked = request.request_id or uuid.uuid4().hex
-        made = await self._pool.run(self._new_views.creation, database, name, query, asked, rows)
+        creation = functools.partial(
+            self._new_views.creation, database, name, query, asked, rows, exist_ok=request.exist_ok
+        )
+        made = await self._pool.run(creation)
         if not made.done:
             operation = submission_pb2.CreatePlaceholders(
                 schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
             )
-            await self._commit(
-                submission_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, create_placeholders=operation)
-            )
+            try:
+                await self._commit(
+                    submission_pb2.SubmitCommitRequest(uri=made.uri, request_id=asked, create_placeholders=operation)
+                )
+            except AlreadyExists as error:
+                if not request.exist_ok or error.reason != "TABLE_EXISTS":
+                    raise
+                made = await self._pool.run(creation)  # another caller made it meanwhile: with the same query?
             crash_point("planner.view_made")
         view = await self._pool.run(self._views.view, database, name)
         return catalog_pb2.CreateMaterializedViewResponse(

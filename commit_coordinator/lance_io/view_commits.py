@@ -179,7 +179,9 @@ def complete_creation(uri: str) -> int:
 
 def exists(uri: str) -> AlreadyExists:
     """Return the error (TABLE_EXISTS) of a view that cannot be made."""
-    return AlreadyExists("TABLE_EXISTS", f"There is a table at {uri} already: choose another name, or drop it", uri=uri)
+    return AlreadyExists(
+        "TABLE_EXISTS", f"There is a table or view at {uri} already: choose another name, or drop it", uri=uri
+    )
 
 
 def apply_delta(

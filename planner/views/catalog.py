@@ -46,9 +46,19 @@ class ViewCatalog:
         self._registry = registry
 
     def creation(
-        self, database: str, name: str, query: ViewQuery, request_id: str = "", max_rows_per_fragment: int = 0
+        self,
+        database: str,
+        name: str,
+        query: ViewQuery,
+        request_id: str = "",
+        max_rows_per_fragment: int = 0,
+        *,
+        exist_ok: bool = False,
     ) -> Creation:
         """Check a view that is to be made.
+
+        Args:
+            exist_ok: A view of this name that has the same query is done, whichever request made it.
 
         Raises:
             LemanError: what `CatalogService.CreateMaterializedView` (protos/leman/v1/catalog.proto) names.
@@ -60,7 +70,7 @@ class ViewCatalog:
         uri = table_uri(home, name, "view")
         asked = request(request_id, query, max_rows_per_fragment)
         made = self._existing(uri)
-        if made is not None:
+        if made is not None and not exist_ok:
             _check_same(database, name, asked, made_by(made.metadata))
         source_database = canonical_database(query.database or home, "query.source.database")
         source = self._tables.snapshot(table_uri(source_database, query.table, "query.source"))
@@ -83,6 +93,8 @@ class ViewCatalog:
             format=ViewFormat.STABLE_ROW_IDS if source.stable_row_ids else ViewFormat.ADDRESSES,
             filled=filled_by(resolved.query.functions),
         )
+        if made is not None and exist_ok:
+            _check_same_query(name, definition, definition_in(made))
         schema = resolved.schema.with_metadata({MADE_BY: asked} if asked else None)
         warnings = _warnings(query.table, source)
         return Creation(uri=uri, schema=write(schema, definition), warnings=warnings, done=made is not None)
@@ -151,6 +163,40 @@ def _check_same(database: str, name: str, asked: str, made: str) -> None:
         f"'{name}' exists already in {database}: choose another name, or drop it",
         table=name,
     )
+
+
+def _check_same_query(name: str, asked: ViewDefinition, made: ViewDefinition | None) -> None:
+    """Refuse the name of a table, or of a view that has another query.
+
+    Raises:
+        AlreadyExists: TABLE_EXISTS.
+    """
+    if made is None:
+        raise AlreadyExists("TABLE_EXISTS", f"'{name}' is a table: choose another name, or drop it", table=name)
+    wanted, there = _told(asked), _told(made)
+    other = [f"its {part} is {there[part]}, not {wanted[part]}" for part in wanted if wanted[part] != there[part]]
+    if other:
+        raise AlreadyExists(
+            "TABLE_EXISTS",
+            f"The view '{name}' exists with another query: {'; '.join(other)}. Alter its functions "
+            "(AlterMaterializedView), drop it, or choose another name",
+            table=name,
+        )
+
+
+def _told(definition: ViewDefinition) -> dict[str, str]:
+    """Return the parts of a view's query as texts."""
+    query = definition.query
+    functions = {function.name: function.identity for function in query.functions}
+    return {
+        "source": definition.source_uri,
+        "columns": ", ".join(f"{column.name} = {column.expression}" for column in query.columns),
+        "functions": ", ".join(f"{column} = {identity}" for column, identity in functions.items()) or "none",
+        "filter": query.where or "none",
+        "order": f"shuffled with seed {query.seed}" if query.shuffle else "that of the source",
+        "limit": "none" if query.limit is None else str(query.limit),
+        "offset": str(query.offset),
+    }
 
 
 def _check_length(name: str) -> None:

@@ -273,21 +273,31 @@ class Database(DatabaseJobs, Shown):
 
     @boundary
     def create_materialized_view(
-        self, name: str, query: Query, max_rows_per_fragment: int | None = None, *, request_id: str | None = None
+        self,
+        name: str,
+        query: Query,
+        max_rows_per_fragment: int | None = None,
+        *,
+        exist_ok: bool = False,
+        request_id: str | None = None,
     ) -> View:
         """Make a view: a placeholder for each row of the source that the query's filter matches. No function is
         called: `View.refresh` fills it. `query`: from `table.search(None)`, of this database or another one that the
         services reach. `max_rows_per_fragment`: rows in a fragment at the most. Its functions are registered here.
-        `request_id`: as for `Table.add`.
+        `exist_ok`: a view of that name with the same query, functions included, is opened as it is, so that a program
+        can be run again, also by several processes at once. `request_id`: as for `Table.add`.
 
         Warns where the source has no stable row ids: the view can then only be refreshed to the version that it was
-        made from. Raises TableExists, ColumnNotFound, InputColumnMissing, TypeMismatch, TableNotFound, and
-        InvalidArgument whose `reason` is INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION, NAME_CLASH or
-        RESERVED_NAME.
+        made from. Raises TableExists (with `exist_ok`: the view has another query, and the message names the
+        difference), ColumnNotFound, InputColumnMissing, TypeMismatch, TableNotFound, and InvalidArgument whose `reason`
+        is INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION, NAME_CLASH or RESERVED_NAME.
         """
         rows = max_rows_per_fragment
         view, told = create_view(
-            self._services, self._registration, self.uri, name, query, rows=rows, request_id=request_id
+            *(self._services, self._registration, self.uri, name, query),
+            rows=rows,
+            exist_ok=exist_ok,
+            request_id=request_id,
         )
         for text in told:
             warn(text)

@@ -48,7 +48,13 @@ class ViewMaker(Protocol[View_co]):
     """What a view is made in: a database."""
 
     def create_materialized_view(
-        self, name: str, query: Query, max_rows_per_fragment: int | None = None, *, request_id: str | None = None
+        self,
+        name: str,
+        query: Query,
+        max_rows_per_fragment: int | None = None,
+        *,
+        exist_ok: bool = False,
+        request_id: str | None = None,
     ) -> View_co:
         """Make a view of the query."""
         ...
@@ -138,12 +144,15 @@ class Query:
         view_name: str,
         max_rows_per_fragment: int | None = None,
         *,
+        exist_ok: bool = False,
         request_id: str | None = None,
     ) -> View_co:
         """As `Database.create_materialized_view`; `conn`: the database that the view is made in."""
         if not hasattr(conn, "create_materialized_view"):
             raise InvalidArgument(f"conn is the database that the view is made in, not a {type(conn).__name__}")
-        return conn.create_materialized_view(view_name, self, max_rows_per_fragment, request_id=request_id)
+        return conn.create_materialized_view(
+            view_name, self, max_rows_per_fragment, exist_ok=exist_ok, request_id=request_id
+        )
 
     def __repr__(self) -> str:
         return f"<leman.Query of {self.table.name}>"

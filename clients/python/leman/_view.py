@@ -253,6 +253,7 @@ def create_view(
     query: Any,
     *,
     rows: int | None,
+    exist_ok: bool,
     request_id: str | None,
 ) -> tuple[View, list[str]]:
     """Make a view of placeholders; also what its maker should know. See `Database.create_materialized_view`."""
@@ -265,6 +266,7 @@ def create_view(
         query=query_message(query, registration),
         max_rows_per_fragment=count("max_rows_per_fragment", rows),
         request_id=id_of(request_id),
+        exist_ok=exist_ok,
     )
     answer = services.catalog.CreateMaterializedView(request)
     return View(services, registration, database, name), list(answer.warnings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import lance
 import pyarrow as pa
@@ -234,3 +235,28 @@ def test_indexes_of_a_view_leave_out_what_a_refresh_adds_until_they_are_brought_
     assert db.jobs()[0].stale_indices == ()
     assert not any(index.is_stale for index in view.optimize_indices())
     assert view.refresh(progress=False).mode == "no_op"
+
+
+def test_a_program_that_makes_a_view_is_run_again_and_by_several_at_once(db):
+    table = db.create_table("t", numbers(5))
+
+    @leman.udf(data_type=pa.int64(), version="1")
+    def twice(x: int) -> int:
+        return 2 * x
+
+    def make(where: str = "x > 1", limit: int | None = None) -> leman.View:
+        query = table.search(None).where(where).select(["x"]).add_column("y", twice)
+        return db.create_materialized_view("v", query if limit is None else query.limit(limit), exist_ok=True)
+
+    with ThreadPoolExecutor(4) as threads:
+        views = list(threads.map(lambda _: make(), range(4)))
+    assert {view.uri for view in views} == {db.open_view("v").uri}
+    views[0].refresh(progress=False)
+    assert pairs(make(), "x", "y") == [(2, 4), (3, 6), (4, 8)], "it is opened as it is"
+    with pytest.raises(leman.errors.TableExists, match="its filter is x > 1, not x > 2; its limit is none, not 3"):
+        make("x > 2", 3)
+    with pytest.raises(leman.errors.TableExists, match="'t' is a table"):
+        db.create_materialized_view("t", table.search(None), exist_ok=True)
+    table.search(None).where("x > 1").select(["x"]).add_column("y", twice).create_materialized_view(
+        db, "v", exist_ok=True
+    )

@@ -1933,7 +1933,10 @@ type CreateMaterializedViewRequest struct {
 	MaxRowsPerFragment *int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3,oneof" json:"max_rows_per_fragment,omitempty"`
 	// Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
 	// the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
-	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
+	// ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+	ExistOk       bool `protobuf:"varint,5,opt,name=exist_ok,json=existOk,proto3" json:"exist_ok,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1994,6 +1997,13 @@ func (x *CreateMaterializedViewRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *CreateMaterializedViewRequest) GetExistOk() bool {
+	if x != nil {
+		return x.ExistOk
+	}
+	return false
 }
 
 // See CatalogService.CreateMaterializedView.
@@ -2798,13 +2808,14 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"\fViewFunction\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\x03udf\x18\x02 \x01(\v2\x10.leman.v1.UdfRefR\x03udf\x12#\n" +
-	"\rinput_columns\x18\x03 \x03(\tR\finputColumns\"\xe3\x01\n" +
+	"\rinput_columns\x18\x03 \x03(\tR\finputColumns\"\xfe\x01\n" +
 	"\x1dCreateMaterializedViewRequest\x12&\n" +
 	"\x04view\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x04view\x12)\n" +
 	"\x05query\x18\x02 \x01(\v2\x13.leman.v1.ViewQueryR\x05query\x126\n" +
 	"\x15max_rows_per_fragment\x18\x03 \x01(\x03H\x00R\x12maxRowsPerFragment\x88\x01\x01\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x04 \x01(\tR\trequestIdB\x18\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x12\x19\n" +
+	"\bexist_ok\x18\x05 \x01(\bR\aexistOkB\x18\n" +
 	"\x16_max_rows_per_fragment\"l\n" +
 	"\x1eCreateMaterializedViewResponse\x12.\n" +
 	"\x04view\x18\x01 \x01(\v2\x1a.leman.v1.MaterializedViewR\x04view\x12\x1a\n" +

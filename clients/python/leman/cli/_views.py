@@ -134,6 +134,7 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Leave out so many rows.")] = None,
     max_rows_per_fragment: RowsOption = None,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Show the view where it is there already.")] = False,
     endpoint: EndpointOption = None,
     token: TokenOption = None,
     tls_ca: TlsOption = None,
@@ -150,7 +151,7 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
         query = dataclasses.replace(query, functions=tuple(map(_function, column or [])))
         with warnings.catch_warnings(record=True) as remarks:
             warnings.simplefilter("always")
-            found = database.create_materialized_view(view, query, max_rows_per_fragment).describe()
+            found = database.create_materialized_view(view, query, max_rows_per_fragment, exist_ok=exist_ok).describe()
     for remark in remarks:
         note(str(remark.message))
     if as_json:

@@ -999,11 +999,16 @@ class CreateMaterializedViewRequest(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     MAX_ROWS_PER_FRAGMENT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXIST_OK_FIELD_NUMBER: _builtins.int
     max_rows_per_fragment: _builtins.int
     """Rows in a fragment at the most, 1 or more; unset: chosen so that all task slots have work."""
     request_id: _builtins.str
     """Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
     the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
+    """
+    exist_ok: _builtins.bool
+    """Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
+    ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
     """
     @_builtins.property
     def view(self) -> Global___TableRef:
@@ -1020,10 +1025,11 @@ class CreateMaterializedViewRequest(_message.Message):
         query: Global___ViewQuery | None = ...,
         max_rows_per_fragment: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
+        exist_ok: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_rows_per_fragment", b"_max_rows_per_fragment", "max_rows_per_fragment", b"max_rows_per_fragment", "query", b"query", "view", b"view"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rows_per_fragment", b"_max_rows_per_fragment", "max_rows_per_fragment", b"max_rows_per_fragment", "query", b"query", "request_id", b"request_id", "view", b"view"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_rows_per_fragment", b"_max_rows_per_fragment", "exist_ok", b"exist_ok", "max_rows_per_fragment", b"max_rows_per_fragment", "query", b"query", "request_id", b"request_id", "view", b"view"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_rows_per_fragment: _TypeAlias = _typing.Literal["max_rows_per_fragment"]  # noqa: Y015
     _WhichOneofArgType__max_rows_per_fragment: _TypeAlias = _typing.Literal["_max_rows_per_fragment", b"_max_rows_per_fragment"]  # noqa: Y015

@@ -197,6 +197,22 @@ private static final long serialVersionUID = 0L;
     }
   }
 
+  public static final int EXIST_OK_FIELD_NUMBER = 5;
+  private boolean existOk_ = false;
+  /**
+   * <pre>
+   * Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
+   * ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+   * </pre>
+   *
+   * <code>bool exist_ok = 5;</code>
+   * @return The existOk.
+   */
+  @java.lang.Override
+  public boolean getExistOk() {
+    return existOk_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -223,6 +239,9 @@ private static final long serialVersionUID = 0L;
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(requestId_)) {
       com.google.protobuf.GeneratedMessageV3.writeString(output, 4, requestId_);
     }
+    if (existOk_ != false) {
+      output.writeBool(5, existOk_);
+    }
     getUnknownFields().writeTo(output);
   }
 
@@ -246,6 +265,10 @@ private static final long serialVersionUID = 0L;
     }
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(requestId_)) {
       size += com.google.protobuf.GeneratedMessageV3.computeStringSize(4, requestId_);
+    }
+    if (existOk_ != false) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeBoolSize(5, existOk_);
     }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
@@ -279,6 +302,8 @@ private static final long serialVersionUID = 0L;
     }
     if (!getRequestId()
         .equals(other.getRequestId())) return false;
+    if (getExistOk()
+        != other.getExistOk()) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -305,6 +330,9 @@ private static final long serialVersionUID = 0L;
     }
     hash = (37 * hash) + REQUEST_ID_FIELD_NUMBER;
     hash = (53 * hash) + getRequestId().hashCode();
+    hash = (37 * hash) + EXIST_OK_FIELD_NUMBER;
+    hash = (53 * hash) + com.google.protobuf.Internal.hashBoolean(
+        getExistOk());
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -459,6 +487,7 @@ private static final long serialVersionUID = 0L;
       }
       maxRowsPerFragment_ = 0L;
       requestId_ = "";
+      existOk_ = false;
       return this;
     }
 
@@ -511,6 +540,9 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00000008) != 0)) {
         result.requestId_ = requestId_;
+      }
+      if (((from_bitField0_ & 0x00000010) != 0)) {
+        result.existOk_ = existOk_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -573,6 +605,9 @@ private static final long serialVersionUID = 0L;
         bitField0_ |= 0x00000008;
         onChanged();
       }
+      if (other.getExistOk() != false) {
+        setExistOk(other.getExistOk());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -623,6 +658,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000008;
               break;
             } // case 34
+            case 40: {
+              existOk_ = input.readBool();
+              bitField0_ |= 0x00000010;
+              break;
+            } // case 40
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -1103,6 +1143,53 @@ private static final long serialVersionUID = 0L;
       checkByteStringIsUtf8(value);
       requestId_ = value;
       bitField0_ |= 0x00000008;
+      onChanged();
+      return this;
+    }
+
+    private boolean existOk_ ;
+    /**
+     * <pre>
+     * Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
+     * ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+     * </pre>
+     *
+     * <code>bool exist_ok = 5;</code>
+     * @return The existOk.
+     */
+    @java.lang.Override
+    public boolean getExistOk() {
+      return existOk_;
+    }
+    /**
+     * <pre>
+     * Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
+     * ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+     * </pre>
+     *
+     * <code>bool exist_ok = 5;</code>
+     * @param value The existOk to set.
+     * @return This builder for chaining.
+     */
+    public Builder setExistOk(boolean value) {
+
+      existOk_ = value;
+      bitField0_ |= 0x00000010;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
+     * ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+     * </pre>
+     *
+     * <code>bool exist_ok = 5;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearExistOk() {
+      bitField0_ = (bitField0_ & ~0x00000010);
+      existOk_ = false;
       onChanged();
       return this;
     }

@@ -102,4 +102,15 @@ public interface CreateMaterializedViewRequestOrBuilder extends
    */
   com.google.protobuf.ByteString
       getRequestIdBytes();
+
+  /**
+   * <pre>
+   * Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
+   * ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+   * </pre>
+   *
+   * <code>bool exist_ok = 5;</code>
+   * @return The existOk.
+   */
+  boolean getExistOk();
 }
