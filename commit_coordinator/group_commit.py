@@ -75,6 +75,7 @@ def install(table: TableHandle, candidates: Sequence[Candidate]) -> None:
     if version > base.table.version + 1:
         after = table.current([fragment_id for fragment_id, _ in files])
         _recheck_inputs(Base(after, _past(table, ready)), ready)
+    computed_columns.record_input_names(table, base.table, dict.fromkeys(c.request.output.name for c in ready))
 
 
 def look(table: TableHandle, candidates: Sequence[Candidate]) -> None:

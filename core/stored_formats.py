@@ -49,9 +49,10 @@ class StoredFormat:
         raise UnknownFormat("FORMAT_TOO_OLD", message, format=number)
 
 
-#: The digest came with format 1.
+#: The digest came with format 1, names in inputs with format 2.
 BINDING = StoredFormat(
     "column bindings",
+    current=2,
     renew="Open the table with a release that reads it: its values are right, and need not be computed again",
 )
 #: Definitions got a digest with format 2.

@@ -217,7 +217,9 @@ class Catalog:
             validation.check_output_type(existing, udf, KEEP_TYPE)
             storable_types.check(column.name, udf.output_type, snapshot.file_format)
             kept = validation.kept(column.name, bound, udf, inputs, snapshot) if column.keep_values else ()
-            rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, kept)
+            rebound = validation.bound_to(
+                bound.column_id, udf, inputs, bound.added_as, kept, before=bound, keep=column.keep_values
+            )
             fields.append(binding.mark(binding.bind(existing.arrow, rebound), request_id, body))
             functions.append(udf)
         check_circles(snapshot, fields)

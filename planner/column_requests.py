@@ -164,7 +164,7 @@ class ColumnRequests:
         """Count the rows that a backfill would compute with the new definition: anew, and for the first time."""
         column, udf, bound, inputs = existing.asked.name, existing.udf, existing.bound, existing.inputs
         earlier = validation.kept(column, bound, udf, inputs, table) if kept else ()
-        rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, earlier)
+        rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, earlier, before=bound, keep=kept)
         field = replace(existing.field, arrow=binding.bind(existing.field.arrow, rebound))
         fields = tuple(field if f.field_id == field.field_id else f for f in table.fields)
         return column_changes.rows_by_need(self._plans.forecast(replace(table, fields=fields), column, udf))

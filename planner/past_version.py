@@ -42,7 +42,7 @@ def at_version(resolved: ResolvedRequest, old: TableSnapshot, rows_in: RowsIn) -
         version=old.version,
         same=same,
         moved=moved,
-        input_columns=tuple(_name_then(column, old) for column in resolved.inputs),
+        inputs=tuple(_input_then(column, resolved.names, old) for column in resolved.inputs),
     )
     kept = tuple(f for f in resolved.table.fragments if f.fragment_id in same or moved.get(f.fragment_id))
     if resolved.filter.reads_output:
@@ -64,9 +64,9 @@ def _rows_moved(old: TableSnapshot) -> FailedPrecondition:
     )
 
 
-def _name_then(column: TableField, old: TableSnapshot) -> str:
+def _input_then(column: TableField, names: Mapping[int, str], old: TableSnapshot) -> TableField:
     found = old.find_id(column.field_id)
-    if found is None or not validation.same_type(found.arrow.type, column.arrow.type):
+    if found is None or not validation.same_type(found.type_under(names), column.type_under(names)):
         raise FailedPrecondition(
             "READ_VERSION_INPUT_MISSING",
             f"Version {old.version} does not have the column '{column.name}' that is to be read: it was added, cast or "
@@ -74,4 +74,4 @@ def _name_then(column: TableField, old: TableSnapshot) -> str:
             column=column.name,
             read_version=old.version,
         )
-    return found.name
+    return found

@@ -20,7 +20,7 @@ from core.object_columns import Numbers
 from core.row_states import StateSummary
 from planner.covered_fragments import cover
 from planner.fragment_tasks import KeptKeys, PendingFragment, Tasks, open_fragment
-from planner.resolved_request import ResolvedRequest
+from planner.resolved_request import ResolvedRequest, given_types, with_names_now
 from planner.reuse_decision import FragmentStatus, Moved, ReuseDecision
 from planner.statuses import CODE, REASONS, SETTLES, Codes, Mask, Statuses, outcome_codes
 from planner.stored_work import NONE_FAILED, FailedNow, KeptWork, Slot, StoredWork, decided_at
@@ -292,8 +292,9 @@ def _header(resolved: ResolvedRequest, totals: _Totals) -> PlanHeader:
         read_version=resolved.table.version,
         incarnation=resolved.table.incarnation,
         output=resolved.output,
-        input_columns=_input_columns(resolved),
-        udf=resolved.udf,
+        input_columns=tuple(column.name for column in resolved.read_inputs),
+        input_types=given_types(resolved.read_inputs, resolved.names),
+        udf=with_names_now(resolved.udf, resolved.read_inputs, resolved.names),
         bundle_uri=resolved.bundle_uri,
         where=resolved.filter.where,
         reasons=totals.reasons(),
@@ -310,11 +311,6 @@ def _header(resolved: ResolvedRequest, totals: _Totals) -> PlanHeader:
         inputs_version=0 if resolved.past is None else resolved.past.version,
         manifest=resolved.table.manifest,
     )
-
-
-def _input_columns(resolved: ResolvedRequest) -> tuple[str, ...]:
-    """Return the inputs' names in the version that is read."""
-    return tuple(c.name for c in resolved.inputs) if resolved.past is None else resolved.past.input_columns
 
 
 def _kept(resolved: ResolvedRequest, totals: _Totals) -> tuple[KeptRows, ...]:

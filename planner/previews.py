@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from core.domain.plan import OutputField, PlanHeader
 from core.domain.preview import PreviewSpec
@@ -15,6 +15,7 @@ from core.udf.validation import NewColumn
 from planner.catalog import KEEP_TYPE, Catalog
 from planner.plan_maker import PlanMaker
 from planner.request_resolution import check_format, check_inputs, defined_column, inputs_of
+from planner.resolved_request import given_types, with_names_now
 
 #: What the output of a function is called that is not a column's.
 _OUTPUT = "output"
@@ -26,6 +27,8 @@ class _Resolved:
 
     udf: UdfDefinition
     inputs: tuple[TableField, ...]
+    #: Names of fields of structs in them, as the function is given them, by id.
+    names: Mapping[int, str] = field(default_factory=dict)
     output: OutputField
     rows_to_compute: int
 
@@ -49,13 +52,15 @@ class PreviewPlans:
         found = self._of_column(asked, table) if asked.column else self._of_function(asked, table)
         version = self._tables.tagged(table.uri, asked.read_tag) if asked.read_tag else asked.read_version
         read = self._tables.snapshot(table.uri, version) if version else table
+        inputs = _fields_in(read, found.inputs) if version else found.inputs
         return PlanHeader(
             uri=table.uri,
             read_version=read.version,
             incarnation=table.incarnation,
             output=found.output,
-            input_columns=_names_in(read, found.inputs) if version else tuple(field.name for field in found.inputs),
-            udf=found.udf,
+            input_columns=tuple(field.name for field in inputs),
+            input_types=given_types(inputs, found.names),
+            udf=with_names_now(found.udf, inputs, found.names),
             bundle_uri=self._catalog.registry(asked.database).bundle_uri(found.udf),
             where=self._plans.pinned(read, asked.where) if asked.where else "",
             rows_total=table.live_rows,
@@ -82,11 +87,13 @@ class PreviewPlans:
             inputs = validation.find_inputs(asked.input_columns, udf, table)
         else:
             inputs = inputs_of(table, bound, udf, own)
-        check_inputs(column.name, inputs, udf)
+        is_bound = (udf.name, udf.version) == bound.function and not asked.input_columns
+        names = bound.names if is_bound else validation.NO_NAMES
+        check_inputs(column.name, inputs, udf, names)
         validation.check_output_type(column, udf, KEEP_TYPE)
         rows = self._rows_of_column(table, column, bound, udf, inputs)
         output = OutputField(column, bound.column_id)
-        return _Resolved(udf=udf, inputs=inputs, output=output, rows_to_compute=rows)
+        return _Resolved(udf=udf, inputs=inputs, names=names, output=output, rows_to_compute=rows)
 
     def _function(self, asked: PreviewSpec, table: TableSnapshot) -> UdfDefinition:
         if asked.definition is not None:
@@ -113,15 +120,15 @@ class PreviewPlans:
         if (udf.name, udf.version) != bound.function or [f.field_id for f in inputs] != [
             i.field_id for i in bound.inputs
         ]:
-            rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as)
+            rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, before=bound)
             field = replace(column, arrow=binding.bind(column.arrow, rebound))
             fields = tuple(field if f.field_id == field.field_id else f for f in table.fields)
             table = replace(table, fields=fields)
         return self._plans.forecast(table, column.name, udf).rows_to_compute
 
 
-def _names_in(read: TableSnapshot, inputs: Sequence[TableField]) -> tuple[str, ...]:
-    """Return what columns are called in the version that is read.
+def _fields_in(read: TableSnapshot, inputs: Sequence[TableField]) -> tuple[TableField, ...]:
+    """Return the columns as they are in the version that is read.
 
     Raises:
         FailedPrecondition: INPUT_COLUMN_MISSING.
@@ -130,4 +137,4 @@ def _names_in(read: TableSnapshot, inputs: Sequence[TableField]) -> tuple[str, .
     missing = [field.name for field, found in zip(inputs, then, strict=True) if found is None]
     if missing:
         raise validation.input_missing(missing, read)
-    return tuple(found.name for found in then if found is not None)
+    return tuple(found for found in then if found is not None)

@@ -38,5 +38,6 @@ def replaced_values(
             rows[name.function_part] += count
     if not rows:
         return ()
-    made = {keys.function_part(f.name, f.version, resolved.output.column_id): f for f in registered()}
+    ids = dict.fromkeys((resolved.output.column_id, resolved.values_id or resolved.output.column_id))
+    made = {keys.function_part(f.name, f.version, i): f for f in registered() for i in ids}
     return tuple(KeptRows(made[part], count) for part, count in rows.most_common() if part in made)

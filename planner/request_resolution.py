@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from core.domain.plan import BackfillSpec, OutputField
 from core.domain.table import TableField, TableSnapshot
@@ -38,11 +38,13 @@ def resolve(
         FailedPrecondition: COLUMN_NOT_DEFINED, INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, TYPE_MISMATCH.
     """
     column, bound = defined_column(table, spec.column)
+    own = (udf.name, udf.version) == bound.function
+    names = bound.names if own else validation.NO_NAMES
     if bound.source is not None:  # what the function reads there was checked when the column was made
         inputs = _bound_inputs(table, bound)
     else:
         inputs = inputs_of(table, bound, udf, bound_udf)
-        check_inputs(column.name, inputs, udf)
+        check_inputs(column.name, inputs, udf, names)
     validation.check_output_type(column, udf)
     return ResolvedRequest(
         table=table,
@@ -51,8 +53,10 @@ def resolve(
         inputs=inputs,
         num_frags=spec.num_frags,
         bundle_uri=bundle_uri,
-        keyed_as=bound.added_as,
-        kept=bound.kept if (udf.name, udf.version) == bound.function else (),
+        names=names,
+        values_id=bound.values_id,
+        keyed_as=bound.keyed_as(column.name),
+        kept=bound.kept if own else (),
         failed_only=spec.failed_only,
         source=bound.source,
     )
@@ -146,21 +150,47 @@ def with_filter(
     made = Filter(
         where=where,
         columns=tuple(field for field in mentioned if field.field_id not in own),
+        names=tuple(pair for field in mentioned for pair in field.inner_names()),
         reads_output=any(field.field_id == output for field in mentioned),
         reads_versions=_MOVING_COLUMN in names,
     )
     return dataclasses.replace(resolved, filter=made)
 
 
-def check_inputs(column: str, inputs: Sequence[TableField], udf: UdfDefinition) -> None:
+def check_inputs(
+    column: str, inputs: Sequence[TableField], udf: UdfDefinition, names: Mapping[int, str] = validation.NO_NAMES
+) -> None:
     """Check that a function can compute a column from these inputs.
+
+    Args:
+        column: its name.
+        inputs: the columns that the function reads.
+        udf: the function.
+        names: those that it is given for fields of structs, by id; else they are as the table has them.
 
     Raises:
         FailedPrecondition: INPUT_IS_OUTPUT, TYPE_MISMATCH.
     """
     if any(field.name.split(".")[0] == column for field in inputs):
         raise FailedPrecondition("INPUT_IS_OUTPUT", f"Column '{column}' cannot be computed from itself", column=column)
-    validation.check_input_types(inputs, udf)
+    for field in inputs:
+        _check_distinct(field, names)
+    validation.check_input_types(inputs, udf, names)
+
+
+def _check_distinct(field: TableField, names: Mapping[int, str]) -> None:
+    """Refuse names by which two fields of a struct would be called the same."""
+    given = [names.get(part.field_id, part.name) for part in field.parts]
+    if twice := next((name for name in given if given.count(name) > 1), ""):
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {field.name}: its field that the function reads as '{twice}' was renamed, and "
+            f"another one is called '{twice}' by now. Rename that one, or bind the column to its function again with "
+            "CatalogService.AlterColumns: then it is given the names that the fields have now",
+            column=field.name,
+        )
+    for child in field.children:
+        _check_distinct(child, names)
 
 
 def inputs_of(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from core import keys
 from core.domain.plan import InputSource, OutputField
 from core.domain.table import Fragment, TableField, TableSnapshot
-from core.domain.udf import FunctionVersion, UdfDefinition
+from core.domain.udf import FunctionVersion, UdfDefinition, UdfKind
+from core.sql import struct_paths
+from core.udf import blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,8 @@ class Filter:
     where: str = ""
     #: The columns that it reads, without inputs and output.
     columns: tuple[TableField, ...] = ()
+    #: Ids and names of fields of structs in all columns that it reads: those that exchange names match other rows.
+    names: tuple[tuple[int, str], ...] = ()
     reads_output: bool = False
     reads_versions: bool = False
 
@@ -33,8 +39,8 @@ class Past:
     same: Mapping[int, Fragment]
     #: How many of its rows lie in each of the other fragments that are asked about.
     moved: Mapping[int, int]
-    #: What the inputs were called then.
-    input_columns: tuple[str, ...]
+    #: What the inputs were then.
+    inputs: tuple[TableField, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,10 @@ class ResolvedRequest:
     filter: Filter = Filter()
     num_frags: int = 0
     bundle_uri: str = ""
+    #: Names that the function is given for fields of structs in the inputs, by id; else they are as the table has them.
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+    #: The output column's id in fingerprints; empty: its own.
+    values_id: str = ""
     #: The name that the output column has in checkpoint keys; empty: its own.
     keyed_as: str = ""
     #: Earlier functions whose values count as current.
@@ -70,11 +80,17 @@ class ResolvedRequest:
         family = keys.KeyFamily(udf_name=self.udf.name, udf_version=self.udf.version, column=column, uri=self.table.uri)
         object.__setattr__(self, "family", family)
         functions = [(self.udf.name, self.udf.version), *self.kept]
-        parts = tuple(keys.function_part(name, version, self.output.column_id) for name, version in functions)
+        column_id = self.values_id or self.output.column_id
+        parts = tuple(keys.function_part(name, version, column_id) for name, version in functions)
         object.__setattr__(self, "versions", parts)
         object.__setattr__(self, "input_ids", tuple(i for column in self.inputs for i in column.field_ids))
         object.__setattr__(self, "_inputs", frozenset(self.input_ids))
         object.__setattr__(self, "_plain", not (self.selective or self.kept or self.failed_only))
+
+    @property
+    def read_inputs(self) -> tuple[TableField, ...]:
+        """Return the inputs in the version that is read."""
+        return self.inputs if self.past is None else self.past.inputs
 
     @property
     def selective(self) -> bool:
@@ -150,6 +166,32 @@ class ResolvedRequest:
         if not self.filter.where:
             return ""
         pairs = self._pairs(fragment, (i for column in self.filter.columns for i in column.field_ids))
+        pairs += self.filter.names
         if self.filter.reads_versions:
             pairs.append((-1, str(self.table.version if self.past is None else self.past.version)))
         return keys.filter_identity(self.filter.where, pairs)
+
+
+def given_types(inputs: Sequence[TableField], names: Mapping[int, str]) -> tuple[pa.DataType, ...]:
+    """Return the types of inputs as a function is given them; nothing where no name in them is prescribed."""
+    if not names:
+        return ()
+    return tuple(blobs.values_field(f.arrow).type if blobs.is_blob(f.arrow) else f.type_under(names) for f in inputs)
+
+
+def with_names_now(udf: UdfDefinition, read: Sequence[TableField], names: Mapping[int, str]) -> UdfDefinition:
+    """Return a function; an expression has the names that fields of structs have in the version that is read.
+
+    Args:
+        udf: the function.
+        read: its inputs there.
+        names: those that it was written for, by id.
+
+    Raises:
+        FailedPrecondition: TYPE_MISMATCH, where it reads a struct with renamed fields as a whole.
+    """
+    if udf.kind is not UdfKind.SQL or not names:
+        return udf
+    pairs = zip(udf.input_columns, read, strict=True)
+    columns = {name: struct_paths.Renamed(f.type_under(names), f.arrow.type) for name, f in pairs}
+    return dataclasses.replace(udf, sql_expression=struct_paths.with_names_now(udf.sql_expression, columns))

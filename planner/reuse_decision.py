@@ -63,7 +63,7 @@ _PLAIN = {reason: ReuseDecision(reason) for reason in Reason}
 
 def inspect_fragment(resolved: ResolvedRequest, fragments: Iterable[Fragment]) -> Iterator[FragmentStatus]:
     """Yield the statuses of some fragments, which need not belong to the table's latest version."""
-    function = keys.function_part(resolved.udf.name, resolved.udf.version, resolved.output.column_id)
+    function = resolved.versions[0]
     output_ids = frozenset(resolved.output.field.field_ids)
     for fragment in fragments:
         sources = keys.sources(resolved.input_pairs(fragment))

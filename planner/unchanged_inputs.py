@@ -219,7 +219,8 @@ class UnchangedInputs:
         wanted = [*self._resolved.inputs, self._resolved.output.field]
         found = [table.find_id(column.field_id) for column in wanted]
         pairs = zip(wanted, found, strict=True)
-        if any(then is None or then.arrow.type != column.arrow.type for column, then in pairs):
+        names = self._resolved.names
+        if any(then is None or then.type_under(names) != column.type_under(names) for column, then in pairs):
             return ()
         return tuple(column.name for column in found if column is not None)
 

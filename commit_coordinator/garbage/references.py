@@ -131,7 +131,7 @@ def _columns(table: TableSnapshot) -> Iterable[Column]:
         inputs = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
         ids = tuple(i for f in inputs if f is not None for i in f.field_ids)
         family = keys.KeyFamily(
-            udf_name=bound.udf_name, udf_version=bound.udf_version, column=bound.added_as or column.name, uri=table.uri
+            udf_name=bound.udf_name, udf_version=bound.udf_version, column=bound.keyed_as(column.name), uri=table.uri
         )
         yield Column(name=column.name, bound=bound, field_ids=column.field_ids, input_ids=ids, family=family)
 
@@ -142,7 +142,7 @@ def _slot(column: Column, fragment: Fragment, sources: str) -> Slot:
     files = fragment.files_of(column.field_ids)
     name = keys.parse_column_file_name(files[0]) if len(files) == 1 else None
     bound = column.bound
-    wanted = keys.fingerprint_of(keys.function_part(bound.udf_name, bound.udf_version, bound.column_id), sources)
+    wanted = keys.fingerprint_of(keys.function_part(bound.udf_name, bound.udf_version, bound.values_id), sources)
     if name is None or name.fingerprint != wanted:
         return Slot(SlotState.OPEN)
     return Slot(SlotState.PARTIAL, files[0]) if name.partial else Slot(SlotState.SETTLED)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections import Counter
+from collections.abc import Iterable
 
 import lance
 import pyarrow as pa
 from lance import LanceOperation
 
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from commit_coordinator.lance_io.first_version import first_version
 from commit_coordinator.lance_io.table_handle import TableHandle
 from core.crash_points import crash_point
 from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import NOT_YET
-from core.errors import FailedPrecondition, InvalidArgument
+from core.errors import FailedPrecondition, InvalidArgument, LemanError
 from core.udf import binding
 
 #: Lance takes a column of such a name, and can then neither delete from the table nor compact it.
@@ -69,6 +73,27 @@ def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> 
     if changed:
         table.update_fields(changed)
     return int(table.dataset.version)
+
+
+def record_input_names(table: TableHandle, base: TableSnapshot, columns: Iterable[str]) -> None:
+    """Write the names of fields in the inputs of some columns into their bindings where an older release left them out.
+
+    From then on they hold, whatever the fields are called. Where another writer comes between, the next commit does it.
+    """
+    with contextlib.suppress(CommitConflict, CommitUnclear, LemanError):
+        found = [column for name in columns if (column := base.column(name)) is not None]
+        named = ((column.field_id, _with_input_names(column.arrow, base)) for column in found)
+        changed = {i: LanceOperation.UpdateMap(binding.entries(field)) for i, field in named if field is not None}
+        if changed:
+            table.update_fields(changed)
+
+
+def _with_input_names(field: pa.Field, base: TableSnapshot) -> pa.Field | None:
+    bound = binding.read(field)
+    if bound is None or bound.input_names is not None or bound.source is not None:
+        return None
+    names = binding.names_of(found for i in bound.inputs if (found := base.find_id(i.field_id)) is not None)
+    return None if names is None else binding.bind(field, dataclasses.replace(bound, input_names=names))
 
 
 def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.domain.udf import CheckpointBounds, FunctionVersion, UdfDefinition
@@ -268,6 +270,9 @@ class PlanHeader:
     udf: UdfDefinition
     bundle_uri: str
     where: str
+    #: Types of the inputs as the function is given them, whatever fields of structs are called in the version that is
+    #: read; empty: as they are.
+    input_types: tuple[pa.DataType, ...] = ()
     reasons: tuple[ReasonCount, ...] = ()
     rows_total: int = 0
     rows_reused: int = 0

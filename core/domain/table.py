@@ -65,7 +65,8 @@ class TableField:
 
     arrow: pa.Field
     field_ids: tuple[int, ...]
-    parts: tuple[TableField, ...] = ()
+    #: What lies in it: the fields of a struct, the items of a list, keys and items of a map.
+    children: tuple[TableField, ...] = ()
 
     @property
     def name(self) -> str:
@@ -74,6 +75,26 @@ class TableField:
     @property
     def field_id(self) -> int:
         return self.field_ids[0]
+
+    @property
+    def parts(self) -> tuple[TableField, ...]:
+        """Return the fields of a struct; nothing for any other type."""
+        return self.children if pa.types.is_struct(self.arrow.type) else ()
+
+    def inner_names(self) -> Iterator[tuple[int, str]]:
+        """Yield ids and names of all fields of structs that lie in it, at any depth."""
+        for child in self.children:
+            if pa.types.is_struct(self.arrow.type):
+                yield child.field_id, child.name
+            yield from child.inner_names()
+
+    def type_under(self, names: Mapping[int, str]) -> pa.DataType:
+        """Return its type, with other names for fields of structs in it: those that `names` has for their ids."""
+        inner = (child.arrow.with_type(child.type_under(names)) for child in self.children)
+        if pa.types.is_struct(self.arrow.type) and self.children:
+            pairs = zip(self.children, inner, strict=True)
+            return pa.struct([field.with_name(names.get(child.field_id, field.name)) for child, field in pairs])
+        return nested_type(self.arrow.type, list(inner))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +154,18 @@ class TableSnapshot:
 
 
 def _inside(column: TableField, path: str, part: TableField) -> TableField:
-    return TableField(part.arrow.with_name(path), (*part.field_ids, *column.field_ids), part.parts)
+    return TableField(part.arrow.with_name(path), (*part.field_ids, *column.field_ids), part.children)
+
+
+def nested_type(kind: pa.DataType, inner: Sequence[pa.Field]) -> pa.DataType:
+    """Return a list or map with other fields in it; any other type, and where none are given, as it is."""
+    if not inner:
+        return kind
+    if pa.types.is_map(kind):
+        return pa.map_(*inner, kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(inner[0], kind.list_size)
+    return pa.large_list(inner[0]) if pa.types.is_large_list(kind) else pa.list_(inner[0])
 
 
 def _parts_of(column: TableField) -> Iterator[tuple[str, TableField]]:

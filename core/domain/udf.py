@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -188,6 +189,16 @@ class FunctionVersion(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class InputNames:
+    """What fields of structs in a column's inputs were called when the column was bound to its function."""
+
+    #: (Lance field id, name), in the order of the inputs.
+    names: tuple[tuple[int, str], ...]
+    #: Tells values apart that were computed under other names, before the column was bound again; empty: under these.
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnBinding:
     """What the field metadata of a computed column says."""
 
@@ -204,7 +215,28 @@ class ColumnBinding:
     kept: tuple[FunctionVersion, ...] = ()
     #: Where given, the function reads that table's columns, and the one input holds row ids of it.
     source: InputSource | None = None
+    #: Names of the fields of structs in the inputs, as the function is given them, whatever they are called now. None:
+    #: no input has any, or an older release made the binding.
+    input_names: InputNames | None = None
 
     @property
     def function(self) -> FunctionVersion:
         return FunctionVersion(self.udf_name, self.udf_version)
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Return `input_names` by Lance field id."""
+        return {} if self.input_names is None else dict(self.input_names.names)
+
+    @property
+    def values_id(self) -> str:
+        """Return the column's id as it enters fingerprints: with what tells values under other input names apart."""
+        return f"{self.column_id}{self._since}"
+
+    def keyed_as(self, name: str) -> str:
+        """Return what checkpoint keys call the column, which is called `name` now."""
+        return f"{self.added_as or name}{self._since}"
+
+    @property
+    def _since(self) -> str:
+        return f" {self.input_names.since}" if self.input_names is not None and self.input_names.since else ""

@@ -80,6 +80,8 @@ class WorkContext:
     column_id: str
     #: Those of `input_source` where that is given: the table then holds row ids of it.
     input_columns: tuple[str, ...]
+    #: Their types as the function is given them, an IPC schema message; empty: as they are read.
+    input_schema: bytes = b""
     udf: UdfRef
     where: str
     checkpoint: CheckpointBounds

@@ -308,10 +308,19 @@ def file_format(dataset: lance.LanceDataset) -> tuple[int, int]:
 
 
 def _field(arrow: pa.Field, field: Any) -> TableField:
-    parts: tuple[TableField, ...] = ()
-    if pa.types.is_struct(arrow.type) and not blobs.is_blob(arrow):
-        parts = tuple(_field(*pair) for pair in zip(arrow.type, field.children(), strict=True))
-    return TableField(arrow, tuple(_ids(field)), parts)
+    children: tuple[TableField, ...] = ()
+    if pa.types.is_nested(arrow.type) and not blobs.is_blob(arrow):
+        children = tuple(_field(*pair) for pair in _inner_fields(arrow.type, field))
+    return TableField(arrow, tuple(_ids(field)), children)
+
+
+def _inner_fields(kind: pa.DataType, field: Any) -> Iterable[tuple[pa.Field, Any]]:
+    """Return the fields that lie in a nested type directly, with what Lance has of them."""
+    if pa.types.is_map(kind):
+        return zip((kind.key_field, kind.item_field), field.children()[0].children(), strict=True)
+    if pa.types.is_fixed_size_list(kind):  # one piece to Lance
+        return ()
+    return zip((kind.field(at) for at in range(kind.num_fields)), field.children(), strict=True)
 
 
 def _ids(field: Any) -> list[int]:

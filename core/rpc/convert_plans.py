@@ -7,6 +7,8 @@ See `core.rpc.convert` for what is raised. Written out field by field: a plan ma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -27,7 +29,7 @@ from core.domain.plan import (
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
 from core.fragment_columns import listed, starts
-from core.rpc.convert_arrow import field_from_bytes, schema_to_bytes
+from core.rpc.convert_arrow import field_from_bytes, schema_from_bytes, schema_to_bytes
 from core.rpc.convert_backfills import (
     kept_from_proto,
     kept_to_proto,
@@ -66,6 +68,7 @@ def header_to_proto(header: PlanHeader) -> plan_pb2.PlanHeader:
         incarnation=header.incarnation,
         output=output_to_proto(header.output),
         input_columns=header.input_columns,
+        input_schema=_types_to_bytes(header.input_types),
         udf=udf_to_proto(header.udf),
         bundle_uri=header.bundle_uri,
         reasons=[reason_count_to_proto(count) for count in header.reasons],
@@ -94,6 +97,7 @@ def header_from_proto(message: plan_pb2.PlanHeader) -> PlanHeader:
         incarnation=message.incarnation,
         output=output_from_proto(message.output),
         input_columns=tuple(message.input_columns),
+        input_types=_types_from_bytes(message.input_schema),
         udf=udf_from_proto(message.udf),
         bundle_uri=message.bundle_uri,
         where=message.where,
@@ -113,6 +117,14 @@ def header_from_proto(message: plan_pb2.PlanHeader) -> PlanHeader:
         replaced=tuple(kept_from_proto(other) for other in message.replaced),
         manifest=message.manifest,
     )
+
+
+def _types_to_bytes(types: Sequence[pa.DataType]) -> bytes:
+    return schema_to_bytes(pa.schema([pa.field("", kind) for kind in types])) if types else b""
+
+
+def _types_from_bytes(data: bytes) -> tuple[pa.DataType, ...]:
+    return tuple(schema_from_bytes(data, "input_schema").types) if data else ()
 
 
 def source_to_proto(source: InputSource | None) -> plan_pb2.InputSource | None:

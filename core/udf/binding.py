@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from core import sealed_documents, stored_formats
 from core.domain.plan import InputSource
-from core.domain.table import TableSnapshot
-from core.domain.udf import NOT_YET, ColumnBinding, ColumnInput, FunctionVersion
+from core.domain.table import TableField, TableSnapshot
+from core.domain.udf import NOT_YET, ColumnBinding, ColumnInput, FunctionVersion, InputNames
 from core.errors import DataLoss, reused
 from core.keys import md5
 
@@ -22,6 +22,7 @@ INPUTS = b"leman::inputs"
 SOURCE = b"leman::source"
 ADDED_AS = b"leman::added_as"
 KEPT = b"leman::kept"
+INPUT_NAMES = b"leman::input_names"
 REQUEST = b"leman::request"
 #: Digest of what binds the column: what somebody or something else changed is not believed.
 DIGEST = b"leman::digest"
@@ -29,7 +30,10 @@ DIGEST = b"leman::digest"
 #: Number of the format, `stored_formats.BINDING`; the digest does not cover it, as a later format may cover more keys.
 FORMAT = b"leman::format"
 
-_BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT)
+_BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT, INPUT_NAMES)
+#: What bindings say their format is that have no `INPUT_NAMES`: releases before it read them.
+_WITHOUT_NAMES = 1
+_SINCE_DIGITS = 16
 
 
 def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
@@ -43,14 +47,17 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
         INPUTS: json.dumps(inputs, ensure_ascii=False).encode(),
         **({ADDED_AS: binding.added_as.encode()} if binding.added_as else {}),
     }
-    stored.pop(KEPT, None)
-    stored.pop(SOURCE, None)
+    for key in (KEPT, SOURCE, INPUT_NAMES):
+        stored.pop(key, None)
     if binding.kept:
         stored[KEPT] = json.dumps(binding.kept, ensure_ascii=False).encode()
     if binding.source is not None:
         stored[SOURCE] = json.dumps(dataclasses.asdict(binding.source), ensure_ascii=False).encode()
+    if binding.input_names is not None:
+        stored[INPUT_NAMES] = json.dumps(dataclasses.asdict(binding.input_names), ensure_ascii=False).encode()
     stored[DIGEST] = _digest(stored).encode()
-    stored[FORMAT] = str(stored_formats.BINDING.current).encode()
+    number = _WITHOUT_NAMES if binding.input_names is None else stored_formats.BINDING.current
+    stored[FORMAT] = str(number).encode()
     return field.with_metadata(stored)
 
 
@@ -86,7 +93,7 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
 
 
 def settled(field: pa.Field, table: TableSnapshot) -> pa.Field | None:
-    """Return the field with the ids of inputs that were added with it; None where they stand there already.
+    """Return the field with the ids of inputs that were added with it, and names in them; None where they stand there.
 
     Raises:
         DataLoss: BINDING_DAMAGED.
@@ -95,8 +102,36 @@ def settled(field: pa.Field, table: TableSnapshot) -> pa.Field | None:
     if bound is None or all(column.field_id != NOT_YET for column in bound.inputs):
         return None
     inputs = ((column, table.find(column.name) if column.field_id == NOT_YET else None) for column in bound.inputs)
-    known = tuple(column if found is None else ColumnInput(column.name, found.field_id) for column, found in inputs)
-    return bind(field, dataclasses.replace(bound, inputs=known))
+    pairs = list(inputs)
+    known = tuple(column if found is None else ColumnInput(column.name, found.field_id) for column, found in pairs)
+    names = names_in(found for _, found in pairs if found is not None)
+    if bound.input_names is not None:
+        names = InputNames((*bound.input_names.names, *(names.names if names else ())), bound.input_names.since)
+    return bind(field, dataclasses.replace(bound, inputs=known, input_names=names))
+
+
+def names_of(
+    inputs: Iterable[TableField], before: ColumnBinding | None = None, *, keep: bool = False
+) -> InputNames | None:
+    """Return the names of fields of structs in some inputs as they are now, for a column that is bound to a function.
+
+    Args:
+        before: the column's binding up to now. Where it has other names, values by it are not current any more.
+        keep: whether they stay current all the same.
+    """
+    found = names_in(inputs)
+    if found is None or before is None or before.input_names is None:
+        return found
+    since, known = before.input_names.since, before.names
+    if not keep and any(known.get(i, name) != name for i, name in found.names):
+        since = md5(json.dumps(found.names))[:_SINCE_DIGITS]
+    return InputNames(found.names, since)
+
+
+def names_in(inputs: Iterable[TableField]) -> InputNames | None:
+    """Return the names of fields of structs in some inputs; None where there are none that have an id yet."""
+    found = {i: name for column in inputs for i, name in column.inner_names() if i != NOT_YET}
+    return InputNames(tuple(found.items())) if found else None
 
 
 def was_made_by(field: pa.Field, request_id: str) -> bool:
@@ -129,6 +164,7 @@ def read(field: pa.Field) -> ColumnBinding | None:
             added_as=metadata.get(ADDED_AS, b"").decode(),
             kept=tuple(FunctionVersion(str(n), str(v)) for n, v in json.loads(metadata.get(KEPT, b"[]"))),
             source=_source(metadata.get(SOURCE)),
+            input_names=_input_names(metadata.get(INPUT_NAMES)),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise DataLoss(
@@ -141,6 +177,13 @@ def read(field: pa.Field) -> ColumnBinding | None:
 
 def _digest(metadata: Mapping[bytes, bytes]) -> str:
     return sealed_documents.digest_of({key.decode(): metadata[key].decode() for key in _BOUND if key in metadata})
+
+
+def _input_names(stored: bytes | None) -> InputNames | None:
+    if stored is None:
+        return None
+    said = json.loads(stored)
+    return InputNames(tuple((int(i), str(name)) for i, name in said["names"]), str(said["since"]))
 
 
 def _source(stored: bytes | None) -> InputSource | None:

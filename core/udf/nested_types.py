@@ -42,6 +42,23 @@ def without_extensions(kind: pa.DataType) -> pa.DataType:
     return rebuilt(kind, lambda field: field.with_type(without_extensions(field.type)))
 
 
+def relabelled(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array under a type that differs from its own in names of fields alone. Copies nothing."""
+    if values.type == kind:
+        return values
+    _, content = values.__arrow_c_array__()
+    return pa.Array._import_from_c_capsule(kind.__arrow_c_schema__(), content)
+
+
+def differ_in_names(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Tell whether two types are not the same, and would be if all fields in them had no names."""
+    return bool(kind != other and _nameless(kind) == _nameless(other))
+
+
+def _nameless(kind: pa.DataType) -> pa.DataType:
+    return rebuilt(kind, lambda field: pa.field("", _nameless(field.type), field.nullable))
+
+
 def check_json(array: pa.Array) -> None:
     """Check the texts of JSON in an array, at any depth, by the rule of `json_texts.check`.
 

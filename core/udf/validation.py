@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from core.udf import binding, blobs, storable_types
 #: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
 RESERVED_PREFIXES = ("_row", "__leman")
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+NO_NAMES: Mapping[int, str] = MappingProxyType({})
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
@@ -82,8 +84,16 @@ def bound_to(
     inputs: Sequence[TableField],
     added_as: str,
     kept: tuple[FunctionVersion, ...] = (),
+    *,
+    before: ColumnBinding | None = None,
+    keep: bool = False,
 ) -> ColumnBinding:
-    """Return the binding of a column to a function that reads these columns."""
+    """Return the binding of a column to a function that reads these columns.
+
+    Args:
+        before: the column's binding up to now.
+        keep: whether its values stay current.
+    """
     return ColumnBinding(
         column_id=column_id,
         udf_name=udf.name,
@@ -91,6 +101,7 @@ def bound_to(
         inputs=tuple(ColumnInput(f.name, f.field_id) for f in inputs),
         added_as=added_as,
         kept=kept,
+        input_names=binding.names_of(inputs, before, keep=keep),
     )
 
 
@@ -206,14 +217,19 @@ def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
     return f'The table has {listed}. Map columns with input_columns or `(udf, ["column"])`.'
 
 
-def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition) -> None:
+def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition, names: Mapping[int, str] = NO_NAMES) -> None:
     """Check that each declared type is that of its column.
+
+    Args:
+        inputs: the columns.
+        udf: what declares the types.
+        names: those that the function is given for fields of structs, by id; else they are as the table has them.
 
     Raises:
         FailedPrecondition: TYPE_MISMATCH.
     """
     for column, declared in zip(inputs, udf.input_types, strict=False):
-        actual = blobs.values_field(column.arrow).type
+        actual = blobs.values_field(column.arrow).type if blobs.is_blob(column.arrow) else column.type_under(names)
         given = actual.value_type if udf.kind is UdfKind.REMOTE and pa.types.is_dictionary(actual) else actual
         if declared is not None and not same_type(declared, given):
             raise FailedPrecondition(

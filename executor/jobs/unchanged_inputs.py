@@ -25,6 +25,7 @@ from core.ports import CheckpointStore
 from core.row_states import RowState, States
 from core.sorted_sets import among
 from core.udf import blobs
+from core.udf.nested_types import relabelled
 from executor.jobs.ports import Comparison
 from executor.worker.computed_rows import Piece, to_checkpoint
 
@@ -47,13 +48,13 @@ def compare_inputs(store: CheckpointStore, plan: Plan, stop: threading.Event) ->
             readers[version] = FragmentReader(header.uri, version)
         return readers[version]
 
-    columns = (*header.input_columns, header.output.name)
+    columns, types = (*header.input_columns, header.output.name), header.input_types
     files: list[TracedFile] = []
     kept = restored = 0
     for compared in plan.compared:
         try:
-            now = _Rows(reader(header.read_version), compared.known.fragment_id, columns)
-            before = [_Earlier(_Rows(reader(e.version), e.fragment_id, e.columns), e) for e in compared.earlier]
+            now = _Rows(reader(header.read_version), compared.known.fragment_id, columns, types)
+            before = [_Earlier(_Rows(reader(e.version), e.fragment_id, e.columns, types), e) for e in compared.earlier]
             lost = _LostValues(store, plan, compared, prefixes[compared.known.fragment_id])
             states = _compared(compared, now, before, lost, stop)
         except LemanError as error:
@@ -106,12 +107,15 @@ class _LostValues:
 
 
 class _Rows:
-    """Some columns of the rows of one fragment of one version."""
+    """Inputs and values of the rows of one fragment of one version; the inputs are as the function is given them."""
 
-    def __init__(self, reader: FragmentReader, fragment_id: int, columns: Sequence[str]) -> None:
+    def __init__(
+        self, reader: FragmentReader, fragment_id: int, columns: Sequence[str], types: Sequence[pa.DataType]
+    ) -> None:
         self.reader = reader
         self.fragment_id = fragment_id
         self._columns = columns
+        self._types = types
 
     def read(self, covered: RowRange, offsets: Offsets) -> Iterator[tuple[Offsets, list[pa.Array]]]:
         """Yield the rows of a range that are among `offsets` and not deleted, in pieces: offsets, and the columns."""
@@ -120,7 +124,9 @@ class _Rows:
             wanted = among(chunk.offsets, offsets)
             if wanted.any():
                 rows = chunk.rows.filter(pa.array(wanted))
-                yield chunk.offsets[wanted], [rows.column(distinct.index(name)) for name in self._columns]
+                columns = [rows.column(distinct.index(name)) for name in self._columns]
+                given = [relabelled(*pair) for pair in zip(columns, self._types, strict=False)]
+                yield chunk.offsets[wanted], [*given, *columns[len(given) :]]
 
     def row_ids(self, offsets: Offsets) -> Offsets:
         """Return the stable row ids of some offsets; -1 where there is none."""

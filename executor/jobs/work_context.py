@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import pyarrow as pa
@@ -46,6 +46,7 @@ def work_context(
         output_field_ids=header.output.field.field_ids,
         column_id=header.output.column_id,
         input_columns=header.input_columns if header.input_source is None else header.input_source.columns,
+        input_schema=_schema_of(header.input_types),
         input_source=header.input_source,
         inputs_version=header.inputs_version,
         manifest=header.manifest,
@@ -83,6 +84,11 @@ def work_context(
         env=dict(env) if udf.kind in KINDS_WITH_ENV else {},
         stores=options_for(_places(header, spec.database)),
     )
+
+
+def _schema_of(types: Sequence[pa.DataType]) -> bytes:
+    fields = [pa.field("", kind) for kind in types]
+    return pa.schema(fields).serialize().to_pybytes() if fields else b""
 
 
 class RenewedStores:

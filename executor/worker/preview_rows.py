@@ -15,6 +15,7 @@ import pyarrow as pa
 from core.domain.ranges import RowRange
 from core.domain.work import WorkContext
 from core.lance_io.scan import CHUNK_ROWS, FragmentReader
+from executor.worker.row_source import as_given, types_given
 
 #: A filter that lets nothing through has so many times the rows looked at in the next step.
 _GROWTH = 8
@@ -55,14 +56,14 @@ def parts(reader: FragmentReader, context: WorkContext, rows: int) -> list[Part]
 
 
 def _all(reader: FragmentReader, context: WorkContext, rows: int) -> Iterator[Part]:
-    step = rows
+    step, types = rows, types_given(context.input_schema)
     for fragment_id, physical, deleted in reader.sizes():
         at = 0
         while at < physical:
             covered = RowRange(at, min(at + step, physical))
             read = reader.read(fragment_id, covered, context.input_columns, deletions=deleted > 0, where=context.where)
             for chunk in read:
-                yield Part(fragment_id, deleted > 0, chunk.offsets, chunk.rows, 0)
+                yield Part(fragment_id, deleted > 0, chunk.offsets, as_given(chunk.rows, types), 0)
             at = covered.end
             step = min(step * _GROWTH, CHUNK_ROWS)
 

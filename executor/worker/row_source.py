@@ -17,6 +17,7 @@ from core.domain.udf import UdfKind
 from core.domain.work import FragmentWork, WorkContext
 from core.lance_io.scan import CHUNK_ROWS, Chunk
 from core.sorted_sets import among
+from core.udf.nested_types import relabelled
 from executor.worker.computed_rows import Piece
 from executor.worker.installed_file import InstalledFile
 from executor.worker.sql_source import SqlSource
@@ -35,6 +36,7 @@ class RowSource:
         self._reader = runtime.reader
         self._meter = runtime.meter
         self._current = current
+        self._types = types_given(context.input_schema)
 
     def chunks(self, covered: RowRange) -> Iterator[Chunk]:
         """Yield chunks in order that together cover the range."""
@@ -68,9 +70,26 @@ class RowSource:
         deletions = work.task.deleted_rows > 0
         if context.udf.kind is UdfKind.SQL:
             return SqlSource(self._reader, context).read(work.fragment_id, covered, deletions=deletions)
-        return self._reader.read(
+        read = self._reader.read(
             work.fragment_id, covered, context.input_columns, deletions=deletions, where=context.where
         )
+        return map(self._as_given, read) if self._types else read
+
+    def _as_given(self, chunk: Chunk) -> Chunk:
+        return replace(chunk, rows=as_given(chunk.rows, self._types))
+
+
+def types_given(input_schema: bytes) -> Sequence[pa.DataType]:
+    """Return the types of inputs as the function is given them; nothing: as they are read."""
+    return pa.ipc.read_schema(pa.py_buffer(input_schema)).types if input_schema else ()
+
+
+def as_given(rows: pa.RecordBatch, types: Sequence[pa.DataType]) -> pa.RecordBatch:
+    """Return inputs with the names of fields of structs that the function is given."""
+    if not types:
+        return rows
+    columns = [relabelled(values, kind) for values, kind in zip(rows.columns, types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def only(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:

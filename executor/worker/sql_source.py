@@ -15,6 +15,7 @@ from core.errors import Unavailable
 from core.lance_io.scan import Chunk, FragmentReader
 from core.sql import expressions
 from core.storage_errors import said
+from core.udf.nested_types import differ_in_names, relabelled
 from executor.worker.chunk_merging import gathered
 from executor.worker.evaluator import Evaluated, JobFailing, joined, plain
 
@@ -109,6 +110,8 @@ class SqlValues:
         return self._fitted(fragment_id, offsets, values) if values.type != self._output else plain(values)
 
     def _fitted(self, fragment_id: int, offsets: npt.NDArray[np.int64], values: pa.Array) -> Evaluated:
+        if differ_in_names(values.type, self._output):  # Arrow would cast by name
+            return plain(relabelled(values, self._output))
         try:
             return plain(values.cast(self._output))
         except pa.ArrowException as error:

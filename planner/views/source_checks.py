@@ -12,6 +12,7 @@ from core.domain.view import INTERNAL_COLUMNS, ViewDefinition
 from core.errors import FailedPrecondition
 from core.udf import validation
 from core.udf.blobs import is_blob
+from core.udf.nested_types import differ_in_names
 from planner.views.source_diff import fields_read
 
 _ADVICE = "Drop the view and create it again"
@@ -99,10 +100,11 @@ def _same_values(before: pa.Field, now: pa.Field) -> bool:
 
 
 def _retyped(name: str, before: pa.DataType, column: TableField, target: TableSnapshot) -> FailedPrecondition:
+    back = "Rename its fields back" if differ_in_names(before, column.arrow.type) else "Cast it back"
     return FailedPrecondition(
         "TYPE_MISMATCH",
         f"Type mismatch for column {name}: the view was made from {before}, version {target.version} of its source has "
-        f"{column.arrow.type}. Cast it back, or drop the view and create it again",
+        f"{column.arrow.type}. {back}, or drop the view and create it again",
         column=name,
         declared=before,
         actual=column.arrow.type,

@@ -24,7 +24,7 @@ _ENDING = ".lance"
 _SCRATCH = "__leman_scratch_"
 _KEY = "leman::"
 #: Entries of a column's metadata that its digest is made of.
-_BOUND = ("column_id", "udf_name", "udf_version", "inputs", "source", "added_as", "kept")
+_BOUND = ("column_id", "udf_name", "udf_version", "inputs", "source", "added_as", "kept", "input_names")
 
 
 def table_names(database: str) -> list[str]:

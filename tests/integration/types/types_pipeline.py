@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.requests import AddColumnsRequest, ReplaceRequest, Status
+from commit_coordinator.requests import AddColumnsRequest, BindColumnsRequest, ReplaceRequest, Status
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.config import Settings
@@ -106,6 +106,9 @@ class Pipeline:
         request = AddColumnsRequest(
             uri=addition.uri, incarnation="", request_id=addition.request_id, schema=addition.schema
         )
+        self.submit(request)
+
+    def submit(self, request: AddColumnsRequest | BindColumnsRequest) -> None:
         self._runner.run(self._queues.submit(request))
 
     def backfill(self, table: str, column: str, settings: Settings | None = None, **spec: Any) -> Plan:

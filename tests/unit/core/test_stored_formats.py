@@ -15,7 +15,7 @@ from core.checkpoints.lance_store import LanceCheckpointStore
 from core.domain.database import Registrations
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
-from core.domain.udf import ColumnBinding, UdfDefinition, UdfKind
+from core.domain.udf import ColumnBinding, InputNames, UdfDefinition, UdfKind
 from core.errors import DataLoss, UnknownFormat
 from core.lance_io import database_registry, job_records
 from core.lance_io.append_log import AppendLog
@@ -60,11 +60,19 @@ def test_a_binding_of_another_release_is_not_damaged():
     assert BOUND.metadata[binding.FORMAT] == b"1"
     assert binding.read(with_metadata(format=None)) == binding.read(BOUND)
     with refused("FORMAT_TOO_NEW"):
-        binding.read(with_metadata(format="2", digest="of more keys"))
+        binding.read(with_metadata(format="3", digest="of more keys"))
     with refused("FORMAT_TOO_OLD"):  # before there was a digest
         binding.read(with_metadata(format=None, digest=None))
     with pytest.raises(DataLoss):
         binding.read(with_metadata(digest="wrong"))
+
+
+def test_a_binding_says_the_later_format_where_it_has_names():
+    bound = ColumnBinding("c", "double", "1", (), input_names=InputNames(((1, "a"), (2, "b")), "since"))
+    field = binding.bind(BOUND, bound)
+    assert field.metadata[binding.FORMAT] == b"2"
+    assert binding.read(field) == bound
+    assert binding.bind(field, binding.read(BOUND)) == BOUND
 
 
 def definition(**changes: object) -> bytes:

@@ -44,7 +44,7 @@ def test_also_of_an_older_version(world, data):
     ids = [one.fragment_id for one in world.fragments]
     kept = data.draw(st.sets(st.sampled_from(ids))) if ids else set()
     same = {i: fragment(i, source=data.draw(st.sampled_from(["in", "then"]))) for i in kept}
-    past = Past(version=3, same=same, moved=dict.fromkeys(set(ids) - kept, 1), input_columns=("x",))
+    past = Past(version=3, same=same, moved=dict.fromkeys(set(ids) - kept, 1), inputs=())
     asked = replace(world.asked(), past=past)
     assert list(inspect(asked)) == list(inspect_fragment(asked, world.fragments))
 
