@@ -49,7 +49,7 @@ def test_a_refresh_does_not_go_on_with_another_function(monkeypatch):
         query = SimpleNamespace(columns=(), functions=())
         definition = SimpleNamespace(failed=None, base_version=1, query=query, source_uri="/lake/t.lance")
         mode = RefreshMode.INCREMENTAL
-        told = SimpleNamespace(incarnation="i", target_version=2, mode=mode, reason=None, rows=1, message="")
+        told = SimpleNamespace(incarnation="i", target_version=2, mode=mode, reason=None, rows=1, message="", version=1)
         told.stale_inputs = ()
         made = {"uri": "/lake/v.lance", "target_incarnation": "s", **vars(told)}
         return SimpleNamespace(functions=[function], definition=definition, **made)
