@@ -301,11 +301,31 @@ def _oldest_first(order: int) -> bool:
     return order == jobs_pb2.JOB_ORDER_OLDEST_FIRST
 
 
+def _check_commit_rows(spec: BackfillSpec) -> None:
+    """Raise InvalidArgument (BAD_REQUEST) where rows cannot be committed before the others of their fragment."""
+    with_ = {
+        "where": spec.where,
+        "failed_only": spec.failed_only,
+        "read_version": spec.read_version,
+        "read_tag": spec.read_tag,
+    }
+    name = next((name for name, value in with_.items() if value), "")
+    if spec.commit_rows and name:
+        raise InvalidArgument(
+            "BAD_REQUEST",
+            f"commit_rows is {spec.commit_rows} and {name} is given: with it, the rows of a fragment become visible "
+            f"together. Leave commit_rows out, or {name}",
+            field="commit_rows",
+        )
+
+
 def _asked(request: jobs_pb2.CreateJobRequest) -> BackfillSpec | RefreshSpec:
     """Return what is to be done. The planner checks names, types and the filter."""
     match request.WhichOneof("request"):
         case "backfill":
-            return convert.spec_from_proto(request.backfill)
+            spec = convert.spec_from_proto(request.backfill)
+            _check_commit_rows(spec)
+            return spec
         case "refresh":
             return convert_views.refresh_spec_from_proto(request.refresh)
         case _:

@@ -383,7 +383,7 @@ def _usable(
         or not ids
         or not ids.issubset(resolved.output.field.field_ids)
         or tuple(sorted(record.src_data_files)) != resolved.input_files(status.fragment)
-        or record.replaces != status.current_file
+        or not record.may_replace(status.current_file)
         or record.physical_rows != status.fragment.physical_rows
     ):
         return False

@@ -73,6 +73,19 @@ class FragmentRecord:
             rows_failed=self.rows_failed,
         )
 
+    def may_replace(self, current_file: str) -> bool:
+        """Tell whether the file is right in place of a fragment's current one.
+
+        That is the one that it was written for, or a partial file with some of the same values: the job commits such
+        files while it goes on, and this one has all rows.
+        """
+        if self.replaces == current_file:
+            return True
+        ours, theirs = keys.parse_column_file_name(self.file), keys.parse_column_file_name(current_file)
+        if ours is None or theirs is None:
+            return False
+        return ours.fingerprint == theirs.fingerprint and theirs.partial and not ours.partial
+
     def to_batch(self) -> pa.RecordBatch:
         """Return the record as it is stored: one row."""
         return pack([self])

@@ -148,6 +148,9 @@ class Executor(Section):
     """The most seconds between two commits of a job for the manifest's sake: a tenth of a job's time at the most goes
     into writing manifests, which takes 6 µs for each fragment of the table, unless files became visible later than
     this."""
+    partial_commit_seconds: float = Field(default=10.0, ge=0)
+    """Seconds without a commit of a job after which it commits the stored rows of fragments that are still being
+    computed; each time it does so, they double. 0: rows become visible with all others of their fragment."""
     max_running_jobs: int = Field(default=16, ge=1)
     """Jobs that run at once; more wait for their turn."""
     max_waiting_jobs: int = Field(default=1000, ge=0)

@@ -77,6 +77,7 @@ class BackfillSpec:
     checkpoint: CheckpointBounds = CheckpointBounds()
     task_size: int = 0
     commit_granularity: int = 0
+    commit_rows: int = 0
     num_frags: int = 0
     intra_applier_concurrency: int = 0
     task_shuffle_diversity: int = 0

@@ -51,11 +51,12 @@ class BackfillRun:
         job: The job.
         services: What it uses.
         status: The job as watchers see it; None: one of its own.
-        has_indexes: Whether its table may have indexes, which leave out what it writes.
+        is_scratch: Whether its table is a scratch table: it has no indexes, which would leave out what is written, and
+            nobody reads it before the job is done.
     """
 
     def __init__(
-        self, job: Job, services: JobEnvironment, status: JobStatus | None = None, *, has_indexes: bool = True
+        self, job: Job, services: JobEnvironment, status: JobStatus | None = None, *, is_scratch: bool = False
     ) -> None:
         #: The job as watchers see it.
         self.status = status or JobStatus(job)
@@ -67,7 +68,7 @@ class BackfillRun:
         self._ahead: PlanExecution | None = None
         self._services = services
         self._inputs = InputColumns(self.status, services, BackfillRun)
-        self._has_indexes = has_indexes
+        self._is_scratch = is_scratch
         self._cost: float | None = None
         self._planned = False
         self._workers = 0
@@ -212,7 +213,7 @@ class BackfillRun:
             await self._execute_plans(plan)
         finally:
             await self.abandon()
-        written = self._has_indexes and self.status.job.table_version and not self.status.without_indexes
+        written = not self._is_scratch and self.status.job.table_version and not self.status.without_indexes
         if written or self.status.job.backfill.optimize_indices:
             await self._see_to_indexes(plan)
         return bool(self.status.metrics.rows_failed + self.status.metrics.rows_failed_before)
@@ -324,7 +325,8 @@ class BackfillRun:
             self._execution = None
 
     def _execution_of(self, plan: Plan) -> PlanExecution:
-        return PlanExecution(self.status, plan, self._services, self._cost, self._waits)
+        status, scratch = self.status, self._is_scratch
+        return PlanExecution(status, plan, self._services, self._cost, self._waits, is_scratch=scratch)
 
     def _tell_waits(self) -> None:
         """Publish which reservations of other jobs this one waits for, and since when."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import structlog
 
@@ -10,13 +11,15 @@ from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
 from core.checkpoints.leftovers import remove_leftovers
 from core.checkpoints.records import forget_file
-from core.domain.plan import FragmentTask, Plan
+from core.domain.plan import CheckpointRef, FragmentTask, Plan, StagedFile
+from core.domain.work import WorkContext
 from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
 from executor.jobs.checkpoint_migration import migrate_checkpoints
 from executor.jobs.compaction_records import store_traced
 from executor.jobs.ports import Comparison
 from executor.jobs.unchanged_inputs import compare_inputs
+from executor.worker.partial_file import write_partial
 
 _log = structlog.get_logger(__name__)
 
@@ -45,6 +48,12 @@ class LanceCheckpointMaintenance:
             return found
 
         return await self._pool.run(compared)
+
+    async def write_partial(
+        self, context: WorkContext, task: FragmentTask, checkpoints: Sequence[CheckpointRef], stop: threading.Event
+    ) -> StagedFile | None:
+        """See the port."""
+        return await self._pool.run(write_partial, context, task, checkpoints, _store(context.uri), stop)
 
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
         """See the port."""

@@ -6,6 +6,8 @@ import asyncio
 import time
 import uuid
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from core.crash_points import crash_point
 from core.domain.job import FragmentOutcome
@@ -20,6 +22,14 @@ from executor.jobs.ports import Commits
 #: Reasons for which a file is refused that somebody has changed or removed since it was written.
 _DAMAGE = frozenset({"FILE_DAMAGED", "FILE_MISSING"})
 _LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PartialFile:
+    """A file with some rows of a fragment that is still being computed."""
+
+    task: FragmentTask
+    staged: StagedFile
 
 
 class Committer:
@@ -40,6 +50,10 @@ class Committer:
         self._cadence = cadence
         self._ready: deque[FragmentReplacement] = deque()
         self.files: dict[int, str] = {}
+        #: By fragment, the partial file that this plan has committed last.
+        self._partial: dict[int, str] = {}
+        self._refused_partial: set[int] = set()
+        self._turn = asyncio.Lock()
         self._since = 0.0
         self._last = time.monotonic()
         self._wake = asyncio.Event()
@@ -59,6 +73,7 @@ class Committer:
             return
         self.files[task.fragment_id] = staged.file
         before = task.rows_failed_before if failed_before is None else failed_before
+        before = max(0, before - self._status.metrics.failed_in_partial(task.current_file))
         rows = task.physical_rows - task.deleted_rows - staged.rows_skipped
         self._status.metrics.staged(task.fragment_id, rows, staged.rows_failed, before, staged.rows_skipped)
         if not self._ready:
@@ -69,6 +84,20 @@ class Committer:
             )
         )
         self._wake.set()
+
+    def takes_partial(self, fragment_id: int) -> bool:
+        """Tell whether a partial file of a fragment is of use: there is no complete one, and none was refused."""
+        return fragment_id not in self.files and fragment_id not in self._refused_partial
+
+    @property
+    def pause_seconds(self) -> float:
+        """Return the least time between two commits, for the manifest's sake."""
+        return self._cadence.pause_seconds
+
+    @property
+    def seconds_since_last(self) -> float:
+        """Return how long ago the last commit ended, or the plan began."""
+        return time.monotonic() - self._last
 
     @property
     def waits_for(self) -> dict[str, object]:
@@ -92,7 +121,8 @@ class Committer:
             if count:
                 batch = [self._ready.popleft() for _ in range(count)]
                 self._since = time.monotonic()
-                await self._commit(batch)
+                async with self._turn:
+                    await self._commit(batch)
             elif self._closing:
                 return
             else:
@@ -115,7 +145,46 @@ class Committer:
         except TimeoutError:
             return
 
-    async def _commit(self, batch: list[FragmentReplacement]) -> None:
+    async def commit_partial(self, made: Sequence[PartialFile]) -> None:
+        """Commit some rows of fragments that are still being computed.
+
+        A complete file that was taken in meanwhile comes instead. A refusal settles nothing: the complete file will be
+        refused for the same reason, or have its rows committed all the same.
+
+        Raises:
+            LemanError: what the coordinator says about the request as a whole.
+        """
+        async with self._turn:
+            files = {part.task.fragment_id: part for part in made if self.takes_partial(part.task.fragment_id)}
+            if not files:
+                return
+            version, outcomes = await self._replace(
+                [
+                    FragmentReplacement(
+                        fragment_id=fragment_id,
+                        staged=part.staged,
+                        input_files=part.task.input_files,
+                        replaces=part.task.current_file,
+                    )
+                    for fragment_id, part in files.items()
+                ]
+            )
+            rows = 0
+            for outcome in outcomes:
+                if outcome.committed:
+                    part = files[outcome.fragment_id]
+                    self._partial[outcome.fragment_id] = part.staged.file
+                    rows += self._status.metrics.partly_committed(part.task, part.staged)
+                else:
+                    self._refused_partial.add(outcome.fragment_id)
+        if rows:
+            fragments = "a fragment that is" if len(files) == 1 else f"{len(files):,} fragments that are"
+            self._status.note(
+                "commit", f"rows committed of {fragments} still being computed: {rows:,}, version {version}"
+            )
+
+    async def _replace(self, batch: Sequence[FragmentReplacement]) -> tuple[int, Sequence[FragmentOutcome]]:
+        """Submit files, each in place of what the fragment has by now, and return the version and the outcomes."""
         begin = time.monotonic()
         self._under_way = len(batch)
         self._submitted += 1
@@ -123,20 +192,23 @@ class Committer:
             self._commits.replace_column,
             self._header,
             self._header.output,
-            batch,
+            [replace(r, replaces=self._partial.get(r.fragment_id, r.replaces)) for r in batch],
             attempt=self._status.job.this_attempt,
             request_id=uuid.uuid4().hex,
         )
         self._under_way = 0
         crash_point("executor.commit_answered")
         self._last = time.monotonic()
-        version, outcomes = answer.version, answer.outcomes
         self._status.metrics.commit_seconds += self._last - begin
         self._cadence.answered(len(batch), self._last - begin, answer.manifest_seconds)
-        if version:
+        if answer.version:
             self._status.metrics.commits += 1
-            self.version = max(self.version, version)
+            self.version = max(self.version, answer.version)
             self._status.without_indexes = answer.without_indexes
+        return answer.version, answer.outcomes
+
+    async def _commit(self, batch: list[FragmentReplacement]) -> None:
+        version, outcomes = await self._replace(batch)
         for outcome in outcomes:
             if outcome.committed:
                 self._status.metrics.committed(outcome.fragment_id)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from core.domain.job import Progress
-from core.domain.plan import Plan, PlanHeader
+from core.domain.plan import FragmentTask, Plan, PlanHeader, StagedFile
 from core.domain.udf import ErrorPolicy
 from core.domain.work import ProgressReport, Timings, UnitOutcome
 from executor.jobs.failed_row_count import FailedRows
@@ -51,6 +51,9 @@ class JobMetrics:
         #: Rows of files that wait for their commit, and rows that these leave out.
         self._ready: dict[int, tuple[int, int]] = {}
         self._rows_ready = self._rows_skipped = 0  # sums, as they are asked for with each message of a worker
+        #: By fragment, its live rows that a partial file of the job shows; by file, its failed rows.
+        self._shown: dict[int, int] = {}
+        self._failed_in_partial: dict[str, int] = {}
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
         #: The number of rows that the error policy is asked about, with `budget_failed`.
@@ -195,10 +198,23 @@ class JobMetrics:
     def committed(self, fragment_id: int) -> None:
         """Take in that a fragment's file is committed: queries see its rows."""
         rows, skipped = self._ready.pop(fragment_id, (0, 0))
+        self._shown.pop(fragment_id, None)
         self._rows_ready -= rows
         self._rows_skipped += skipped
         self.rows_committed += rows
         self.fragments_committed += 1
+
+    def partly_committed(self, task: FragmentTask, staged: StagedFile) -> int:
+        """Take in that a partial file is committed of a fragment that is still being computed; return its live rows."""
+        rows = max(0, task.physical_rows - task.deleted_rows - staged.rows_skipped)
+        self._shown[task.fragment_id] = rows
+        before = self._failed_in_partial.get(task.current_file, 0)
+        self._failed_in_partial[staged.file] = max(0, staged.rows_failed - task.rows_failed_before) + before
+        return rows
+
+    def failed_in_partial(self, file: str) -> int:
+        """Return how many rows of a partial file failed for this job; 0 for any other file."""
+        return self._failed_in_partial.get(file, 0)
 
     def rejected(self, fragment_id: int) -> None:
         """Take in that a fragment's file was refused."""
@@ -260,7 +276,7 @@ class JobMetrics:
             rows_planned=self.rows_planned,
             rows_checkpointed=self._safe_before + self._safe + sum(h.rows_safe for h in self._running.values()),
             rows_ready_to_commit=self._rows_ready,
-            rows_committed=self.rows_committed,
+            rows_committed=self.rows_committed + sum(self._shown.values()),
             rows_skipped=self._rows_skipped,
             rows_failed=self.rows_failed,
             rows_evaluated=evaluated,

@@ -17,6 +17,7 @@ from executor.jobs.committer import Committer
 from executor.jobs.job_environment import JobEnvironment, slots_of
 from executor.jobs.job_status import JobStatus
 from executor.jobs.left_reservations import LeftReservations
+from executor.jobs.partial_commits import PartialCadence, PartialCommits
 from executor.jobs.unit_source import PlanUnits
 from executor.jobs.work_context import RenewedStores, work_context
 from executor.jobs.worker_fleet import WorkerFleet
@@ -50,10 +51,26 @@ class Unsettled:
 
 
 class PlanExecution:
-    """The execution of one plan of a job; `cost`: seconds that a row takes, None where that is not known."""
+    """The execution of one plan of a job.
+
+    Args:
+        status: The job.
+        plan: The plan.
+        services: What it uses.
+        cost: Seconds that a row takes; None where that is not known.
+        waits: The reservations of other jobs that it waits for.
+        is_scratch: Whether nobody reads the table before the job is done.
+    """
 
     def __init__(
-        self, status: JobStatus, plan: Plan, services: JobEnvironment, cost: float | None, waits: ReservationWaits
+        self,
+        status: JobStatus,
+        plan: Plan,
+        services: JobEnvironment,
+        cost: float | None,
+        waits: ReservationWaits,
+        *,
+        is_scratch: bool = False,
     ) -> None:
         self._status = status
         self._plan = plan
@@ -96,6 +113,16 @@ class PlanExecution:
             patience = self._context.udf.remote.patience_seconds
             self._units.server_breaks = ServerBreaks(f"{plan.header.udf.name}@{plan.header.udf.version}", patience)
         self._units.stores = RenewedStores.of(plan.header, spec.database, self._context.stores)
+        seconds = settings.executor.partial_commit_seconds
+        if is_scratch or (spec.commit_granularity and not spec.commit_rows) or not PartialCommits.are_for(plan.header):
+            seconds = 0.0
+        self._partial = PartialCommits(
+            self._context,
+            services.checkpoints,
+            self._committer,
+            PartialCadence(seconds, spec.commit_rows),
+            self._units,
+        )
         self._fleet = WorkerFleet(status, services, self._context, self._slots, self._units)
         self._computed = False
         self._busy = ""
@@ -105,6 +132,11 @@ class PlanExecution:
     def plan(self) -> Plan:
         """Return the plan that is executed."""
         return self._plan
+
+    @property
+    def commits_partial_files(self) -> bool:
+        """Tell whether rows may be committed before the others of their fragment."""
+        return not self._partial.never
 
     def begin(self) -> None:
         """Start workers, which get nothing to do before `work`; where that is not called, call `abandon`."""
@@ -131,7 +163,7 @@ class PlanExecution:
         committing = asyncio.create_task(self._committer.run())
         try:
             work = self._compute(), self._watch_workers(committing), self._left.keep_until(committing)
-            await all_or_first(*work, asyncio.shield(committing))
+            await all_or_first(*work, self._partial.run(committing), asyncio.shield(committing))
         except BaseException:
             await self._services.stop_workers(self._status.job.job_id)
             await self._left.give_all_back(self._work_queue.scopes_out)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from core.domain.job import Attempt, ColumnCommit, FragmentOutcome, Job
 from core.domain.plan import (
     BackfillSpec,
+    CheckpointRef,
     FragmentReplacement,
     FragmentTask,
     OutputField,
@@ -23,7 +24,7 @@ from core.domain.plan import (
 from core.domain.refresh import RefreshPlan, RefreshSpec, ViewCommit
 from core.domain.table import IndexCoverage
 from core.domain.udf import FunctionVersion
-from core.domain.work import RowFailure
+from core.domain.work import RowFailure, WorkContext
 
 
 class Planner(Protocol):
@@ -203,6 +204,12 @@ class CheckpointMaintenance(Protocol):
 
     async def compare(self, plan: Plan, stop: threading.Event) -> Comparison:
         """Compare the plan's compared files, until `stop` is set, and store what was found for the next plan."""
+        ...
+
+    async def write_partial(
+        self, context: WorkContext, task: FragmentTask, checkpoints: Sequence[CheckpointRef], stop: threading.Event
+    ) -> StagedFile | None:
+        """Write what is stored of a fragment as a column file; see `executor.worker.partial_file`."""
         ...
 
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:

@@ -48,7 +48,7 @@ async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpe
         )
     await check_same_table(job)  # before the column of another one is given a function
     # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
-    spec = replace(job.request, num_frags=0, read_version=0, read_tag="", failed_only=True)
+    spec = replace(job.request, num_frags=0, read_version=0, read_tag="", commit_rows=0, failed_only=True)
     if not retry.udf_name:
         own = not spec.udf_name or await _is_own(planner, job)
         return replace(spec, udf_name="", udf_version="") if own else spec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from core.domain.plan import Plan
+from core.domain.plan import CheckpointRef, FragmentTask, Plan
 from core.domain.ranges import subtract, total
 from core.domain.store import StoreOptions
 from core.domain.work import (
@@ -86,6 +86,8 @@ class PlanUnits:
         self.stopping = False
         #: Why files could not be used: a new plan may help.
         self.trouble: list[str] = []
+        #: Bytes of values in checkpoints of this plan's units.
+        self.stored_bytes = 0
         #: How many units have been given to workers.
         self.handed_out = 0
         #: Workers that went silent: each is to be replaced.
@@ -192,8 +194,17 @@ class PlanUnits:
     def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None:
         """Remember which rows a worker computes, for the case that it dies."""
         self._watch.moved(unit.unit_id)
+        self.stored_bytes += in_flight.stored_bytes
         measures.STORED.add(in_flight.stored_bytes, {measures.FILE_KIND: "checkpoint"})
         self._crashes.heard(unit.unit_id, in_flight)
+
+    def stored(self) -> dict[int, tuple[FragmentTask, list[CheckpointRef]]]:
+        """Return the fragments that are being computed, and what is stored of each by now."""
+        found = {f.fragment_id: (f.task, list(f.checkpoints)) for f in self._work_queue.begun}
+        for fragment_id, refs in self._crashes.stored_now:
+            if fragment_id in found:
+                found[fragment_id][1].extend(refs)
+        return found
 
     def on_alive(self, unit: WorkUnit) -> None:
         """Note that a worker lives, although it has nothing to report."""

@@ -91,7 +91,7 @@ class ScratchBackfills:
         parent = self._status.job
         spec = BackfillSpec(database, table, function.column.name, concurrency=self._concurrency)
         job = Job(parent.job_id, "", JobState.PLANNING, spec, now, now, attempt=parent.attempt)
-        child = BackfillRun(job, self._services, PartStatus(job, self._status), has_indexes=False)
+        child = BackfillRun(job, self._services, PartStatus(job, self._status), is_scratch=True)
         if self._stop.is_set():
             raise Cancelled(parent.job_id)
         self._running = child

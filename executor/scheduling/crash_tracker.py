@@ -120,6 +120,12 @@ class CrashTracker:
         """Return the checkpoints that a unit has stored so far, by fragment."""
         return self._heard.get(unit.unit_id, _Heard()).stored_refs
 
+    @property
+    def stored_now(self) -> Iterator[tuple[int, list[CheckpointRef]]]:
+        """Yield what units that are out have stored so far, each with its fragment."""
+        for known in self._heard.values():
+            yield from known.stored.items()
+
     def passed(self, unit_id: str, result: FragmentResult) -> None:
         """Note that a worker is done with one fragment of its unit."""
         known = self._heard.setdefault(unit_id, _Heard())

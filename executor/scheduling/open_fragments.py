@@ -133,6 +133,11 @@ class OpenFragments:
         return [self._at(place) for place in by_size[~self._closed[by_size]][:most].tolist()]
 
     @property
+    def begun(self) -> list[OpenFragment]:
+        """The fragments that were looked at and that are still open."""
+        return [f for f in self._known.values() if not f.closed]
+
+    @property
     def scopes_out(self) -> list[str]:
         """The scopes that units that are out, or were lost, may have reserved."""
         return [scope_of(f.task) for f in self._known.values() if f.out or f.lost]

@@ -108,6 +108,11 @@ class WorkQueue:
         """The number of units so far, and so the number of the next one."""
         return self._units
 
+    @property
+    def begun(self) -> list[OpenFragment]:
+        """The fragments that units have been given of and that are still open."""
+        return self._open.begun
+
     def first_units(self) -> list[WorkUnit]:
         """Deal whole fragments to the workers, the largest first; empty where the size of units is known or given."""
         if self._task_size or self._diversity or self._expensive():

@@ -242,7 +242,9 @@ class UnitRunner:
     def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
         """Return a column file that another job, or a dead attempt, finished since the plan was made; else None."""
         record = read_record(self._store, keys.record_key(work.task.checkpoint_prefix, work.fragment_id))
-        if record is None or record.fingerprint != work.task.fingerprint or record.replaces != work.task.current_file:
+        if record is None or record.fingerprint != work.task.fingerprint:
+            return None
+        if not record.may_replace(work.task.current_file):
             return None
         if record.column_id != self._context.column_id or record.physical_rows != work.task.physical_rows:
             return None

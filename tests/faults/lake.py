@@ -71,6 +71,8 @@ def settings(folder: Path) -> dict[str, str]:
     return {
         "LEMAN_EXECUTOR__CHECKPOINT_INTERVAL_SECONDS": str(INTERVAL_SECONDS),
         "LEMAN_EXECUTOR__SLOTS": str(WORKERS),
+        # a slow machine makes no commits of its own: it is counted how often files are installed
+        "LEMAN_EXECUTOR__PARTIAL_COMMIT_SECONDS": "3600",
         "LEMAN_EXECUTOR__RESERVATION_TTL_SECONDS": "2",
         "LEMAN_SERVER__GRACE_SECONDS": "5",
         "LEMAN_EMBEDDED__IDLE_SECONDS": "0",

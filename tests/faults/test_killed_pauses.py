@@ -10,7 +10,7 @@ from tests.faults.lake import ROWS_AT_RISK, WORKERS, CallLog, Lake, check_settle
 from tests.faults.views import ROWS as VIEW_ROWS
 from tests.faults.views import check_settled as check_view
 from tests.faults.views import make, matching
-from tests.integration.call_log import numbers
+from tests.integration.call_log import numbers, values
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
@@ -54,6 +54,19 @@ def test_of_an_executor_with_a_paused_job(lake, db, call_log):
     assert db.job(future.result(timeout=60)).state is JobState.DONE
     assert call_log.again() == 0
     check_settled(db, table, ROWS)
+
+
+def test_of_an_executor_between_two_commits_of_rows_of_one_fragment(lake, db, call_log):
+    table = db.create_table("partly", numbers(ROWS), max_rows_per_file=ROWS)
+    table.add_columns({"y": call_log.double()})
+    future = table.backfill_async("y", commit_rows=100)
+    wait_for(lambda: table.row_states("y").computed >= 100)
+    kill_executor(lake, future.job_id)
+    assert table.row_states("y").computed >= 100, "they stay"
+    assert db.job(future.result(timeout=60)).state is JobState.DONE
+    assert call_log.again() <= WORKERS * ROWS_AT_RISK
+    assert values(table, "y") == {x: 2 * x for x in range(ROWS)}
+    assert table.plan_backfill("y").rows_to_compute == 0
 
 
 @pytest.mark.long

@@ -32,6 +32,9 @@ class BackfillParameters(TypedDict, total=False):
       the other is completed. Default: of all, the one with the most rows left next.
     - `commit_granularity`: fragments between commits. Default: about every five seconds, or a tenth of the
       job.
+    - `commit_rows`: rows between commits, also inside of a fragment whose other rows are still being computed: those
+      are NULL, and `row_states` calls them not computed. Not with `where`. Default: fragment by fragment; where none
+      was finished for ten seconds, the rows that are there, and again whenever the time without a commit has doubled.
     - `on_stale_input`: what happens where the column reads computed columns (or these read others) that are stale or
       not computed yet. `"error"`, the default: the job is refused (InputColumnStale), as it would compute from values
       that are not right, or not there. `"first"`: it computes these first, all their rows. `"warn"`: it computes from
@@ -51,6 +54,7 @@ class BackfillParameters(TypedDict, total=False):
     task_size: int | None
     task_shuffle_diversity: int | None
     commit_granularity: int | None
+    commit_rows: int | None
     num_frags: int | None
     optimize_indices: bool | None
     on_stale_input: OnStaleInput | None
@@ -70,6 +74,7 @@ class BackfillOptions:
     task_size: int | None = None
     task_shuffle_diversity: int | None = None
     commit_granularity: int | None = None
+    commit_rows: int | None = None
     num_frags: int | None = None
     optimize_indices: bool | None = None
     on_stale_input: OnStaleInput | None = None
@@ -118,6 +123,7 @@ class BackfillOptions:
             task_size=self.task_size,
             task_shuffle_diversity=self.task_shuffle_diversity,
             commit_granularity=self.commit_granularity,
+            commit_rows=self.commit_rows,
             num_frags=self.num_frags,
             optimize_indices=bool(self.optimize_indices),
             on_stale_input=on_stale_input_to_wire(self.on_stale_input),

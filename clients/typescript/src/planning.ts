@@ -21,6 +21,8 @@ export interface PlanOptions {
   taskSize?: number | undefined;
   /** Fragments between commits. */
   commitGranularity?: number | undefined;
+  /** Rows between commits, also inside of a fragment whose other rows are still being computed; not with `where`. */
+  commitRows?: number | undefined;
   /** At most so many fragments, for a sample run. */
   numFrags?: number | undefined;
   /** Threads in each worker process that call the function at the same time. */
@@ -55,6 +57,7 @@ export const PLAN: Kinds<PlanOptions> = {
   checkpoint: object(CHECKPOINT),
   taskSize: whole,
   commitGranularity: integer,
+  commitRows: whole,
   numFrags: integer,
   intraApplierConcurrency: integer,
   failedOnly: flag,
@@ -69,7 +72,7 @@ export function backfillSpec(
   options: PlanOptions,
 ): MessageInitShape<typeof BackfillSpecSchema> {
   const { concurrency, commitGranularity, numFrags, intraApplierConcurrency, taskShuffleDiversity } = options;
-  const { udf, readVersion, taskSize, checkpoint } = options;
+  const { udf, readVersion, taskSize, commitRows, checkpoint } = options;
   return {
     table,
     column,
@@ -79,6 +82,7 @@ export function backfillSpec(
     ...given({ concurrency, commitGranularity, numFrags, intraApplierConcurrency, taskShuffleDiversity }),
     ...(udf !== undefined && { udf: udfRef(udf) }),
     ...(taskSize !== undefined && { taskSize: toInt64("taskSize", taskSize) }),
+    ...(commitRows !== undefined && { commitRows: toInt64("commitRows", commitRows) }),
     ...(checkpoint !== undefined && { checkpoint: checkpointOf(checkpoint) }),
     ...(readVersion !== undefined && { readFrom: readFromOf(readVersion) }),
   };

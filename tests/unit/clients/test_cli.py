@@ -78,13 +78,14 @@ def test_backfill_options_all_arrive(run, db, fake):
         "commit-granularity",
         "read-version",
         "task-shuffle-diversity",
+        "commit-rows",
     ]
     run("backfill", db, "docs", "n", *(text for i, name in enumerate(sizes) for text in (f"--{name}", str(i + 1))))
     spec = fake.named("CreateJob")[0].backfill
     bounds = spec.checkpoint
     assert [bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size] == [1, 2, 3]
     assert [spec.task_size, spec.commit_granularity, spec.read_version] == [4, 5, 6]
-    assert spec.task_shuffle_diversity == 7
+    assert [spec.task_shuffle_diversity, spec.commit_rows] == [7, 8]
     run("backfill", db, "docs", "n", "--read-version", "v1-tag")
     assert fake.named("CreateJob")[1].backfill.read_tag == "v1-tag"
 

@@ -525,7 +525,14 @@ type BackfillSpec struct {
 	OptimizeIndices bool `protobuf:"varint,15,opt,name=optimize_indices,json=optimizeIndices,proto3" json:"optimize_indices,omitempty"`
 	// What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
 	// were never computed.
-	OnStaleInput  OnStaleInput `protobuf:"varint,16,opt,name=on_stale_input,json=onStaleInput,proto3,enum=leman.v1.OnStaleInput" json:"on_stale_input,omitempty"`
+	OnStaleInput OnStaleInput `protobuf:"varint,16,opt,name=on_stale_input,json=onStaleInput,proto3,enum=leman.v1.OnStaleInput" json:"on_stale_input,omitempty"`
+	// Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+	// committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+	// them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+	// Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+	// the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+	// fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+	CommitRows    *int64 `protobuf:"varint,17,opt,name=commit_rows,json=commitRows,proto3,oneof" json:"commit_rows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -681,6 +688,13 @@ func (x *BackfillSpec) GetOnStaleInput() OnStaleInput {
 		return x.OnStaleInput
 	}
 	return OnStaleInput_ON_STALE_INPUT_UNSPECIFIED
+}
+
+func (x *BackfillSpec) GetCommitRows() int64 {
+	if x != nil && x.CommitRows != nil {
+		return *x.CommitRows
+	}
+	return 0
 }
 
 type isBackfillSpec_ReadFrom interface {
@@ -1948,7 +1962,7 @@ var File_leman_v1_planner_proto protoreflect.FileDescriptor
 
 const file_leman_v1_planner_proto_rawDesc = "" +
 	"\n" +
-	"\x16leman/v1/planner.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xb6\x06\n" +
+	"\x16leman/v1/planner.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xec\x06\n" +
 	"\fBackfillSpec\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\tR\x06column\x12\"\n" +
@@ -1969,7 +1983,9 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"failedOnly\x129\n" +
 	"\x16task_shuffle_diversity\x18\x0e \x01(\x05H\x06R\x14taskShuffleDiversity\x88\x01\x01\x12)\n" +
 	"\x10optimize_indices\x18\x0f \x01(\bR\x0foptimizeIndices\x12<\n" +
-	"\x0eon_stale_input\x18\x10 \x01(\x0e2\x16.leman.v1.OnStaleInputR\fonStaleInputB\v\n" +
+	"\x0eon_stale_input\x18\x10 \x01(\x0e2\x16.leman.v1.OnStaleInputR\fonStaleInput\x12$\n" +
+	"\vcommit_rows\x18\x11 \x01(\x03H\aR\n" +
+	"commitRows\x88\x01\x01B\v\n" +
 	"\tread_fromB\x0e\n" +
 	"\f_concurrencyB\f\n" +
 	"\n" +
@@ -1978,7 +1994,8 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\n" +
 	"_num_fragsB\x1c\n" +
 	"\x1a_intra_applier_concurrencyB\x19\n" +
-	"\x17_task_shuffle_diversity\"8\n" +
+	"\x17_task_shuffle_diversityB\x0e\n" +
+	"\f_commit_rows\"8\n" +
 	"\n" +
 	"StaleInput\x12\x16\n" +
 	"\x06column\x18\x01 \x01(\tR\x06column\x12\x12\n" +

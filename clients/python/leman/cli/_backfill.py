@@ -103,6 +103,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
         int | None, typer.Option(min=1, help="Fragments whose units are handed out in turn.")
     ] = None,
     commit_granularity: Annotated[int | None, typer.Option(min=1, help="Fragments between commits.")] = None,
+    commit_rows: Annotated[int | None, typer.Option(min=1, help="Rows between commits, inside fragments too.")] = None,
     read_version: VersionOption = None,
     num_frags: FragmentsOption = None,
     on_stale_input: StaleOption = OnStaleInput.ERROR,
@@ -134,6 +135,7 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
             task_size=task_size,
             task_shuffle_diversity=task_shuffle_diversity,
             commit_granularity=commit_granularity,
+            commit_rows=commit_rows,
             read_version=_version(read_version),
             num_frags=num_frags,
             on_stale_input=on_stale_input.value,

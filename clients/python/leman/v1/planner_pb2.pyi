@@ -284,6 +284,7 @@ class BackfillSpec(_message.Message):
     TASK_SHUFFLE_DIVERSITY_FIELD_NUMBER: _builtins.int
     OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
     ON_STALE_INPUT_FIELD_NUMBER: _builtins.int
+    COMMIT_ROWS_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
     where: _builtins.str
@@ -319,6 +320,14 @@ class BackfillSpec(_message.Message):
     """What happens where the column reads computed columns, or these read others, of which rows of this job are stale or
     were never computed.
     """
+    commit_rows: _builtins.int
+    """Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+    committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+    them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+    Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+    the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+    fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+    """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
         """The table."""
@@ -350,13 +359,16 @@ class BackfillSpec(_message.Message):
         task_shuffle_diversity: _builtins.int | None = ...,
         optimize_indices: _builtins.bool = ...,
         on_stale_input: Global___OnStaleInput.ValueType = ...,
+        commit_rows: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_commit_rows", b"_commit_rows", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "commit_granularity", b"commit_granularity", "commit_rows", b"commit_rows", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "on_stale_input", b"on_stale_input", "optimize_indices", b"optimize_indices", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_commit_rows", b"_commit_rows", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "commit_rows", b"commit_rows", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "on_stale_input", b"on_stale_input", "optimize_indices", b"optimize_indices", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_granularity: _TypeAlias = _typing.Literal["commit_granularity"]  # noqa: Y015
     _WhichOneofArgType__commit_granularity: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity"]  # noqa: Y015
+    _WhichOneofReturnType__commit_rows: _TypeAlias = _typing.Literal["commit_rows"]  # noqa: Y015
+    _WhichOneofArgType__commit_rows: _TypeAlias = _typing.Literal["_commit_rows", b"_commit_rows"]  # noqa: Y015
     _WhichOneofReturnType__concurrency: _TypeAlias = _typing.Literal["concurrency"]  # noqa: Y015
     _WhichOneofArgType__concurrency: _TypeAlias = _typing.Literal["_concurrency", b"_concurrency"]  # noqa: Y015
     _WhichOneofReturnType__intra_applier_concurrency: _TypeAlias = _typing.Literal["intra_applier_concurrency"]  # noqa: Y015
@@ -371,6 +383,8 @@ class BackfillSpec(_message.Message):
     _WhichOneofArgType_read_from: _TypeAlias = _typing.Literal["read_from", b"read_from"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_granularity) -> _WhichOneofReturnType__commit_granularity | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_rows) -> _WhichOneofReturnType__commit_rows | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__concurrency) -> _WhichOneofReturnType__concurrency | None: ...
     @_typing.overload

@@ -178,6 +178,7 @@ SPECS = st.builds(
     checkpoint=BOUNDS,
     task_size=COUNT,
     commit_granularity=SMALL,
+    commit_rows=COUNT,
     num_frags=SMALL,
     intra_applier_concurrency=SMALL,
     task_shuffle_diversity=SMALL,

@@ -34,7 +34,7 @@ def ended(folder: Path, failure: UnitFailure | None) -> Job:
 
     async def main() -> Job:
         job = replace(JOB, request=BackfillSpec(str(folder), "t", "y"))
-        run = BackfillRun(job, services_of(Spark(failure), Commits()), has_indexes=False)
+        run = BackfillRun(job, services_of(Spark(failure), Commits()), is_scratch=True)
         await run.run(await run.plan())
         return run.status.job
 

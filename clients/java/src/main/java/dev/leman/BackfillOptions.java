@@ -68,6 +68,11 @@ public final class BackfillOptions {
     return with(told.toBuilder().setCommitGranularity(fragments));
   }
 
+  /** Rows between commits, also inside of a fragment whose other rows are still being computed; not with a filter. */
+  public BackfillOptions commitRows(long rows) {
+    return with(told.toBuilder().setCommitRows(rows));
+  }
+
   /** At most so many fragments. */
   public BackfillOptions fragments(int most) {
     return with(told.toBuilder().setNumFrags(most));

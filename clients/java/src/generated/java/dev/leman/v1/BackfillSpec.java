@@ -617,6 +617,43 @@ private static final long serialVersionUID = 0L;
     return result == null ? dev.leman.v1.OnStaleInput.UNRECOGNIZED : result;
   }
 
+  public static final int COMMIT_ROWS_FIELD_NUMBER = 17;
+  private long commitRows_ = 0L;
+  /**
+   * <pre>
+   * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+   * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+   * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+   * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+   * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+   * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+   * </pre>
+   *
+   * <code>optional int64 commit_rows = 17;</code>
+   * @return Whether the commitRows field is set.
+   */
+  @java.lang.Override
+  public boolean hasCommitRows() {
+    return ((bitField0_ & 0x00000200) != 0);
+  }
+  /**
+   * <pre>
+   * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+   * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+   * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+   * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+   * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+   * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+   * </pre>
+   *
+   * <code>optional int64 commit_rows = 17;</code>
+   * @return The commitRows.
+   */
+  @java.lang.Override
+  public long getCommitRows() {
+    return commitRows_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -679,6 +716,9 @@ private static final long serialVersionUID = 0L;
     }
     if (onStaleInput_ != dev.leman.v1.OnStaleInput.ON_STALE_INPUT_UNSPECIFIED.getNumber()) {
       output.writeEnum(16, onStaleInput_);
+    }
+    if (((bitField0_ & 0x00000200) != 0)) {
+      output.writeInt64(17, commitRows_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -751,6 +791,10 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeEnumSize(16, onStaleInput_);
     }
+    if (((bitField0_ & 0x00000200) != 0)) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeInt64Size(17, commitRows_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -820,6 +864,11 @@ private static final long serialVersionUID = 0L;
     if (getOptimizeIndices()
         != other.getOptimizeIndices()) return false;
     if (onStaleInput_ != other.onStaleInput_) return false;
+    if (hasCommitRows() != other.hasCommitRows()) return false;
+    if (hasCommitRows()) {
+      if (getCommitRows()
+          != other.getCommitRows()) return false;
+    }
     if (!getReadFromCase().equals(other.getReadFromCase())) return false;
     switch (readFromCase_) {
       case 5:
@@ -893,6 +942,11 @@ private static final long serialVersionUID = 0L;
         getOptimizeIndices());
     hash = (37 * hash) + ON_STALE_INPUT_FIELD_NUMBER;
     hash = (53 * hash) + onStaleInput_;
+    if (hasCommitRows()) {
+      hash = (37 * hash) + COMMIT_ROWS_FIELD_NUMBER;
+      hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
+          getCommitRows());
+    }
     switch (readFromCase_) {
       case 5:
         hash = (37 * hash) + READ_VERSION_FIELD_NUMBER;
@@ -1075,6 +1129,7 @@ private static final long serialVersionUID = 0L;
       taskShuffleDiversity_ = 0;
       optimizeIndices_ = false;
       onStaleInput_ = 0;
+      commitRows_ = 0L;
       readFromCase_ = 0;
       readFrom_ = null;
       return this;
@@ -1168,6 +1223,10 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00008000) != 0)) {
         result.onStaleInput_ = onStaleInput_;
+      }
+      if (((from_bitField0_ & 0x00010000) != 0)) {
+        result.commitRows_ = commitRows_;
+        to_bitField0_ |= 0x00000200;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -1266,6 +1325,9 @@ private static final long serialVersionUID = 0L;
       }
       if (other.onStaleInput_ != 0) {
         setOnStaleInputValue(other.getOnStaleInputValue());
+      }
+      if (other.hasCommitRows()) {
+        setCommitRows(other.getCommitRows());
       }
       switch (other.getReadFromCase()) {
         case READ_VERSION: {
@@ -1395,6 +1457,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00008000;
               break;
             } // case 128
+            case 136: {
+              commitRows_ = input.readInt64();
+              bitField0_ |= 0x00010000;
+              break;
+            } // case 136
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2770,6 +2837,82 @@ private static final long serialVersionUID = 0L;
     public Builder clearOnStaleInput() {
       bitField0_ = (bitField0_ & ~0x00008000);
       onStaleInput_ = 0;
+      onChanged();
+      return this;
+    }
+
+    private long commitRows_ ;
+    /**
+     * <pre>
+     * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+     * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+     * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+     * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+     * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+     * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+     * </pre>
+     *
+     * <code>optional int64 commit_rows = 17;</code>
+     * @return Whether the commitRows field is set.
+     */
+    @java.lang.Override
+    public boolean hasCommitRows() {
+      return ((bitField0_ & 0x00010000) != 0);
+    }
+    /**
+     * <pre>
+     * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+     * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+     * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+     * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+     * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+     * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+     * </pre>
+     *
+     * <code>optional int64 commit_rows = 17;</code>
+     * @return The commitRows.
+     */
+    @java.lang.Override
+    public long getCommitRows() {
+      return commitRows_;
+    }
+    /**
+     * <pre>
+     * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+     * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+     * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+     * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+     * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+     * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+     * </pre>
+     *
+     * <code>optional int64 commit_rows = 17;</code>
+     * @param value The commitRows to set.
+     * @return This builder for chaining.
+     */
+    public Builder setCommitRows(long value) {
+
+      commitRows_ = value;
+      bitField0_ |= 0x00010000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+     * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+     * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+     * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+     * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+     * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+     * </pre>
+     *
+     * <code>optional int64 commit_rows = 17;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearCommitRows() {
+      bitField0_ = (bitField0_ & ~0x00010000);
+      commitRows_ = 0L;
       onChanged();
       return this;
     }

@@ -339,5 +339,34 @@ public interface BackfillSpecOrBuilder extends
    */
   dev.leman.v1.OnStaleInput getOnStaleInput();
 
+  /**
+   * <pre>
+   * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+   * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+   * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+   * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+   * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+   * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+   * </pre>
+   *
+   * <code>optional int64 commit_rows = 17;</code>
+   * @return Whether the commitRows field is set.
+   */
+  boolean hasCommitRows();
+  /**
+   * <pre>
+   * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
+   * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
+   * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
+   * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
+   * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
+   * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+   * </pre>
+   *
+   * <code>optional int64 commit_rows = 17;</code>
+   * @return The commitRows.
+   */
+  long getCommitRows();
+
   dev.leman.v1.BackfillSpec.ReadFromCase getReadFromCase();
 }
