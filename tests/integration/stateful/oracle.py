@@ -147,6 +147,8 @@ class Oracle:
         self._spoiled: dict[Slot, set[int]] = {}  # rows that damaged checkpoints had: others may have them, unused
         self._records: dict[tuple[Slot, tuple[object, ...]], Staged] = {}
         self._installed: dict[str, int] = {}  # token of each column file, by its name
+        #: What was ever computed: by id and column identity, the version and the arguments.
+        self._computed: set[tuple[int, int, int, tuple[Value, ...]]] = set()
         self._of_retries: set[tuple[str, tuple[object, ...]]] = set()  # (checkpoint key, what it was written under)
 
     # what happens to the table
@@ -334,7 +336,7 @@ class Oracle:
         needed = asked - settled - stored
         optional = needed & {i for ids in self._loose.get(_loose(slot), {}).values() for i in ids}
         spared = self._spared(fingerprint, fragment)
-        optional |= needed & spared
+        optional |= needed & (spared | self._had_before(fingerprint, fragment))
         optional |= (asked - settled) & self._spoiled.get(slot, set())
         needed -= optional
         if staged is not None:
@@ -359,6 +361,17 @@ class Oracle:
             i
             for i in fragment.live
             if self.state.origins.get((i, fingerprint.column)) == (fingerprint.version, self._arguments(fingerprint, i))
+        }
+
+    def _had_before(self, fingerprint: Fingerprint, fragment: Fragment) -> set[int]:
+        """Rows whose value others overwrote, and which had in an earlier version what is to be computed: it may be
+        taken from there."""
+        column = fingerprint.column
+        return {
+            i
+            for i in fragment.live
+            if (i, column) not in self.state.origins
+            and (i, column, fingerprint.version, self._arguments(fingerprint, i)) in self._computed
         }
 
     def _arguments(self, fingerprint: Fingerprint, i: int) -> tuple[Value, ...]:
@@ -499,6 +512,7 @@ class Oracle:
                 value, _ = self._values(column.function, part.fingerprint.version, i, arguments[1])
                 self.state.rows[i][column.identity] = value
                 self.state.origins[i, column.identity] = part.fingerprint.version, arguments
+                self._computed.add((i, column.identity, part.fingerprint.version, arguments))
         fragment.files[column.identity] = made
         fragment.tokens[column.identity] = self._installed.setdefault(name, next(self._numbers))
 

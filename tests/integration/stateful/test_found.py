@@ -139,3 +139,13 @@ def test_an_index_stays_with_its_column_over_a_rename(machine):
     machine.rename("output", True)
     machine.index("c", "BTREE")
     machine._run_backfill("e", 0)
+
+
+def test_values_that_others_overwrote_come_from_the_version_before(machine):
+    machine._run_backfill("c", 0)
+    machine.delete(2)
+    machine.delete(7)
+    machine.clean(True, False)
+    machine.rewrite(len(machine.system.layout()) - 1, 14, "c")
+    failed_before = 2
+    assert machine._backfill(BackfillSpec(machine.system.database, "t", "c"), 0, EVERYTHING) == failed_before
