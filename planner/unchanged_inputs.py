@@ -25,7 +25,7 @@ from core.domain.udf import UdfKind
 from core.equal_values import Mask
 from core.errors import LemanError
 from core.fragment_columns import FragmentColumns
-from core.lance_io import compactions
+from core.lance_io import column_files, compactions
 from core.lance_io.tables import LanceTables
 from core.lance_io.transactions import Kind, Transaction, fragments_of
 from core.ports import CheckpointStore
@@ -206,8 +206,15 @@ class UnchangedInputs:
                         same_offsets=same_offsets,
                     )
                 )
-            if not states.all() and (status.reason in _WRITTEN or status.moved is not None):
+            if not states.all() and (status.moved is not None or self._others_wrote(status)):
                 yield self._place(compared, fragment, same_offsets=same_offsets)
+
+    def _others_wrote(self, status: FragmentStatus) -> bool:
+        """Tell whether others wrote the rows, or did before a filter left them out of a file that replaced it."""
+        if status.reason is not Reason.PARTIAL:
+            return status.reason in _WRITTEN
+        earlier = column_files.read_predecessors(self._resolved.table.uri, status.current_file)
+        return any(keys.parse_column_file_name(predecessor.file) is None for predecessor in earlier)
 
     def _statuses(self, table: TableSnapshot, fragments: Iterable[Fragment]) -> dict[int, FragmentStatus]:
         then = replace(self._resolved, table=replace(table, fragments=tuple(fragments)), filter=Filter(), num_frags=0)
