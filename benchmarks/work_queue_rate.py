@@ -129,6 +129,7 @@ async def _work(address: ExecutorEndpoint) -> None:
     reader, writer = await asyncio.open_connection(address.host, address.port)
     writer.write(framed(Hello(address.job_id, address.secret)))
     decoder = msgspec.json.Decoder(WorkUnit | None)
+    await reader.readexactly(int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big"))  # the context
     while True:
         length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
         unit = decoder.decode(await reader.readexactly(length))
@@ -143,7 +144,7 @@ async def dispatched(fragments: int, rows: int) -> float:
     dispatcher = Dispatcher("127.0.0.1")
     await dispatcher.start()
     units = _Units(WorkQueue(tasks_of(fragments, rows), _WORKERS, seconds_per_row=_SECONDS_PER_ROW))
-    address = dispatcher.open("job", units)
+    address = dispatcher.open("job", units, None)
     begin = time.process_time()
     await asyncio.gather(*(_work(address) for _ in range(_CONNECTIONS)))
     seconds = time.process_time() - begin

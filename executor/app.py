@@ -45,7 +45,7 @@ from executor.previews.function_pool import FunctionPool
 from executor.previews.previews import Previews
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
-from executor.spark.address import is_local
+from executor.spark.address import has_cluster, is_local, warn_of_open_spark
 from executor.spark.driver_launch import worker_variables
 from executor.spark.spark_runner import SparkRunner
 
@@ -132,7 +132,10 @@ class Executor:
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
         self._channels = [planner, coordinator]
         address = self._spark.address
-        self._dispatcher = Dispatcher(address.host, address.bind, address.dispatcher_port)
+        encrypted = has_cluster(settings.spark)
+        if encrypted:
+            warn_of_open_spark(settings.spark)
+        self._dispatcher = Dispatcher(address.host, address.bind, address.dispatcher_port, encrypted=encrypted)
         await self._dispatcher.start()
         redis_url = settings.redis.url.get_secret_value()
         reservations = reservations_at(redis_url, settings.executor.reservation_ttl_seconds)

@@ -143,7 +143,7 @@ class PlanExecution:
         if self._units.ended:
             return
         self._units.hold()
-        self._address = self._services.dispatcher.open(self._status.job.job_id, self._units)
+        self._address = self._services.dispatcher.open(self._status.job.job_id, self._units, self._context)
         self._fleet.begin(self._address)
 
     async def abandon(self) -> None:
@@ -223,7 +223,7 @@ class PlanExecution:
         them asks for work.
         """
         job_id = self._status.job.job_id
-        address = self._address or self._services.dispatcher.open(job_id, self._units)
+        address = self._address or self._services.dispatcher.open(job_id, self._units, self._context)
         try:
             fruitless = 0
             while not self._units.ended:

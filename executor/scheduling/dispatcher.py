@@ -9,19 +9,21 @@ connection (decision 4).
 from __future__ import annotations
 
 import asyncio
+import functools
 import hmac
 import itertools
 import secrets
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
 from core.domain.store import StoreOptions
-from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkUnit
+from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
 from core.observability import measures
 from core.rpc.bind_failures import LISTEN_ERRORS, bind_failure
+from executor.worker.links import executor_tls
 from executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, InFlight, Running, WorkerMessage, framed
 
 _log = structlog.get_logger(__name__)
@@ -69,6 +71,21 @@ class ExecutorEndpoint:
     port: int
     job_id: str
     secret: str
+    #: The only certificate that the dispatcher shows, in PEM; empty: the link is in the clear.
+    certificate: str = ""
+
+
+@dataclass(frozen=True)
+class _OpenJob:
+    """A job that workers may connect for."""
+
+    secret: str
+    unit_source: UnitSource
+    context: WorkContext
+
+    @functools.cached_property
+    def framed_context(self) -> bytes:
+        return framed(self.context)
 
 
 class _Link:
@@ -129,12 +146,14 @@ class Dispatcher:
         host: An address that the Spark workers reach.
         bind: The address of this machine on which it listens; empty: `host`.
         port: The port on which it listens; 0: any.
+        encrypted: Workers connect over TLS, see `executor.worker.links`.
     """
 
-    def __init__(self, host: str, bind: str = "", port: int = 0) -> None:
+    def __init__(self, host: str, bind: str = "", port: int = 0, *, encrypted: bool = False) -> None:
+        self._encrypted, self._certificate = encrypted, ""
         self._host, self._bind, self._port = host, bind or host, port
         self._server: asyncio.Server | None = None
-        self._unit_sources: dict[str, tuple[str, UnitSource]] = {}
+        self._open_jobs: dict[str, _OpenJob] = {}
         self._workers: dict[str, set[asyncio.Task[None]]] = {}  # by the secret that they know
         self._links: dict[str, set[_Link]] = {}
         self._numbers = itertools.count(1)
@@ -146,8 +165,12 @@ class Dispatcher:
         Raises:
             Unavailable: BIND_FAILED – the address or the port cannot be used.
         """
+        security: dict[str, Any] = {}
+        if self._encrypted:
+            security["ssl"], self._certificate = await asyncio.to_thread(executor_tls)
+            security["ssl_handshake_timeout"] = _HELLO_SECONDS
         try:
-            self._server = await asyncio.start_server(self._serve, self._bind, self._port)
+            self._server = await asyncio.start_server(self._serve, self._bind, self._port, **security)
         except LISTEN_ERRORS as error:
             names = {"host_setting": "LEMAN_SPARK__DRIVER_HOST", "port_setting": "LEMAN_SPARK__CALLBACK_PORT"}
             raise bind_failure("cannot listen for workers", self._bind, self._port, **names, error=error) from None
@@ -157,13 +180,14 @@ class Dispatcher:
         if self._server is not None:
             self._server.close()
 
-    def open(self, job_id: str, unit_source: UnitSource) -> ExecutorEndpoint:
-        """Let workers of a job connect, and return what they need for that."""
+    def open(self, job_id: str, unit_source: UnitSource, context: WorkContext) -> ExecutorEndpoint:
+        """Let workers of a job connect, and return what they need for that; they are sent the context then."""
         if self._server is None:
             raise RuntimeError("the dispatcher is not started")
         secret = secrets.token_hex(32)
-        self._unit_sources[job_id] = (secret, unit_source)
-        return ExecutorEndpoint(self._host, self._server.sockets[0].getsockname()[1], job_id, secret)
+        self._open_jobs[job_id] = _OpenJob(secret, unit_source, context)
+        port = self._server.sockets[0].getsockname()[1]
+        return ExecutorEndpoint(self._host, port, job_id, secret, self._certificate)
 
     def stop_units(self, job_id: str) -> None:
         """Have the workers of a job give back what they have at hand, checkpointed as far as it is."""
@@ -175,8 +199,9 @@ class Dispatcher:
 
         The connection of a worker that hangs is cut off. The job's workers of a later `open` are left alone.
         """
-        if self._unit_sources.get(endpoint.job_id, ("", None))[0] == endpoint.secret:
-            del self._unit_sources[endpoint.job_id]
+        opened = self._open_jobs.get(endpoint.job_id)
+        if opened is not None and opened.secret == endpoint.secret:
+            del self._open_jobs[endpoint.job_id]
         workers = self._workers.pop(endpoint.secret, set())
         if not workers:
             return
@@ -187,9 +212,10 @@ class Dispatcher:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             hello = await asyncio.wait_for(_receive(reader), _HELLO_SECONDS)
-            unit_source = self._unit_source(hello)
-            if isinstance(hello, Hello) and unit_source is not None:
-                await self._worker(hello, unit_source, reader, writer)
+            opened = self._opened(hello)
+            if isinstance(hello, Hello) and opened is not None:
+                writer.write(opened.framed_context)
+                await self._worker(hello, opened.unit_source, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.DecodeError) as error:
             _log.info("a worker's connection ended", error=str(error) or type(error).__name__)
         except asyncio.CancelledError:
@@ -216,13 +242,12 @@ class Dispatcher:
             if not links and self._links.get(hello.job_id) is links:
                 del self._links[hello.job_id]
 
-    def _unit_source(self, hello: WorkerMessage) -> UnitSource | None:
-        if not isinstance(hello, Hello):
+    def _opened(self, hello: WorkerMessage) -> _OpenJob | None:
+        """Return the job of a worker that knows its secret."""
+        opened = self._open_jobs.get(hello.job_id) if isinstance(hello, Hello) else None
+        if opened is None or not isinstance(hello, Hello):
             return None
-        secret, unit_source = self._unit_sources.get(hello.job_id, ("", None))
-        if unit_source is None or not hmac.compare_digest(secret.encode(), hello.secret.encode()):
-            return None
-        return unit_source
+        return opened if hmac.compare_digest(opened.secret.encode(), hello.secret.encode()) else None
 
 
 async def _send(writer: asyncio.StreamWriter, unit: WorkUnit | None) -> None:

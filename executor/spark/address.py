@@ -8,7 +8,11 @@ import re
 import socket
 from dataclasses import dataclass
 
+import structlog
+
 from core.config import Spark
+
+_log = structlog.get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
 _EVERYWHERE = "0.0.0.0"  # behind another address, as in a container
@@ -39,6 +43,24 @@ class CallbackAddress:
 def is_local(settings: Spark) -> bool:
     """Tell whether Spark's workers are on this machine alone."""
     return not settings.master or settings.master.startswith("local")
+
+
+def has_cluster(settings: Spark) -> bool:
+    """Tell whether workers are processes of a Spark cluster, also of one on this machine (`local-cluster`)."""
+    return bool(settings.master) and re.match(r"local($|\[)", settings.master) is None
+
+
+def warn_of_open_spark(settings: Spark) -> None:
+    """Say in the log that Spark's own connections are not protected, where the settings do not protect them."""
+    wanted = ("spark.authenticate", "spark.network.crypto.enabled")
+    missing = [name for name in wanted if settings.conf.get(name, "").lower() != "true"]
+    if missing and settings.conf.get("spark.ssl.rpc.enabled", "").lower() != "true":
+        _log.warning(
+            "Spark's own connections are open to whoever reaches them: set both in LEMAN_SPARK__CONF, or keep the "
+            "network between executor and workers to yourself",
+            reason="SPARK_NOT_AUTHENTICATED",
+            missing=missing,
+        )
 
 
 def callback_address(settings: Spark) -> CallbackAddress:

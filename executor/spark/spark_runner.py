@@ -372,7 +372,7 @@ class SparkRunner:
             await asyncio.shield(asyncio.wrap_future(self.start_meanwhile()))
         job_id = address.job_id
         hello, name = Hello(job_id, address.secret), context.process_name(self._salt)
-        worker_task = WorkerTask(address.host, address.port, hello, msgspec.json.encode(context), name)
+        worker_task = WorkerTask(address.host, address.port, hello, address.certificate, name)
         own, call = self._begin_job(job_id, msgspec.json.encode(worker_task).decode(), count, profile)
         calls = self._calls.setdefault(job_id, set())
         calls.add(call)

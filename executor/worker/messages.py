@@ -1,5 +1,6 @@
 """What a worker sends to its executor: JSON behind a length of four bytes; the answer is a WorkUnit, or null.
 
+The answer to the first message is a `WorkContext`: secrets of the job travel on this link, and never with Spark.
 Null that comes while a unit is at work says that this one is to be given back as far as it is. A WorkUnit without work
 says how object stores are reached from now on, and comes at any time.
 """
@@ -23,13 +24,13 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class WorkerTask(msgspec.Struct, frozen=True):
-    """What the Spark task of a worker is told."""
+    """What the Spark task of a worker is told: how it reaches its executor, and no other secret."""
 
     host: str
     port: int
     hello: Hello
-    #: A `WorkContext` as JSON, decoded by whoever needs it.
-    context: bytes
+    #: The only one that the executor may show, in PEM; empty: the link is in the clear.
+    certificate: str = ""
     #: Names one version of a function in one environment; a process that runs it may run no other.
     function: str = ""
 

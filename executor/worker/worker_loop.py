@@ -20,11 +20,11 @@ from core.ports import ProgressSink
 from core.stores import known
 from executor.coordination.reservations import reservations_at
 from executor.worker.error_store import JobErrors
+from executor.worker.links import Link, connected
 from executor.worker.messages import (
     LENGTH_BYTES,
     Alive,
     Done,
-    Hello,
     InFlight,
     Running,
     WorkerMessage,
@@ -35,7 +35,6 @@ from executor.worker.processes import file_descriptors
 from executor.worker.processes.process_environment import kept
 from executor.worker.unit_runner import UnitRunner, never
 
-_CONNECT_SECONDS = 30.0
 _STRAY = 125
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
 _worker_tasks, _contexts = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder(WorkContext)
@@ -46,7 +45,7 @@ _units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | 
 class ExecutorConnection:
     """A blocking connection to the executor; also a `core.ports.ProgressSink`."""
 
-    _socket: socket.socket
+    _link: Link
     _saying: threading.Lock = field(default_factory=threading.Lock)
     _at_work: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
@@ -64,7 +63,7 @@ class ExecutorConnection:
         self._check_process()
         data = framed(message)
         with self._saying:  # the watchdog sends from a thread of its own
-            self._socket.sendall(data)
+            self._link.send(data)
 
     def send(self, report: ProgressReport) -> None:
         """Send a progress report."""
@@ -88,6 +87,18 @@ class ExecutorConnection:
                 if unit is None or unit.works:
                     self._held.append(unit)
 
+    def context(self) -> WorkContext:
+        """Wait for what holds for all units: the first that the executor sends.
+
+        Raises:
+            OSError: The executor is gone, or does not let the worker in.
+        """
+        head = self._read(LENGTH_BYTES)
+        data = None if head is None else self._read(int.from_bytes(head, "big"))
+        if data is None:
+            raise ConnectionAbortedError("the executor closed the connection: the job is over, or it is another job's")
+        return _contexts.decode(data)
+
     def next_unit(self) -> WorkUnit | None:
         """Wait for a unit; return None where the job is done, or the executor is gone."""
         with self._reading:
@@ -107,7 +118,7 @@ class ExecutorConnection:
 
     def _is_there(self) -> bool:
         try:
-            return bool(self._socket.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+            return self._link.has_data()
         except OSError:  # nothing is there, or the executor is gone: who tells it something will notice
             return False
 
@@ -150,7 +161,7 @@ class ExecutorConnection:
     def _read(self, length: int) -> bytes | None:
         parts = []
         while length:
-            part = self._socket.recv(min(length, 1 << 20))
+            part = self._link.receive(min(length, 1 << 20))
             if not part:
                 return None
             parts.append(part)
@@ -191,21 +202,18 @@ class WorkerState:
 def run_task(worker_task_json: str) -> int:
     """Run the task of a worker; return how many units it ran."""
     worker_task = _worker_tasks.decode(worker_task_json)
-    return run_worker(worker_task.host, worker_task.port, worker_task.hello, worker_task.context)
+    return run_worker(worker_task)
 
 
-def run_worker(host: str, port: int, hello: Hello, context_json: bytes) -> int:
+def run_worker(task: WorkerTask) -> int:
     """Run units until there are none; return how many."""
-    context = _contexts.decode(context_json)
-    kept.give(context.env)
-    known.use(known.GivenStores(context.stores))
     units = 0
-    with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as link:
-        link.settimeout(None)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    with connected(task.host, task.port, task.certificate) as link:
         connection = ExecutorConnection(link)
-        connection.say(msgspec.structs.replace(hello, worker=f"worker {os.getpid()} on {socket.gethostname()}"))
+        connection.say(msgspec.structs.replace(task.hello, worker=f"worker {os.getpid()} on {socket.gethostname()}"))
+        context = connection.context()
+        kept.give(context.env)
+        known.use(known.GivenStores(context.stores))
         worker_state = WorkerState(context)  # while the executor looks for a unit
         with file_descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:

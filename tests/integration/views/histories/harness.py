@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 import lance
-import msgspec
 import pyarrow as pa
 
 from commit_coordinator.commit_queue import Limits
@@ -40,7 +39,7 @@ from executor.refresh.refresh_run import RefreshRun
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.scheduling.local_runner import LocalRunner
-from executor.worker.messages import Hello
+from executor.worker.messages import Hello, WorkerTask
 from executor.worker.worker_loop import run_worker
 from planner.plan_maker import PlanMaker
 from planner.stale_inputs import refuse_stale_refresh
@@ -70,14 +69,9 @@ class ThreadWorkers:
         if address.job_id in self._cancelled:
             raise Cancelled(address.job_id)
         self.jobs += 1
-        hello, sent = Hello(address.job_id, address.secret), msgspec.json.encode(context)
+        task = WorkerTask(address.host, address.port, Hello(address.job_id, address.secret), address.certificate)
         loop = asyncio.get_running_loop()
-        workers = [loop.run_in_executor(self._pool, run_worker, address.host, address.port, hello, sent)]
-        workers += [
-            loop.run_in_executor(self._pool, run_worker, address.host, address.port, hello, sent)
-            for _ in range(count - 1)
-        ]
-        await asyncio.gather(*workers)
+        await asyncio.gather(*(loop.run_in_executor(self._pool, run_worker, task) for _ in range(count)))
 
     async def stop_job(self, _job_id: str) -> None:
         """Workers end when nobody gives them work."""

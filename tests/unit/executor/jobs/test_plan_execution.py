@@ -142,7 +142,7 @@ class FullSpark(GrowingSpark):
 class NoDispatcher:
     """Its address is the unit source itself."""
 
-    def open(self, _: str, unit_source: Any) -> Any:
+    def open(self, _: str, unit_source: Any, _context: Any) -> Any:
         return unit_source
 
     async def close(self, _: str) -> None:

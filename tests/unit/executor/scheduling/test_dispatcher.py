@@ -3,16 +3,52 @@
 from __future__ import annotations
 
 import asyncio
-import socket
+import dataclasses
+import ssl
 from typing import Any
 
+import pytest
+
 from core.domain.store import StoreOptions
-from core.domain.work import FragmentWork, UnitOutcome, WorkUnit
+from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
+from core.domain.work import FragmentWork, UdfRef, UnitOutcome, WorkContext, WorkUnit
 from core.stores import known
-from executor.scheduling.dispatcher import Dispatcher
-from executor.worker.messages import Alive, Done, Hello
-from executor.worker.worker_loop import ExecutorConnection
+from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
+from executor.worker.links import connected
+from executor.worker.messages import Alive, Done, Hello, WorkerTask
+from executor.worker.worker_loop import ExecutorConnection, run_worker
 from tests.unit.executor.manager_helpers import TASK
+
+_UDF = UdfRef(
+    name="f",
+    version="1",
+    kind=UdfKind.SCALAR,
+    input_columns=("x",),
+    bundle_uri="",
+    bundle_sha256="",
+    bundle_python="",
+    entrypoint="m:f",
+    stateful=False,
+    batch_size=0,
+    error_policy=ErrorPolicy(),
+)
+CONTEXT = WorkContext(
+    job_id="job",
+    uri="s3://lake/t.lance",
+    read_version=1,
+    output_schema=b"",
+    output_field_ids=(1,),
+    column_id="c",
+    input_columns=("x",),
+    udf=_UDF,
+    where="",
+    checkpoint=CheckpointBounds(),
+    checkpoint_seconds=1.0,
+    checkpoint_max_bytes=1,
+    redis_url="redis://:sesame-redis@127.0.0.1:1",
+    env={"API_KEY": "sesame-env"},
+    stores=(StoreOptions(root="s3://lake", token="sesame-store"),),
+)
 
 
 class Units:
@@ -26,18 +62,20 @@ def test_who_opened_earlier_does_not_close_what_was_opened_after():
         dispatcher = Dispatcher("127.0.0.1")
         await dispatcher.start()
         first_units, second_units = Units(), Units()
-        first = dispatcher.open("job", first_units)  # type: ignore[arg-type]
-        second = dispatcher.open("job", second_units)  # type: ignore[arg-type]
+        first = dispatcher.open("job", first_units, CONTEXT)  # type: ignore[arg-type]
+        second = dispatcher.open("job", second_units, CONTEXT)  # type: ignore[arg-type]
         worker = asyncio.ensure_future(asyncio.Event().wait())
         workers: dict[str, set[Any]] = dispatcher._workers
         workers[second.secret] = {worker}
         await dispatcher.close(first)
-        assert dispatcher._unit_source(Hello("job", second.secret)) is second_units
-        assert dispatcher._unit_source(Hello("job", first.secret)) is None
+        opened = dispatcher._opened(Hello("job", second.secret))
+        assert opened is not None
+        assert opened.unit_source is second_units
+        assert dispatcher._opened(Hello("job", first.secret)) is None
         assert not worker.cancelled()
         worker.cancel()
         await dispatcher.close(second)
-        assert dispatcher._unit_source(Hello("job", second.secret)) is None
+        assert dispatcher._opened(Hello("job", second.secret)) is None
         await dispatcher.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
@@ -65,16 +103,17 @@ class OneUnit(Units):
         self.outcomes.append(outcome)
 
 
-def test_a_worker_hears_of_renewed_credentials_amid_its_unit():
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_a_worker_hears_of_renewed_credentials_amid_its_unit(encrypted):
     """What a long call gives is stored with the new ones."""
     before = known._source
 
-    def work(host: str, port: int, secret: str) -> tuple[list[str], list[bool]]:
+    def work(endpoint: ExecutorEndpoint) -> tuple[list[str], list[bool]]:
         tokens, stops = [], []
-        with socket.create_connection((host, port), timeout=10) as link:
-            link.settimeout(None)
+        with connected(endpoint.host, endpoint.port, endpoint.certificate) as link:
             connection = ExecutorConnection(link)
-            connection.say(Hello("job", secret))
+            connection.say(Hello("job", endpoint.secret))
+            assert connection.context() == CONTEXT
             unit = connection.next_unit()
             assert unit is not None
             for _ in range(2):  # it is told once
@@ -89,10 +128,10 @@ def test_a_worker_hears_of_renewed_credentials_amid_its_unit():
         return tokens, stops
 
     async def scenario() -> None:
-        dispatcher, source = Dispatcher("127.0.0.1"), OneUnit()
+        dispatcher, source = Dispatcher("127.0.0.1", encrypted=encrypted), OneUnit()
         await dispatcher.start()
-        endpoint = dispatcher.open("job", source)  # type: ignore[arg-type]
-        tokens, stops = await asyncio.to_thread(work, endpoint.host, endpoint.port, endpoint.secret)
+        endpoint = dispatcher.open("job", source, CONTEXT)  # type: ignore[arg-type]
+        tokens, stops = await asyncio.to_thread(work, endpoint)
         assert (tokens, stops) == (["renewed"] * 2, [False] * 2)
         assert [outcome.unit_id for outcome in source.outcomes] == ["u"]
         await dispatcher.close(endpoint)
@@ -103,3 +142,78 @@ def test_a_worker_hears_of_renewed_credentials_amid_its_unit():
         asyncio.run(asyncio.wait_for(scenario(), 20))
     finally:
         known.use(before)
+
+
+async def _on_the_wire(*, encrypted: bool) -> tuple[bytes, str]:
+    """Return all bytes between a worker and its executor, seen from the way between them, and the link's secret."""
+    seen = bytearray()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            seen.extend(data)
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def between(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(endpoint.host, endpoint.port)
+        await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
+
+    def work(port: int) -> None:
+        with connected("127.0.0.1", port, endpoint.certificate) as link:
+            connection = ExecutorConnection(link)
+            connection.say(Hello("job", endpoint.secret))
+            assert connection.context() == CONTEXT
+            assert connection.next_unit() is not None
+            connection.say(Done(UnitOutcome("u", ())))
+            assert connection.next_unit() is None
+
+    dispatcher = Dispatcher("127.0.0.1", encrypted=encrypted)
+    await dispatcher.start()
+    endpoint = dispatcher.open("job", OneUnit(), CONTEXT)  # type: ignore[arg-type]
+    proxy = await asyncio.start_server(between, "127.0.0.1", 0)
+    await asyncio.to_thread(work, proxy.sockets[0].getsockname()[1])
+    await dispatcher.close(endpoint)
+    proxy.close()
+    await dispatcher.stop()
+    return bytes(seen), endpoint.secret
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_no_secret_is_seen_on_the_way_to_a_cluster(encrypted):
+    seen, secret = asyncio.run(asyncio.wait_for(_on_the_wire(encrypted=encrypted), 20))
+    words = [b"sesame-redis", b"sesame-env", b"sesame-store", b"API_KEY", b"lake", secret.encode()]
+    assert [word in seen for word in words] == [not encrypted] * len(words)
+
+
+def test_a_worker_tells_nothing_to_an_executor_with_another_certificate():
+    async def scenario() -> None:
+        dispatcher, other = Dispatcher("127.0.0.1", encrypted=True), Dispatcher("127.0.0.1", encrypted=True)
+        await dispatcher.start()
+        await other.start()
+        endpoint = dispatcher.open("job", OneUnit(), CONTEXT)  # type: ignore[arg-type]
+        pinned = other.open("job", OneUnit(), CONTEXT)  # type: ignore[arg-type]
+        task = WorkerTask(endpoint.host, endpoint.port, Hello("job", endpoint.secret), pinned.certificate)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await asyncio.to_thread(run_worker, task)
+        in_clear = dataclasses.replace(endpoint, certificate="")
+        with pytest.raises(OSError, match=r"closed|reset"):
+            await asyncio.to_thread(run_worker, WorkerTask(in_clear.host, in_clear.port, Hello("job", in_clear.secret)))
+        await dispatcher.stop()
+        await other.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
+def test_a_worker_with_another_secret_is_sent_nothing(encrypted):
+    async def scenario() -> None:
+        dispatcher = Dispatcher("127.0.0.1", encrypted=encrypted)
+        await dispatcher.start()
+        endpoint = dispatcher.open("job", OneUnit(), CONTEXT)  # type: ignore[arg-type]
+        task = WorkerTask(endpoint.host, endpoint.port, Hello("job", "guessed"), endpoint.certificate)
+        with pytest.raises(OSError, match="closed the connection"):
+            await asyncio.to_thread(run_worker, task)
+        await dispatcher.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))

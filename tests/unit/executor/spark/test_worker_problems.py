@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+import structlog.testing
 
 from core.config import Spark, Udf
 from core.domain.udf import UdfDefinition, UdfKind
@@ -18,7 +19,7 @@ from executor.jobs import job_environment as job_services
 from executor.jobs.job_environment import JobEnvironment
 from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from executor.spark import address, readiness, spark_conf, spark_runner, worker_problems
-from executor.spark.address import CallbackAddress, callback_address
+from executor.spark.address import CallbackAddress, callback_address, has_cluster, warn_of_open_spark
 from executor.spark.context import cause
 from executor.spark.spark_runner import SparkRunner
 
@@ -42,6 +43,29 @@ def no_local_ip(monkeypatch):
 @pytest.mark.parametrize("master", ["", "local", "local[4,2]", "local-cluster[1,2,1024]"])
 def test_a_local_master_is_on_loopback_whatever_is_advertised(master):
     assert callback_address(Spark(master=master, driver_host="10.0.0.1")) == CallbackAddress("127.0.0.1", "127.0.0.1")
+
+
+def test_links_to_workers_are_encrypted_wherever_spark_has_a_cluster():
+    masters = ["", "local", "local[*]", "local[2,4]", "local-cluster[1,2,1024]", CLUSTER, "yarn", "k8s://https://h:1"]
+    assert [has_cluster(Spark(master=master)) for master in masters] == [False] * 4 + [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("conf", "missing"),
+    [
+        ({}, ["spark.authenticate", "spark.network.crypto.enabled"]),
+        ({"spark.authenticate": "true"}, ["spark.network.crypto.enabled"]),
+        ({"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}, None),
+        ({"spark.ssl.rpc.enabled": "true"}, None),
+    ],
+    ids=str,
+)
+def test_the_log_warns_where_sparks_own_connections_are_open(conf, missing):
+    with structlog.testing.capture_logs() as lines:
+        warn_of_open_spark(Spark(master=CLUSTER, conf=conf))
+    assert [(line["reason"], line["missing"]) for line in lines] == (
+        [("SPARK_NOT_AUTHENTICATED", missing)] if missing else []
+    )
 
 
 def test_a_cluster_gets_the_address_that_this_machine_has_towards_the_master():
@@ -81,10 +105,10 @@ def test_workers_are_told_the_advertised_host_and_the_fixed_port():
         try:
             await second.start()
         except Unavailable as error:
-            return dispatcher.open("job", None), str(error)
+            return dispatcher.open("job", None, None), str(error)
         finally:
             await dispatcher.stop()
-        return dispatcher.open("job", None), ""
+        return dispatcher.open("job", None, None), ""
 
     told, refused = asyncio.run(opened())
     assert (told.host, told.port) == ("leman.example", port)

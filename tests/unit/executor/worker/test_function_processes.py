@@ -32,7 +32,7 @@ def do(worker_task: str) -> int:
     """In place of `run_worker_task`: runs the statements, and writes what they leave in `said` to a file."""
     asked = msgspec.json.decode(worker_task, type=WorkerTask)
     space: dict[str, object] = {}
-    exec(_PREAMBLE + asked.context.decode(), space)
+    exec(_PREAMBLE + asked.hello.secret, space)
     own = Path(f"{asked.host}-{os.getpid()}")  # a child that the statements made may come here too
     own.write_text(repr(space["said"]))
     own.replace(asked.host)
@@ -47,7 +47,7 @@ class Requests:
 
     def run(self, function: str, statements: str) -> object:
         out = self._folder / f"said-{threading.get_ident()}"
-        worker_task = WorkerTask(str(out), 0, Hello("job", ""), statements.encode(), function)
+        worker_task = WorkerTask(str(out), 0, Hello("job", statements), function=function)
         assert self._caller.run(msgspec.json.encode(worker_task).decode()) == 1
         return eval(out.read_text())
 
@@ -162,7 +162,7 @@ def test_children_end_when_the_caller_is_killed(starter, tmp_path):
         "while True: pass"
     )
     worker_task = msgspec.json.encode(
-        WorkerTask(str(tmp_path / "x"), 0, Hello("job", ""), hide.encode(), "parent@2")
+        WorkerTask(str(tmp_path / "x"), 0, Hello("job", hide), function="parent@2")
     ).decode()
     code = "import sys, socket; from executor.worker.processes.caller import Caller\n"
     code += "Caller(socket.socket(fileno=int(sys.argv[1])), 0).run(sys.argv[2])"
@@ -244,7 +244,7 @@ def test_what_answers_with_nonsense_has_ended(nonsense):
         process = threading.Thread(target=answer)
         process.start()
         with pytest.raises(FunctionProcessEnded, match="sent nonsense"):
-            callers.Caller(asking, 0).run(msgspec.json.encode(WorkerTask("", 0, Hello("", ""), b"", "x")).decode())
+            callers.Caller(asking, 0).run(msgspec.json.encode(WorkerTask("", 0, Hello("", ""), function="x")).decode())
         process.join()
 
 
@@ -255,7 +255,7 @@ def test_without_a_pool_the_daemon_is_ended(starter, tmp_path):
     kept = pool.children()
     pool.send_signal(signal.SIGKILL)
     with pytest.raises(FunctionProcessEnded, match="pool"):
-        caller_of_daemon(caller).run(msgspec.json.encode(WorkerTask("", 0, Hello("", ""), b"", "x")).decode())
+        caller_of_daemon(caller).run(msgspec.json.encode(WorkerTask("", 0, Hello("", ""), function="x")).decode())
     assert daemon.wait(SECONDS) != 0
     psutil.wait_procs(kept, SECONDS)
     assert not any(process.is_running() and process.status() != "zombie" for process in kept)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 from core.domain.store import StoreOptions
 from core.domain.work import FragmentWork, WorkUnit
 from core.stores import known
+from executor.worker.links import PlainLink, TlsLink, executor_tls
 from executor.worker.messages import Alive, framed
 from executor.worker.worker_loop import ExecutorConnection
 from tests.unit.executor.manager_helpers import TASK
@@ -16,7 +18,7 @@ from tests.unit.executor.manager_helpers import TASK
 def test_a_forked_child_that_comes_back_ends_and_says_nothing():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = ExecutorConnection(ours)
+        connection = ExecutorConnection(PlainLink(ours))
         child = os.fork()
         if child == 0:
             connection.say(Alive())
@@ -30,7 +32,7 @@ def test_a_forked_child_that_comes_back_ends_and_says_nothing():
 def test_a_worker_at_work_hears_that_there_are_no_more_units():
     ours, theirs = socket.socketpair()
     with ours:
-        connection = ExecutorConnection(ours)
+        connection = ExecutorConnection(PlainLink(ours))
         assert not connection.asked_to_stop()
         theirs.sendall(framed(None))
         assert connection.asked_to_stop()
@@ -44,7 +46,7 @@ def test_a_unit_that_came_early_is_not_taken_for_the_end():
     """The thread that says that the worker lives may see it before the worker asks for it."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection = ExecutorConnection(ours)
+        connection = ExecutorConnection(PlainLink(ours))
         unit = WorkUnit("next", (FragmentWork(TASK, (), finish=True),))
         theirs.sendall(framed(WorkUnit("", (), stores=(StoreOptions(root="gs://unused"),))) + framed(unit))
         assert not connection.asked_to_stop()
@@ -52,3 +54,34 @@ def test_a_unit_that_came_early_is_not_taken_for_the_end():
         theirs.sendall(framed(None))
         assert connection.next_unit() is None
     known.use(known.GivenStores())
+
+
+def test_a_link_over_tls_sends_while_it_waits_and_carries_large_messages():
+    """The watchdog sends while another thread waits for a unit."""
+    context, certificate = executor_tls()
+    ours, theirs = socket.socketpair()
+    large = os.urandom(3 << 20)
+    heard: list[bytes] = []
+
+    def executor() -> None:
+        with context.wrap_socket(theirs, server_side=True) as served:
+            while sum(map(len, heard)) < 2 * len(large):
+                heard.append(served.recv(1 << 20))
+            served.sendall(large)
+
+    def read() -> bytes:
+        parts = []
+        while sum(map(len, parts)) < len(large):
+            parts.append(link.receive(1 << 20))
+        return b"".join(parts)
+
+    with ours, ThreadPoolExecutor(2) as threads:
+        served = threads.submit(executor)
+        link = TlsLink(ours, certificate)
+        waiting = threads.submit(read)
+        link.send(large)
+        link.send(large)
+        assert waiting.result(20) == large
+        served.result(20)
+        assert b"".join(heard) == large * 2
+        assert link.receive(1) == b"", "the end"
