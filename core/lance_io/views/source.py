@@ -10,20 +10,23 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from core.domain.row_address import addresses_of
 from core.domain.view import IS_SET
 from core.errors import Aborted, DataLoss, NotFound
 from core.lance_io.concatenation import one_batch
+from core.lance_io.deletion_files import deleted_offsets
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
 from core.lance_io.manifest import read_fragments
 from core.lance_io.opening import open_version
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.row_id_sequences import ids_at, inline_row_ids_of
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, snapshot_of
 from core.lance_io.views import sql_failures
 from core.lance_io.views.range_scan import ROW_ID, RangeScan
 from core.lance_io.views.row_facts import NO_ROWS, RowFacts
-from core.sorted_sets import among, distinct, without
+from core.sorted_sets import among, contains, distinct, without
 from core.sql import expressions
 from core.udf import blobs
 from core.views import metadata as view_metadata
@@ -34,6 +37,8 @@ _FEW_ROWS = 1 << 10
 _FACTS = ("_rowid", "_rowaddr", "_row_last_updated_at_version")
 _LAST = 1 << 62
 _FACT_ROWS = 1 << 18
+#: The facts of a fragment are scanned where more than one row of so many is wanted: a take is that much slower.
+_SCAN_SHARE = 16
 _MATCHES = "__leman_matches"
 
 
@@ -219,6 +224,51 @@ class SourceRows:
                 for parts, column in zip(found, columns, strict=True):
                     parts.append(column)
         return RowFacts(*(np.concatenate(parts) for parts in found))
+
+    def deleted(self, fragment_id: int) -> Ids:
+        """Return the offsets of a fragment's deleted rows, sorted; there are none of a fragment that is not there."""
+        with self._reading():
+            for fragment in self._fragments([fragment_id]):
+                found = deleted_offsets(self.uri, fragment)
+                if found is not None:
+                    return found
+                scanner = fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True)
+                ids = scanner.to_table().column("_rowid")
+                return np.flatnonzero(ids.is_null().to_numpy())
+        return NO_IDS
+
+    def at(self, fragment_id: int, offsets: Ids, *, updated: bool) -> RowFacts:
+        """Return live rows of a fragment by their offsets. Stable row ids only.
+
+        Reads as much as they are, and no data.
+
+        Args:
+            fragment_id: The fragment.
+            offsets: Sorted.
+            updated: Whether it matters when the rows were updated; else nothing is said of that.
+        """
+        if not len(offsets):
+            return NO_ROWS
+        with self._reading():
+            inline = self._inline_row_ids.get(fragment_id, b"")
+            dense = updated and len(offsets) * _SCAN_SHARE > self.live_rows([fragment_id])
+        if not inline or dense:
+            rows = self.rows_of([fragment_id])
+            return rows.at(contains(offsets, rows.offsets))
+        ids = ids_at(inline, offsets)
+        facts = RowFacts(ids, addresses_of(fragment_id, offsets), np.full(len(ids), -1, np.int64))
+        return self._updated(facts) if updated else facts
+
+    def _updated(self, rows: RowFacts) -> RowFacts:
+        """Return the same rows with the versions in which they were updated."""
+        rows = rows.by_id()
+        with self._reading():
+            found = self._dataset._take_rows(pa.array(rows.ids, pa.uint64()), columns=list(_FACTS))
+        return RowFacts(*(found.column(name).to_numpy().astype(np.int64) for name in _FACTS))
+
+    @cached_property
+    def _inline_row_ids(self) -> dict[int, bytes]:
+        return inline_row_ids_of(self._dataset)
 
     def live_rows(self, fragments: Collection[int]) -> int:
         """Count the rows of those of the fragments that there are. Reads no data."""

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from lance.fragment import RowIdMeta, RowIdSequence
 
 from core import stored_formats
 from core.domain.row_address import addresses_of
 from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
+from core.lance_io.row_id_sequences import all_ids, ids_at
 from core.lance_io.views.row_facts import NO_ROWS, RowFacts
 from core.views import metadata as view_metadata
-from core.views.rows import Ids
+from core.views.rows import Ids, Mask
 
 _HEADER = b"leman.source"
 _VIEW_KEYS = view_metadata.PREFIX.encode()
@@ -47,14 +46,21 @@ class StoredRows:
     deleted: bytes
 
     @classmethod
-    def of(cls, fragment: Fragment, inline: bytes, ids: pa.Array | None) -> StoredRows:
-        """Store the rows of a fragment.
+    def of_manifest(cls, fragment: Fragment, inline: bytes, deleted: Ids) -> StoredRows:
+        """Store the rows of a fragment whose row ids the manifest has; `deleted`: offsets of deleted rows."""
+        mask = np.zeros(fragment.physical_rows, np.bool_)
+        mask[deleted] = True
+        return cls(_INLINE + inline, _bits(mask))
+
+    @classmethod
+    def of_ids(cls, inline: bytes, ids: pa.Array) -> StoredRows:
+        """Store the rows of a fragment by their row ids, NULL in deleted rows.
 
         Args:
             inline: Row ids as the manifest has them; empty: they are not in it.
-            ids: Row ids, NULL in deleted rows; None: they were not read, as `inline` has them and no row is deleted.
+            ids: The row ids.
         """
-        return cls(_INLINE + inline if inline else _packed(ids), _deletions(fragment, ids))
+        return cls(_INLINE + inline if inline else _packed(ids), _bits(ids.is_null().to_numpy(zero_copy_only=False)))
 
 
 class SourceRecord:
@@ -77,6 +83,16 @@ class SourceRecord:
         ids, addresses = (np.concatenate(column) for column in zip(*parts, strict=True))
         return RowFacts(ids, addresses, np.full(len(ids), -1, np.int64))
 
+    def deleted(self, fragment_id: int) -> Ids:
+        """Return what `SourceRows.deleted` does."""
+        return np.flatnonzero(self._mask(fragment_id))
+
+    def at(self, fragment_id: int, offsets: Ids, *, updated: bool) -> RowFacts:  # noqa: ARG002 - there is no more
+        """Return what `SourceRows.at` does. Nothing is known of when the rows were updated."""
+        stored = self._rows[fragment_id].ids
+        ids = ids_at(stored[1:], offsets) if stored[:1] == _INLINE else _decoded(stored)[offsets]
+        return RowFacts(ids, addresses_of(fragment_id, offsets), np.full(len(ids), -1, np.int64))
+
     def live_rows(self, fragments: Collection[int]) -> int:
         """Return what `SourceRows.live_rows` does."""
         return sum(self._fragments[i].live_rows for i in fragments if i in self._fragments)
@@ -88,14 +104,18 @@ class SourceRecord:
         return self._rows.get(fragment.fragment_id) if same else None
 
     def _rows_of(self, fragment_id: int, low: int, high: int | None) -> tuple[Ids, Ids]:
-        stored, rows = self._rows[fragment_id], self._fragments[fragment_id].physical_rows
-        ids = _decoded(stored.ids)
-        wanted = ids >= low
+        ids = _decoded(self._rows[fragment_id].ids)
+        wanted = (ids >= low) & ~self._mask(fragment_id)
         if high is not None:
             wanted &= ids < high
-        if stored.deleted:
-            wanted &= ~np.unpackbits(np.frombuffer(zlib.decompress(stored.deleted), np.uint8), count=rows).astype(bool)
         return ids[wanted], addresses_of(fragment_id, np.flatnonzero(wanted))
+
+    def _mask(self, fragment_id: int) -> Mask:
+        """Tell for each row of a fragment whether it is deleted."""
+        stored, rows = self._rows[fragment_id].deleted, self._fragments[fragment_id].physical_rows
+        if not stored:
+            return np.zeros(rows, np.bool_)
+        return np.unpackbits(np.frombuffer(zlib.decompress(stored), np.uint8), count=rows).astype(np.bool_)
 
 
 def encode(snapshot: TableSnapshot, wanted: frozenset[int], rows: Sequence[StoredRows]) -> bytes:
@@ -158,18 +178,13 @@ def decode(source: str, content: bytes) -> SourceRecord:
     return SourceRecord(snapshot, rows)
 
 
-def _deletions(fragment: Fragment, ids: pa.Array | None) -> bytes:
+def _bits(deleted: Mask) -> bytes:
     """Return which rows are deleted, one bit for each; empty: none is."""
-    if ids is None or not fragment.deleted_rows:
-        return b""
-    deleted = ids.is_null().to_numpy(zero_copy_only=False)
-    return zlib.compress(np.packbits(deleted).tobytes(), 1)
+    return zlib.compress(np.packbits(deleted).tobytes(), 1) if deleted.any() else b""
 
 
-def _packed(ids: pa.Array | None) -> bytes:
+def _packed(ids: pa.Array) -> bytes:
     """Return the row ids that the manifest does not have itself. Those of deleted rows do not matter."""
-    if ids is None:
-        return _PLAIN
     numbers = ids.fill_null(0).to_numpy().astype("<i8")
     return _PLAIN + zlib.compress(np.diff(numbers, prepend=0).tobytes(), 1)
 
@@ -177,11 +192,7 @@ def _packed(ids: pa.Array | None) -> bytes:
 def _decoded(stored: bytes) -> Ids:
     if stored[:1] == _PLAIN:
         return np.cumsum(np.frombuffer(zlib.decompress(stored[1:]), "<i8")).astype(np.int64)
-    meta: RowIdMeta = RowIdMeta.from_json(  # type: ignore[misc,call-arg]  # the stub lacks the decorator
-        json.dumps({"Inline": list(stored[1:])})
-    )
-    ids: npt.NDArray[Any] = RowIdSequence.from_inline_metadata(meta).to_pyarrow().to_numpy()
-    return ids.astype(np.int64)
+    return all_ids(stored[1:])
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:

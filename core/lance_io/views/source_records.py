@@ -7,9 +7,7 @@ the name.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import lance
 import pyarrow as pa
@@ -19,10 +17,11 @@ from core.domain.table import Fragment, TableSnapshot
 from core.domain.view import ViewQuery
 from core.errors import NotFound
 from core.filesystems import filesystem_of
+from core.lance_io.deletion_files import deleted_offsets
 from core.lance_io.error_translation import using_storage
 from core.lance_io.manifest import collector_paused, manifest_bytes, parse, walk
 from core.lance_io.opening import open_version
-from core.lance_io.protobuf import Kind, Layout, message_class
+from core.lance_io.row_id_sequences import inline_row_ids
 from core.lance_io.tables import snapshot_of
 from core.lance_io.views.refresh_folder import REFRESH_FOLDER, bytes_beside, write_beside
 from core.lance_io.views.source_record_file import SourceRecord, StoredRows, decode, encode
@@ -30,11 +29,7 @@ from core.object_columns import made_once
 from core.sql.query_columns import columns_read
 from core.storage_errors import failed
 from core.views import metadata as view_metadata
-
-_LAYOUT: Layout = {
-    "DataFragment": [("id", 1, Kind.TYPE_UINT64, ""), ("inline_row_ids", 5, Kind.TYPE_BYTES, "")],
-    "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")],
-}
+from core.views.rows import NO_IDS, Ids
 
 
 def write(
@@ -131,24 +126,36 @@ def _read_ids(snapshot: TableSnapshot, query: ViewQuery) -> frozenset[int]:
 def _all_rows(
     dataset: lance.LanceDataset, serialized: bytes | None, fragments: Sequence[Fragment], known: SourceRecord | None
 ) -> list[StoredRows]:
-    inline = {raw.id: raw.inline_row_ids for raw in _manifest_class().FromString(serialized or b"").fragments}
+    inline = inline_row_ids(serialized)
     stored = {f.fragment_id: found for f in fragments if known is not None and (found := known.stored(f)) is not None}
-    wanted = [f for f in fragments if f.fragment_id not in stored]
-    asked = [f for f in wanted if f.deleted_rows or not inline.get(f.fragment_id)]
-    for fragment, ids in zip(wanted, _scanned(dataset, wanted, asked), strict=True):
-        kept = inline.get(fragment.fragment_id, b"")
-        stored[fragment.fragment_id] = StoredRows.of(fragment, kept, ids)
+    asked = []
+    for fragment in fragments:
+        if fragment.fragment_id not in stored:
+            ids = inline.get(fragment.fragment_id, b"")
+            deleted = _deleted(dataset, fragment) if ids else None
+            if deleted is None:
+                asked.append(fragment)
+            else:
+                stored[fragment.fragment_id] = StoredRows.of_manifest(fragment, ids, deleted)
+    for fragment, scanned in zip(asked, _scanned(dataset, asked), strict=True):
+        stored[fragment.fragment_id] = StoredRows.of_ids(inline.get(fragment.fragment_id, b""), scanned)
     return [stored[fragment.fragment_id] for fragment in fragments]
 
 
-def _scanned(
-    dataset: lance.LanceDataset, fragments: Sequence[Fragment], asked: Sequence[Fragment]
-) -> Iterator[pa.Array | None]:
-    """Yield row ids of the asked ones of the fragments, NULL in deleted rows; None for the others.
+def _deleted(dataset: lance.LanceDataset, fragment: Fragment) -> Ids | None:
+    """Return the offsets of a fragment's deleted rows; None: a scan has to tell."""
+    if not fragment.deleted_rows:
+        return NO_IDS
+    opened = dataset.get_fragment(fragment.fragment_id)
+    return None if opened is None else deleted_offsets(dataset.uri, opened)
+
+
+def _scanned(dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> Iterator[pa.Array]:
+    """Yield row ids of the fragments, NULL in deleted rows.
 
     One scan for all of them: one for each takes ten times as long.
     """
-    opened = [dataset.get_fragment(fragment.fragment_id) for fragment in asked]
+    opened = [dataset.get_fragment(fragment.fragment_id) for fragment in fragments]
     chosen = [fragment for fragment in opened if fragment is not None]
     batches: Iterator[pa.RecordBatch] = iter(())
     if chosen:
@@ -156,20 +163,11 @@ def _scanned(
             columns=[], with_row_id=True, include_deleted_rows=True, fragments=chosen, scan_in_order=True
         )
         batches = scanner.to_batches()
-    numbers = {fragment.fragment_id for fragment in asked}
     left = pa.array([], pa.uint64())
     for fragment in fragments:
-        if fragment.fragment_id not in numbers:
-            yield None
-            continue
         parts = [left]
         while sum(map(len, parts)) < fragment.physical_rows:
             parts.append(next(batches).column("_rowid"))
         joined = pa.concat_arrays(parts)
         left = joined.slice(fragment.physical_rows)
         yield joined.slice(0, fragment.physical_rows)
-
-
-@functools.cache
-def _manifest_class() -> Any:
-    return message_class("leman.lance_rows", _LAYOUT, root="Manifest", repeated={"fragments"})

@@ -16,7 +16,7 @@ from core.domain.refresh import ChangeKind, RefreshPlan
 from core.lance_io.views.row_facts import NO_ROWS, RowFacts
 from core.lance_io.views.source import SourceRows
 from core.lance_io.views.source_record_file import SourceRecord
-from core.sorted_sets import contains
+from core.sorted_sets import contains, without
 from core.views.rows import Ids, Moves, positions
 from executor.refresh.diff.base_source_version import Base
 from executor.refresh.diff.unchanged_rows import Pairs, UnchangedRows
@@ -41,7 +41,7 @@ def diff_rows(plan: RefreshPlan, base: Base, target: SourceRows) -> RowDiff:
     deletions = {c.fragment_id for c in plan.changes if c.kind is kinds.DELETIONS}
     old = {c.fragment_id for c in plan.changes if c.kind in (kinds.GONE, kinds.REWRITTEN)}
     new = {c.fragment_id for c in plan.changes if c.kind in (kinds.APPEARED, kinds.REWRITTEN)}
-    gone, back = _deletions(base, target, deletions)
+    gone, back = _deletions(base, target, deletions, old=bool(old), new=bool(new))
     then = base.rows if old else None
     same = UnchangedRows(plan, base.side)
     found = []
@@ -53,24 +53,28 @@ def diff_rows(plan: RefreshPlan, base: Base, target: SourceRows) -> RowDiff:
     return _all(found)
 
 
-def _deletions(base: Base, target: SourceRows, fragments: Collection[int]) -> tuple[RowFacts, RowFacts]:
+def _deletions(
+    base: Base, target: SourceRows, fragments: Collection[int], *, old: bool, new: bool
+) -> tuple[RowFacts, RowFacts]:
     """Return the rows that only the first version has, and those that only the second has.
 
-    The fragments have the same files in both.
+    The fragments have the same files in both. Reads which rows are deleted, and no others.
+
+    Args:
+        base: The first version.
+        target: The second version.
+        fragments: Ids of the fragments.
+        old: Whether rows of other fragments are gone from the first version: they may be here now.
+        new: Whether other fragments have rows that the second version has: they may have been here.
     """
-    gone, back = [NO_ROWS], [NO_ROWS]
+    gone, back = {}, {}
     for fragment_id in sorted(fragments):
-        before, after = base.rows.rows_of([fragment_id]), target.rows_of([fragment_id])
-        there = np.zeros(max(_end(before), _end(after)), np.int8)
-        there[before.offsets] += 1
-        there[after.offsets] += 2
-        gone.append(before.at(there[before.offsets] == 1))
-        back.append(after.at(there[after.offsets] == 2))
-    return _concatenated(gone), _concatenated(back)
-
-
-def _end(rows: RowFacts) -> int:
-    return int(rows.offsets.max()) + 1 if len(rows) else 0
+        before, after = base.rows.deleted(fragment_id), target.deleted(fragment_id)
+        gone[fragment_id], back[fragment_id] = without(after, before), without(before, after)
+    moved = (old or any(map(len, gone.values()))) and (new or any(map(len, back.values())))
+    lost = [base.rows.at(fragment_id, offsets, updated=moved) for fragment_id, offsets in gone.items()]
+    found = [target.at(fragment_id, offsets, updated=moved) for fragment_id, offsets in back.items()]
+    return _concatenated([NO_ROWS, *lost]), _concatenated([NO_ROWS, *found])
 
 
 def _ranges(rows: int, highest: Callable[[], int]) -> Iterable[tuple[int, int]]:

@@ -20,8 +20,10 @@ from core.lance_io.views.source import SourceRows
 from core.lance_io.views.view_order import in_view_order
 from core.sorted_sets import without
 from executor.refresh.diff import row_diff as view_differences
-from executor.refresh.diff import view_changes
+from executor.refresh.diff import view_changes, view_rows
 from executor.refresh.diff.view_changes import every_row, row_outcome
+from executor.refresh.diff.view_rows import held
+from tests.integration.commits.view_commit_helpers import View as CommittedView
 from tests.integration.views.changing_source import Row, Source, View
 
 SHAPES = {
@@ -222,3 +224,61 @@ def test_all_rows_of_a_view_by_address(source, view):
     assert outcome.recompute_addresses.tolist() == sorted(placed)
     assert outcome.recompute_ids.tolist() == [placed[a] for a in sorted(placed)]
     assert outcome.source_rows_read == 0
+
+
+def test_deletions_are_told_without_row_ids_of_the_rows_that_stay(source, view, row_id_reads):
+    source.delete("id % 9 = 5")
+    view.refresh(source.version)
+    source.delete("id % 9 = 7")
+    assert len(view.refresh(source.version).evict_addresses)
+    assert not row_id_reads
+
+
+def test_rows_that_a_restore_brings_back_are_found_without_the_others(source, view, row_id_reads):
+    before = source.version
+    source.delete("id % 9 = 5")
+    view.refresh(source.version)
+    assert len(view.refresh(before).append)
+    assert not row_id_reads
+
+
+def test_few_updated_rows_are_told_without_row_ids_of_the_rows_that_stay(tmp_path, row_id_reads):
+    source = Source.make(str(tmp_path), 300)
+    lance.dataset(source.uri).optimize.compact_files(target_rows_per_fragment=1000)
+    source.touched([])
+    view = View(source, None, base=source.version)
+    view.create_placeholders(view.should_hold(source.version))
+    source.update("x", "x + 1", "id = 17")
+    old = {f.fragment_id for f in lance.dataset(source.uri, version=source.version - 1).get_fragments()}
+    assert view.refresh(source.version).recompute_ids.tolist() == [17]
+    assert not old & set(row_id_reads)
+
+
+@pytest.mark.parametrize("deleted", ["false", f"{SOURCE_ROW_ID} in (0, 9, 14, 29)"])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("wanted", [[], [0], [9], [10], [3, 29], [13, 14, 15], [40], list(range(40))])
+def test_the_view_is_searched_where_the_wanted_rows_are(tmp_path, monkeypatch, deleted, shuffle, wanted):
+    made = CommittedView(str(tmp_path)).made(rows=30, most=10, shuffle=shuffle, seed=3)
+    lance.dataset(made.uri).delete(deleted)
+    dataset = lance.dataset(made.uri)
+    placed = dataset.scanner(columns=[SOURCE_ROW_ID], with_row_address=True).to_table()
+    there = dict(zip(placed[SOURCE_ROW_ID].to_pylist(), placed["_rowaddr"].to_pylist(), strict=True))
+    ids, addresses = held(made.uri, dataset.version, np.array(wanted, np.int64))
+    assert ids.tolist() == [i for i in wanted if i in there]
+    assert addresses.tolist() == [there[i] for i in ids.tolist()]
+    looked_at = view_rows._fragments_with(dataset, np.array(wanted, np.int64))
+    if shuffle:
+        assert looked_at is None
+    else:
+        ends = {f: [i for i, a in there.items() if a >> 32 == f] for f in range(3)}
+        assert [f.fragment_id for f in looked_at] == [
+            f for f, own in ends.items() if any(min(own) <= i <= max(own) for i in wanted)
+        ]
+
+
+def test_every_fragment_is_searched_of_a_view_that_was_compacted(tmp_path):
+    made = CommittedView(str(tmp_path)).made(rows=30, most=10)
+    lance.dataset(made.uri).optimize.compact_files(target_rows_per_fragment=20)
+    dataset = lance.dataset(made.uri)
+    assert view_rows._fragments_with(dataset, np.array([3])) in (None, dataset.get_fragments())
+    assert held(made.uri, dataset.version, np.array([3]))[0].tolist() == [3]

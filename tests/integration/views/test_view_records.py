@@ -128,15 +128,8 @@ def test_a_row_of_the_record_is_a_row_of_the_version(source, view):
 
 
 def test_row_ids_that_the_manifest_does_not_have_are_kept_too(source, view, monkeypatch):
-    class Nothing:
-        fragments = ()
-
-        @classmethod
-        def FromString(cls, _):
-            return cls()
-
     source.delete("id = 3")
-    monkeypatch.setattr(source_records, "_manifest_class", lambda: Nothing)
+    monkeypatch.setattr(source_records, "inline_row_ids", lambda _: {})
     view.base = source.version
     view.keep()
     known = source_records.read(view.uri, view.record, source.uri)
