@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import structlog
 
 from core import keys
@@ -23,6 +24,7 @@ from core.domain.udf import UdfKind
 from core.domain.work import (
     FragmentResult,
     FragmentWork,
+    RowFailure,
     UnitFailure,
     UnitOutcome,
     WorkContext,
@@ -52,6 +54,8 @@ _log = structlog.get_logger(__name__)
 
 #: After a worker's death checkpoints are frequent at first, so that the next death loses little work.
 _LOST_INTERVAL = 0.25
+#: Inputs of a failed row that its error shows, and characters of each.
+_INPUTS_SHOWN, _INPUT_CHARS = 4, 60
 
 
 def never() -> bool:
@@ -271,12 +275,33 @@ class UnitRunner:
         if self._context.input_source is not None:  # rows beside it in the scratch table may lie anywhere in the source
             place = f"row {row.offset} of fragment {row.fragment_id} of the view's source"
             place = place if end - start == 1 else f"{end - start:,} rows, the first of them {place}"
+        elif end - start == 1:
+            place += self._inputs_of(failed, reader)
         who = f"UDF '{self._context.udf.name}'"
         message = f"{who} failed on {place}: {row.error_type}: {row.message.removeprefix(f'{who} ')}"
         if end - start > 1 and row.error_type != OutputError.__name__:  # nobody has looked which of them it was
             together = f"This is the first of {end - start:,} rows that the function was given together."
             row = replace(row, message=f"{row.message}\n{together} It may be any of them.")
         return UnitFailure("UDF_FAILED", message, row)
+
+    def _inputs_of(self, row: RowFailure, reader: FragmentReader) -> str:
+        """Return the input values of a row for a person; empty where they cannot be read."""
+        names, rows = self._context.input_columns, RowRange(row.offset, row.offset + 1)
+        with contextlib.suppress(LemanError, pa.ArrowException, ValueError, OverflowError):
+            for chunk in reader.read(row.fragment_id, rows, names, deletions=True):
+                values = {name: _brief(chunk.rows.column(name)[0]) for name in names[:_INPUTS_SHOWN]}
+                more = ["…"] if len(names) > _INPUTS_SHOWN else []
+                return f" ({', '.join([*(f'{name} = {value}' for name, value in values.items()), *more])})"
+        return ""
+
+
+def _brief(value: pa.Scalar) -> str:
+    if not value.is_valid:
+        return "NULL"
+    if pa.types.is_binary(value.type) or pa.types.is_large_binary(value.type) or pa.types.is_binary_view(value.type):
+        return f"{len(value.as_py()):,} bytes"
+    text = user_errors.shown(value.as_py())
+    return text if len(text) <= _INPUT_CHARS else f"{text[: _INPUT_CHARS - 1]}…"
 
 
 class _ReservationKeeper:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 
@@ -285,6 +286,8 @@ def wait(future: JobFuture, name: str, *, progress: bool | Callable[[Progress], 
 
 #: Nothing was raised where a process ended or was ended.
 _NO_TRACEBACK = frozenset({"WORKER_LOST", "UDF_TIMEOUT"})
+#: How errors of the services say it by themselves.
+_IS_KEPT = re.compile(r"[Ff]inished (work )?is kept")
 
 
 def check_ended(job: Job) -> None:
@@ -304,7 +307,7 @@ def check_ended(job: Job) -> None:
     text = f"{what} failed: {' '.join(job.error.message.split())}"
     if address and " of fragment " not in job.error.message:
         text += f" (row address {address})"
-    if job.error.reason not in _NOTHING_KEPT:
+    if job.error.reason not in _NOTHING_KEPT and not _IS_KEPT.search(text):
         text += "\nWhat was finished is kept: the same call goes on from there."
     if address and job.error.reason not in _NO_TRACEBACK:
         text += f" The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}"

@@ -170,7 +170,7 @@ def bad(kind: str) -> leman.UDF:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("raises", r"row 5 of fragment 0: KeyError: 'five'"),
+        ("raises", r"row 5 of fragment 0 \(x = 5\): KeyError: 'five'"),
         ("wrong_type", r"row 5 of fragment 0.*it returned 'five' \(str\), its output type is int64"),
         ("short", r"returned \d+ values for \d+ rows"),
         ("text", r"failed with type error"),

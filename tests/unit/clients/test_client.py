@@ -552,6 +552,15 @@ def test_failed_job_tells_what_the_function_raised(fake, docs):
     assert caught.value.facts["error_type"] == "ValueError"
 
 
+@pytest.mark.parametrize("said", ["Finished work is kept.", "What was finished is kept (3 rows)."])
+def test_that_work_is_kept_is_said_once(fake, docs, said):
+    failed = make_job("job-1", "FAILED", error=status("FAILED_PRECONDITION", "WORKER_LOST", f"A worker died. {said}"))
+    fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=failed)]
+    with pytest.raises(leman.JobFailed) as caught:
+        docs.backfill("n", progress=False)
+    assert str(caught.value).count("is kept") == 1
+
+
 @pytest.mark.parametrize(
     ("reason", "kept"), [("TABLE_NOT_FOUND", False), ("TABLE_REPLACED", False), ("NO_PROGRESS", True)]
 )

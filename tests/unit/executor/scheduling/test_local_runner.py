@@ -147,7 +147,9 @@ def test_the_rule_decides(tmp_path):
     lab = Lab(tmp_path, rows=20)
     others = ErrorPolicy((ErrorRule(ErrorAction.SKIP, message_pattern="no such"), ErrorRule(ErrorAction.FAIL)))
     again = ErrorPolicy((ErrorRule(ErrorAction.RETRY, max_attempts=9, initial_backoff_seconds=3600.0), *SKIP.rules))
-    assert "row 5 of fragment 0: SqlError: Divide by zero" in skipping(lab, "1 / (x - 5)", others).failure.message
+    assert (
+        "row 5 of fragment 0 (x = 5): SqlError: Divide by zero" in skipping(lab, "1 / (x - 5)", others).failure.message
+    )
     assert skipping(lab, "1 / (x - 5)", again).results[0].rows_failed == 1
     lab = Lab(tmp_path / "other", rows=20)
     assert skipping(lab, "1 / (nope - 5)").failure.reason == "UDF_FAILED", "no row is to blame, none is skipped"

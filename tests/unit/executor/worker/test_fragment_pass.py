@@ -18,6 +18,7 @@ from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRul
 from core.lance_io import column_file_checks, column_files
 from core.row_states import RowState
 from executor.coordination.reservations import InProcessReservations
+from executor.worker import unit_runner
 from tests.unit.executor.executor_helpers import Lab
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))
@@ -279,7 +280,7 @@ def test_failing_policy_keeps_the_rows_before(lab):
     context = lab.context(lab.udf(odd, batch_size=2))
     outcome = lab.run(context, lab.work(context, 0, [(0, 20)]))
     assert outcome.failure.reason == "UDF_FAILED"
-    assert "row 7 of fragment 0: ValueError: seven" in outcome.failure.message
+    assert "row 7 of fragment 0 (x = 7): ValueError: seven" in outcome.failure.message
     kept = [keys.parse_range_key(k).range for k in lab.checkpoints.list_keys()]
     assert kept == [(0, 7)], "row 6 too, which was given together with the one that failed"
 
@@ -377,9 +378,17 @@ def test_scalar_result_of_the_wrong_type_names_the_row(lab):
     outcome = lab.run(context, lab.work(context, 0, [(0, 20)]))
     said = outcome.failure.message
     assert said.startswith(
-        "UDF 'f' failed on row 5 of fragment 0: OutputError: failed with type error: it returned 'text'"
+        "UDF 'f' failed on row 5 of fragment 0 (x = 5): OutputError: failed with type error: it returned 'text'"
     )
     assert said.count("UDF 'f'") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("a" * 99, f"'{'a' * 58}…"), (b"1234", "4 bytes"), (None, "NULL"), ([1, 2], "[1, 2]"), (2.5, "2.5")],
+)
+def test_the_error_of_a_row_shows_its_inputs_in_brief(value, text):
+    assert unit_runner._brief(pa.scalar(value)) == text
 
 
 def test_nan_and_none_are_values(tmp_path):
