@@ -86,7 +86,9 @@ def row_states(states: RowStates) -> Raw:
             ("computed", states.computed - kept, _GREEN),
             ("kept of earlier versions", kept, _BLUE),
             ("failed", states.failed, _RED),
-            ("to compute", states.not_computed, _GREY),
+            ("ready to commit", states.ready, _YELLOW),
+            ("checkpointed", states.checkpointed, _BLUE),
+            ("to compute", states.not_computed - states.ready - states.checkpointed, _GREY),
         ]
     )
 

@@ -39,6 +39,8 @@ def test_states_have_the_width_of_their_share():
     widths = {"computed: 40": "40.000", "kept of earlier versions: 20": "20.000", "failed: 10": "10.000"}
     for label, width in (widths | {"to compute: 30": "30.000"}).items():
         assert f'title="{label}" style="width:{width}%' in html
+    html = _html.row_states(RowStates(1, 60, 5, 10, 30, (), checkpointed=18, ready=4))
+    assert all(text in html for text in ("checkpointed 18", "ready to commit 4", "to compute 8")), "they are paid for"
     assert "width:0" not in _html.row_states(RowStates(1, 0, 0, 0, 0, ()))
 
 
