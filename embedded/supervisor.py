@@ -187,6 +187,7 @@ class Supervisor:
             "LEMAN_SERVER__TOKEN": self._token,
             "LEMAN_PEERS__TOKEN": self._token,
             "LEMAN_REDIS__URL": redis_url,
+            **({"LEMAN_REDIS__WORKERS_URL": ""} if self._redis else {}),  # it is of another Redis
             "LEMAN_EMBEDDED__DATABASE": str(self._database or ""),
             "LEMAN_EMBEDDED__DATABASES_FILE": "" if self._database else str(self.databases.file),
             "LEMAN_EMBEDDED__IDLE_SECONDS": str(self._idle_limit),

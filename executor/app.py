@@ -24,7 +24,7 @@ from core.rpc.places import roots_of
 from core.rpc.registered_databases import registry_place
 from executor.coordination.env_values import EnvValues
 from executor.coordination.leases import JobLeases
-from executor.coordination.redis_refusals import check_accepted
+from executor.coordination.redis_refusals import check_accepted, check_workers_accepted
 from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
 from executor.job_manager import JobManager
@@ -71,6 +71,7 @@ def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | Non
         InvalidArgument: BAD_SETTING, where Redis refuses the executor.
     """
     check_accepted(settings.redis.url.get_secret_value())
+    check_workers_accepted(settings.redis.workers_url.get_secret_value())
     spark = spark or SparkRunner(settings.spark)
     if not spark.on_demand:
         spark.start()

@@ -23,10 +23,13 @@ class Redis(Section):
 
     url: SecretStr = SecretStr("")
     """redis://, rediss:// or unix:// url, password included; empty: no sharing between jobs."""
+    workers_url: SecretStr = SecretStr("")
+    """What workers reserve rows with, in place of `url`: a user of Redis that may touch reservations alone
+    (docs/security.md). Functions run in the workers' processes. Empty: `url`."""
     socket_timeout_ms: int = Field(default=250, ge=1)
     """Longest wait for Redis in milliseconds before it counts as absent."""
 
-    @field_validator("url")
+    @field_validator("url", "workers_url")
     @classmethod
     def _whole(cls, url: SecretStr) -> SecretStr:
         """Its parts are told apart here: a password with a slash in it would end as a part of a traceback."""

@@ -10,6 +10,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissi
 
 from core.errors import InvalidArgument
 from executor.coordination.breaker import connect
+from executor.coordination.reservations import RedisReservations
 
 #: What Redis says to a wrong or missing password, and to a user who may not do this.
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
@@ -40,4 +41,26 @@ def check_accepted(url: str) -> None:
             raise InvalidArgument(
                 "BAD_SETTING",
                 f"LEMAN_REDIS__URL: Redis refuses its user or password ({error}): give those that it knows",
+            ) from None
+
+
+def check_workers_accepted(url: str) -> None:
+    """Refuse the workers' url where Redis refuses it, or its user may not reserve rows: workers would share no work.
+
+    Args:
+        url: empty: workers have that of the executor.
+
+    Raises:
+        InvalidArgument: BAD_SETTING.
+    """
+    if not url:
+        return
+    try:
+        RedisReservations(url, _TIMEOUT_SECONDS, _TIMEOUT_SECONDS).check()
+    except (RedisError, OSError) as error:
+        if is_refusal(error) or "permission" in str(error):
+            raise InvalidArgument(
+                "BAD_SETTING",
+                f"LEMAN_REDIS__WORKERS_URL: Redis does not let its user reserve rows ({error}); docs/security.md has "
+                "the rights that it needs",
             ) from None

@@ -197,6 +197,18 @@ class RedisReservations:
 
         self._breaker.call(ask, lambda: None)
 
+    def check(self) -> None:
+        """Reserve and release a row that no table has.
+
+        Raises:
+            RedisError: Redis is away, or its user may not.
+        """
+        keys, holder = _keys("check"), "check#1"
+        self._reserve(keys=keys, args=[holder, self._ttl_ms, 0, 0, 1])
+        self._renew(keys=keys[:1], args=[holder, self._ttl_ms])
+        self._release(keys=keys, args=[holder, 1, "0-1"])
+        self._release_all(keys=keys[:1], args=[holder])
+
     def release_all(self, scopes: Iterable[str], holder: str) -> None:
         def ask() -> None:
             for scope in scopes:

@@ -72,7 +72,7 @@ def work_context(
         checkpoint_max_bytes=settings.executor.checkpoint_max_bytes,
         errors_uri=errors_uri(spec.database),
         store_messages=udf.error_policy.store_errors,
-        redis_url=settings.redis.url.get_secret_value(),
+        redis_url=(settings.redis.workers_url.get_secret_value() or settings.redis.url.get_secret_value()),
         reservation_ttl=settings.executor.reservation_ttl_seconds,
         threads=spec.intra_applier_concurrency or 1,
         heartbeat_seconds=settings.writer.stall_check_seconds / 2,

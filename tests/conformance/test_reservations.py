@@ -6,15 +6,19 @@ import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis as redis_py
 
 from core.domain.ranges import RowRange, merge
+from core.errors import InvalidArgument
+from executor.coordination.redis_refusals import check_workers_accepted
 from executor.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
 from tests.redis_process import RedisProcess
 
 LEASE_SECONDS = 0.4
+SECURITY = Path(__file__).parents[2] / "docs/security.md"
 
 
 @pytest.fixture
@@ -263,3 +267,43 @@ def test_a_fork_has_a_connection_of_its_own(redis):
 def test_jobs_of_one_process_share_a_connection():
     assert reservations_at("redis://127.0.0.1:1/0", 6) is reservations_at("redis://127.0.0.1:1/0", 6)
     assert reservations_at("redis://127.0.0.1:1/0", 6) is not reservations_at("redis://127.0.0.1:2/0", 6)
+
+
+_ACL = "on >limited resetkeys ~leman:reservation:* resetchannels -@all +eval +evalsha +script|load +time +hgetall \
++hkeys +hset +hdel +pexpire +expire +smembers +sadd"
+
+
+def test_a_user_of_redis_that_may_touch_reservations_alone_is_enough_for_workers(redis):
+    """The rights are those of docs/security.md."""
+    assert " ".join(_ACL.split()).replace(">limited", ">PASSWORD") in " ".join(SECURITY.read_text().split())
+    with redis_py.Redis.from_url(redis.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "workers", *_ACL.split())
+        admin.set("leman:job-env:job-1", "sealed")
+        limited = redis.url.replace("unix://", "unix://workers:limited@")
+        check_workers_accepted(limited)
+        ours = RedisReservations(limited, LEASE_SECONDS)
+        ours.check()
+        assert ours.reserve("s", [RowRange(0, 10)], "a#1").granted == (RowRange(0, 10),)
+        theirs = RedisReservations(redis.url, LEASE_SECONDS).reserve("s", [RowRange(0, 10)], "b#1")
+        assert theirs.busy == (RowRange(0, 10),), "it was reserved, and not granted as if Redis were away"
+        with redis_py.Redis.from_url(limited) as client:
+            for refused in (
+                lambda: client.get("leman:job-env:job-1"),
+                lambda: client.keys("*"),
+                lambda: client.eval("return redis.call('get', KEYS[1])", 1, "leman:job-env:job-1"),
+                lambda: client.eval("return redis.call('hgetall', KEYS[1])", 1, "leman:job:job-1"),
+                lambda: client.config_get("*"),
+                client.flushall,
+            ):
+                with pytest.raises(redis_py.RedisError, match=r"(?i)permission|can't access|can't run"):
+                    refused()
+
+
+def test_workers_that_may_not_reserve_rows_are_a_wrong_setting(redis):
+    with redis_py.Redis.from_url(redis.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "workers", "on", ">limited", "~leman:*", "-@all", "+eval", "+evalsha")
+    limited = redis.url.replace("unix://", "unix://workers:limited@")
+    with pytest.raises(InvalidArgument, match="LEMAN_REDIS__WORKERS_URL"):
+        check_workers_accepted(limited)
+    with pytest.raises(InvalidArgument, match="LEMAN_REDIS__WORKERS_URL"):
+        check_workers_accepted(limited.replace(":limited", ":wrong"))
