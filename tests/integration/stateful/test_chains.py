@@ -1,6 +1,7 @@
 """Histories of a chain of computed columns: each backfill calls its function for the rows whose inputs changed.
 
-`c` is computed from x, `d` from `c`, `e` from `d`. A model knows with which input each value was computed.
+`c` is computed from x, `d` from `c`, `e` from `d`, and `w` from the struct `s`, whose fields are renamed. A model knows
+with which input each value was computed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import lance
 import pyarrow as pa
@@ -26,7 +27,7 @@ from tests.integration.stateful.harness import Fate, Killed, Made, System, decis
 from tests.integration.stateful.test_machine import _MEMORY, KILLS, LONG
 
 #: Column → its function and its input.
-CHAIN = {"c": ("f", "x"), "d": ("g", "c"), "e": ("g", "d")}
+CHAIN = {"c": ("f", "x"), "d": ("g", "c"), "e": ("g", "d"), "w": ("h", "s")}
 numbers = st.integers(0, 10_000)
 columns = st.sampled_from([*CHAIN])
 
@@ -40,10 +41,13 @@ class Chain(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="leman-chain-", dir=_MEMORY if _MEMORY.is_dir() else None))
         self.system = System(str(self.folder), register=True)
-        self.rows: dict[int, dict[str, int | None]] = {}
-        self.made: dict[str, dict[int, int | None]] = {name: {} for name in CHAIN}
+        #: Of `s` the values of its fields, whatever they are called.
+        self.rows: dict[int, dict[str, Any]] = {}
+        #: What the fields of `s` are called now.
+        self.fields = ["p", "q"]
+        self.made: dict[str, dict[int, Any]] = {name: {} for name in CHAIN}
         #: By column and id all inputs that a value was ever computed from: an earlier version may have it.
-        self.seen: dict[str, dict[int, set[int | None]]] = {name: {} for name in CHAIN}
+        self.seen: dict[str, dict[int, set[Any]]] = {name: {} for name in CHAIN}
         #: Rows whose values others overwrote, by column: they are computed again, or have them from an earlier version.
         self.lost: dict[str, set[int]] = {name: set() for name in CHAIN}
         #: Rows whose input others had overwritten when old versions were cleaned away: the only version that had both
@@ -74,15 +78,22 @@ class Chain(RuleBasedStateMachine):
     def _new(self, count: int) -> pa.Table:
         ids = range(self.next_id, self.next_id + count)
         self.next_id += count
-        self.rows |= {i: {"id": i, "x": i % 50, **dict.fromkeys(CHAIN)} for i in ids}
-        return pa.table({"id": pa.array(ids, pa.int64()), "x": pa.array([i % 50 for i in ids], pa.int64())})
+        self.rows |= {i: {"id": i, "x": i % 50, "s": (i % 50, i), **dict.fromkeys(CHAIN)} for i in ids}
+        return self._inputs(ids)
+
+    def _inputs(self, ids: Collection[int]) -> pa.Table:
+        rows = [self.rows[i] for i in ids]
+        kind = pa.struct([(name, pa.int64()) for name in self.fields])
+        structs = pa.array([dict(zip(self.fields, row["s"], strict=True)) for row in rows], kind)
+        plain = {name: pa.array([row[name] for row in rows], pa.int64()) for name in ("id", "x")}
+        return pa.table({**plain, "s": structs})
 
     def _some(self, number: int) -> list[int]:
         ids = sorted(self.rows)
         return sorted({ids[(number + k * (1 + number % 5)) % len(ids)] for k in range(1 + number % 6)})
 
     def _check(self) -> None:
-        found = self.system.rows()
+        found = {i: {**row, "s": tuple(row["s"].values())} for i, row in self.system.rows().items()}
         assert found == self.rows, {i: (found.get(i), row) for i, row in self.rows.items() if found.get(i) != row}
 
     # the table
@@ -113,8 +124,8 @@ class Chain(RuleBasedStateMachine):
         ids = sorted(self.rows) if all_rows else self._some(number)
         for i in ids[:changed]:
             self.rows[i]["x"] = 1000 + next(self.numbers)
-        old = {"id": pa.array(ids, pa.int64()), "x": pa.array([self.rows[i]["x"] for i in ids], pa.int64())}
-        both = pa.concat_tables([pa.table(old), self._new(new)])
+            self.rows[i]["s"] = (1000 + next(self.numbers), i)
+        both = pa.concat_tables([self._inputs(ids), self._new(new)])
         self.system.open().merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(both)
         self._check()
 
@@ -122,9 +133,9 @@ class Chain(RuleBasedStateMachine):
     def upsert_without_values(self, number: int, new: int) -> None:
         """Rows as they were and new ones, whose computed columns are empty: so a merge of Leman writes them."""
         ids = self._some(number)
-        rows = [{"id": i, "x": self.rows[i]["x"], **dict.fromkeys(CHAIN)} for i in ids] + self._new(new).to_pylist()
-        kinds = pa.schema([(name, pa.int64()) for name in ("id", "x", *CHAIN)])
-        source = pa.Table.from_pylist(rows, kinds)
+        source = pa.concat_tables([self._inputs(ids), self._new(new)])
+        for name in CHAIN:
+            source = source.append_column(name, pa.nulls(len(source), pa.int64()))
         self.system.open().merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(source)
         for name in CHAIN:
             self.lost[name].update(i for i in ids if self.rows[i][name] is not None)
@@ -132,6 +143,23 @@ class Chain(RuleBasedStateMachine):
             self.rows[i].update(dict.fromkeys(CHAIN))
         self.are_restored = True
         self._check()
+
+    @rule(exchange=st.booleans())
+    def rename_fields(self, exchange: bool) -> None:
+        """A field of the struct gets another name, or the two exchange theirs: no value is another one for it."""
+        spec = BackfillSpec(self.system.database, "t", "w")
+        settled = self.system.settled(spec)
+        first, second = self.fields
+        self._rename(first, f"n{next(self.numbers)}")
+        if exchange:
+            self._rename(second, first)
+            self._rename(self.fields[0], second)
+        assert self.system.settled(spec) == settled
+        self._check()
+
+    def _rename(self, old: str, new: str) -> None:
+        self.system.open().alter_columns({"path": f"s.{old}", "name": new})
+        self.fields[self.fields.index(old)] = new
 
     @rule()
     @precondition(lambda self: not self.indexed)
@@ -263,7 +291,7 @@ class Chain(RuleBasedStateMachine):
         return any(fragment.num_deletions for fragment in self.system.open().get_fragments())
 
 
-def _value(function: str, id_: int, argument: int | None) -> tuple[int | None, bool]:
+def _value(function: str, id_: int, argument: Any) -> tuple[int | None, bool]:
     try:
         return udfs.VALUES[function](1, id_, argument), False
     except ValueError:
@@ -291,6 +319,16 @@ def test_a_compaction_after_a_change_costs_no_call_of_any_column(chain, change):
     CHANGES[change](chain)
     chain.compact()
     chain.backfill_all(0)
+
+
+def test_a_renamed_field_costs_no_call_and_new_rows_are_given_its_name(chain):
+    chain.backfill("w")
+    chain.rename_fields(exchange=True)
+    chain.rewrite_as_they_were(977)
+    chain.upsert(977, 2, 1, all_rows=False)
+    chain.rename_fields(exchange=False)
+    chain.backfill("w", 3)
+    assert all(row["w"] is not None for i, row in chain.rows.items() if (i + 1) % 19)
 
 
 @pytest.mark.parametrize("interval", [0, 3])

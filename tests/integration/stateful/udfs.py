@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 EVALUATED: list[int] = []
 
@@ -23,7 +24,14 @@ def g_value(version: int, id_: int, c: int | None) -> int | None:
     return -1000 - version if c is None else c * 3 + version
 
 
-VALUES: dict[str, Callable[[int, int, int | None], int | None]] = {"f": f_value, "g": g_value}
+def h_value(version: int, id_: int, s: tuple[int, int]) -> int:
+    """What version `version` of h gives for the two fields of a struct."""
+    if (id_ + version) % 19 == 0:
+        raise ValueError(f"h{version} fails for {id_}")
+    return s[0] * 1000 + s[1] + version
+
+
+VALUES: dict[str, Callable[[int, int, Any], int | None]] = {"f": f_value, "g": g_value, "h": h_value}
 
 
 def _logged(name: str, version: int) -> Callable[[int, int | None], int | None]:
@@ -36,3 +44,9 @@ def _logged(name: str, version: int) -> Callable[[int, int | None], int | None]:
 
 f1, f2, f3, f4, f5, f6 = (_logged("f", v) for v in range(1, 7))
 g1, g2, g3 = (_logged("g", v) for v in (1, 2, 3))
+
+
+def h1(id_: int, s: dict[str, int]) -> int | None:
+    """Read the fields by the names that they had when the column was added."""
+    EVALUATED.append(id_)
+    return VALUES["h"](1, id_, (s["p"], s["q"]))
