@@ -68,7 +68,10 @@ public final class BackfillOptions {
     return with(told.toBuilder().setCommitGranularity(fragments));
   }
 
-  /** Rows between commits, also inside of a fragment whose other rows are still being computed; not with a filter. */
+  /**
+   * Rows between commits, also inside of a fragment whose other rows are still being computed; not
+   * with a filter.
+   */
   public BackfillOptions commitRows(long rows) {
     return with(told.toBuilder().setCommitRows(rows));
   }
