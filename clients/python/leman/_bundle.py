@@ -7,6 +7,7 @@ import functools
 import hashlib
 import importlib.util
 import io
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -125,17 +126,22 @@ def _check_imports(function: FunctionType) -> None:
             )
 
 
+#: cloudpickle's registry is one for the whole process: of two threads, one would take out what the other needs.
+_registry = threading.RLock()
+
+
 @contextmanager
 def _user_modules_by_value() -> Iterator[None]:
-    already = cloudpickle.list_registry_pickle_by_value()
-    modules = [module for module in loaded_user_modules() if module.__name__ not in already]
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
+    with _registry:
+        already = cloudpickle.list_registry_pickle_by_value()
+        modules = [module for module in loaded_user_modules() if module.__name__ not in already]
         for module in modules:
-            cloudpickle.unregister_pickle_by_value(module)
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def _imports(code: CodeType, package: str) -> Iterator[str]:

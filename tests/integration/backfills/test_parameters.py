@@ -262,6 +262,15 @@ def test_parameter_commit_granularity(db, call_log, granularity, commits):
     assert values(table, "y") == {x: 2 * x for x in range(70)}
 
 
+def test_parameter_commit_rows(db, call_log):
+    """A job that is done before it may commit rows makes one commit; test_partial_commits.py has slow ones."""
+    table = db.create_table("t", numbers(20))
+    table.add_columns({"y": call_log.double()})
+    job = db.job(table.backfill("y", commit_rows=1000, progress=False))
+    assert job.progress.commits == 1
+    assert values(table, "y") == {x: 2 * x for x in range(20)}
+
+
 def test_parameter_read_version(db, call_log):
     """Fills what that version has; by default the latest."""
     table = db.create_table("t", numbers(20), max_rows_per_file=10)

@@ -60,7 +60,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 comes with {{ get $byValue .name }}, by which the chart opens {{ if hasPrefix "LEMAN_SPARK__" .name }}the ports that Spark calls back{{ else }}the port{{ end }}, too: set that, and leave it out here
 {{- else if eq .name "LEMAN_SERVER__MTLS_PORT" -}}
 names a port that the chart does not open: leave it out
-{{- else if or (eq .name "LEMAN_LINEAGE__API_KEY") (regexMatch "^OTEL_([A-Z0-9_]+_)?HEADERS$" .name) -}}
+{{- else if or (eq .name "LEMAN_LINEAGE__API_KEY") (eq .name "LEMAN_REDIS__WORKERS_URL") (regexMatch "^OTEL_([A-Z0-9_]+_)?HEADERS$" .name) -}}
 {{ $readable }}
 {{- else if and (regexMatch "^(LEMAN_LINEAGE__URL|OTEL_[A-Z_]*ENDPOINT)$" .name) (regexMatch "//[^/?#@]+@" .value) -}}
 has credentials, which {{ $readable }}

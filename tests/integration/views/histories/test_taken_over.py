@@ -49,6 +49,9 @@ class MortalSystem:
         self.history.append(job_records.encode(job))
         return job
 
+    def lost_commit(self, _job: Job, _version: int) -> None:
+        return None
+
     def crash_point(self, name: str) -> None:
         self.passes -= name == self.point
         if name == self.point and not self.passes:
