@@ -96,8 +96,10 @@ def complete_creation(uri: str, request_id: str, body: str) -> int:
 
 
 def exists(uri: str) -> AlreadyExists:
-    """Return the error (TABLE_EXISTS) of a table that cannot be made."""
-    return AlreadyExists("TABLE_EXISTS", f"There is a table at {uri} already: choose another name, or drop it", uri=uri)
+    """Return the error (TABLE_EXISTS) where a table or view cannot be created."""
+    return AlreadyExists(
+        "TABLE_EXISTS", f"There is a table or view at {uri} already: choose another name, or drop it", uri=uri
+    )
 
 
 def format_for(schema: pa.Schema) -> str | None:

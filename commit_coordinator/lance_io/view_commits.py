@@ -24,7 +24,7 @@ from core.crash_points import crash_point
 from core.domain.plan import StagedFile
 from core.domain.row_address import fragments_of, offsets_of
 from core.domain.view import IS_SET, SOURCE_ROW_ID
-from core.errors import AlreadyExists, FailedPrecondition, NotFound
+from core.errors import FailedPrecondition, NotFound
 from core.lance_io import column_file_checks, commit_history
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.error_translation import using_storage
@@ -175,13 +175,6 @@ def complete_creation(uri: str) -> int:
         with commit_outcomes(uri):
             dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex})
     return int(dataset.version)
-
-
-def exists(uri: str) -> AlreadyExists:
-    """Return the error (TABLE_EXISTS) of a view that cannot be made."""
-    return AlreadyExists(
-        "TABLE_EXISTS", f"There is a table or view at {uri} already: choose another name, or drop it", uri=uri
-    )
 
 
 def apply_delta(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from commit_coordinator.lance_io import view_commits
+from commit_coordinator.lance_io import row_commits, view_commits
 from commit_coordinator.lance_io.commit_outcomes import CommitConflict
 from commit_coordinator.lance_io.installable_files import InstallableFile
 from commit_coordinator.lance_io.table_handle import TableHandle
@@ -49,7 +49,7 @@ def create(work: Prepared) -> CommitResult:
     made = view_commits.find(request.uri)
     if made is not None and not view_commits.is_made_by(made, request.request_id):
         _discard(work)
-        raise view_commits.exists(request.uri)
+        raise row_commits.exists(request.uri)
     if made is not None:
         return CommitResult(view_commits.complete_creation(request.uri), operation="CreatePlaceholders")
     if work.error is not None:

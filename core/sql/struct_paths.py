@@ -63,9 +63,8 @@ def with_names_now(expression: str, columns: Mapping[str, Renamed]) -> str:
             raise _refused(name, columns[name])
         changes += path.changes
     pieces, copied = [], 0
-    for token, text in sorted(
-        changes, key=lambda change: change[0].start
-    ):  # a path may stand in the brackets of another
+    # by place: a path may stand in the brackets of another
+    for token, text in sorted(changes, key=lambda change: change[0].start):
         pieces += [expression[copied : token.start], text]
         copied = token.end
     return "".join([*pieces, expression[copied:]])

@@ -25,11 +25,11 @@ from executor.jobs.unit_source import PlanUnits
 
 _log = structlog.get_logger(__name__)
 
-#: The most of a job's time that partial files take to write, and how fast they are written at least.
-_SHARE = 0.05
-#: Where the request names a number of rows: the least time between two commits, and between two looks.
+#: The largest share of a job's time that may go into writing partial files, and the assumed speed of writing.
+_SHARE, _BYTES_A_SECOND = 0.05, 200 << 20
+#: With `commit_rows`: the shortest time between two commits, and between two looks.
 _LEAST_PAUSE_SECONDS, _LOOK_SECONDS = 1.0, 0.5
-_BYTES_A_SECOND = 200 << 20
+#: Fragments in one commit.
 _MOST_FRAGMENTS = 256
 
 

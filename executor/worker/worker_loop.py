@@ -93,8 +93,7 @@ class ExecutorConnection:
         Raises:
             OSError: The executor is gone, or does not let the worker in.
         """
-        head = self._read(LENGTH_BYTES)
-        data = None if head is None else self._read(int.from_bytes(head, "big"))
+        data = self._message()
         if data is None:
             raise ConnectionAbortedError("the executor closed the connection: the job is over, or it is another job's")
         return _contexts.decode(data)
@@ -109,12 +108,16 @@ class ExecutorConnection:
 
     def _receive(self) -> WorkUnit | None:
         """Wait for what the executor sends, and heed how stores are reached; None: no more, or the executor is gone."""
-        head = self._read(LENGTH_BYTES)
-        data = None if head is None else self._read(int.from_bytes(head, "big"))
+        data = self._message()
         unit = None if data is None else _units.decode(data)
         if unit is not None and unit.stores:
             known.use(known.GivenStores(unit.stores))
         return unit
+
+    def _message(self) -> bytes | None:
+        """Wait for the executor's next message; None: it is gone."""
+        head = self._read(LENGTH_BYTES)
+        return None if head is None else self._read(int.from_bytes(head, "big"))
 
     def _is_there(self) -> bool:
         try:

@@ -173,7 +173,7 @@ def _check_same_query(name: str, asked: ViewDefinition, made: ViewDefinition | N
     """
     if made is None:
         raise AlreadyExists("TABLE_EXISTS", f"'{name}' is a table: choose another name, or drop it", table=name)
-    wanted, there = _told(asked), _told(made)
+    wanted, there = _query_parts(asked), _query_parts(made)
     other = [f"its {part} is {there[part]}, not {wanted[part]}" for part in wanted if wanted[part] != there[part]]
     if other:
         raise AlreadyExists(
@@ -184,7 +184,7 @@ def _check_same_query(name: str, asked: ViewDefinition, made: ViewDefinition | N
         )
 
 
-def _told(definition: ViewDefinition) -> dict[str, str]:
+def _query_parts(definition: ViewDefinition) -> dict[str, str]:
     """Return the parts of a view's query as texts."""
     query = definition.query
     functions = {function.name: function.identity for function in query.functions}
