@@ -51,8 +51,7 @@ class BackfillRun:
         job: The job.
         services: What it uses.
         status: The job as watchers see it; None: one of its own.
-        is_scratch: Whether its table is a scratch table: it has no indexes, which would leave out what is written, and
-            nobody reads it before the job is done.
+        is_scratch: Whether its table is a scratch table, which has no indexes and no readers while the job runs.
     """
 
     def __init__(

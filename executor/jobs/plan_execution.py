@@ -59,7 +59,7 @@ class PlanExecution:
         services: What it uses.
         cost: Seconds that a row takes; None where that is not known.
         waits: The reservations of other jobs that it waits for.
-        is_scratch: Whether nobody reads the table before the job is done.
+        is_scratch: Whether the table is a scratch table, which has no readers while the job runs.
     """
 
     def __init__(

@@ -185,8 +185,8 @@ Global___ReplaceColumn: _TypeAlias = ReplaceColumn  # noqa: Y015
 
 @_typing.final
 class ReplaceColumns(_message.Message):
-    """Installs files of several columns, in one version where none of them reads another one and nobody else changes their
-    fragments meanwhile. The call fails as a whole where it would fail for one of them: ask for each alone then.
+    """Installs files of several columns. Columns that do not read each other get one version, unless another writer changes
+    their fragments meanwhile. If the request is invalid for one column, it fails for all: submit each column alone then.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

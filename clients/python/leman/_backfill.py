@@ -32,9 +32,10 @@ class BackfillParameters(TypedDict, total=False):
       the other is completed. Default: of all, the one with the most rows left next.
     - `commit_granularity`: fragments between commits. Default: about every five seconds, or a tenth of the
       job.
-    - `commit_rows`: rows between commits, also inside of a fragment whose other rows are still being computed: those
-      are NULL, and `row_states` calls them not computed. Not with `where`. Default: fragment by fragment; where none
-      was finished for ten seconds, the rows that are there, and again whenever the time without a commit has doubled.
+    - `commit_rows`: rows between commits, also of fragments that the job is still computing. Rows that are not
+      computed yet are NULL, and `row_states` counts them separately. Not with `where` or `read_version`. Default: the
+      job commits whole fragments; after ten seconds without a commit it commits the rows that are checkpointed, and
+      doubles that interval each time.
     - `on_stale_input`: what happens where the column reads computed columns (or these read others) that are stale or
       not computed yet. `"error"`, the default: the job is refused (InputColumnStale), as it would compute from values
       that are not right, or not there. `"first"`: it computes these first, all their rows. `"warn"`: it computes from

@@ -1934,8 +1934,8 @@ type CreateMaterializedViewRequest struct {
 	// Chosen by the caller. The same request again, while its view is there, is answered with that view; another one under
 	// the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
 	RequestId string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
-	// ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+	// Return the existing view of this name if it has the same query. If its query differs, the call fails with
+	// ALREADY_EXISTS (TABLE_EXISTS) and names the difference. `max_rows_per_fragment` is not compared.
 	ExistOk       bool `protobuf:"varint,5,opt,name=exist_ok,json=existOk,proto3" json:"exist_ok,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

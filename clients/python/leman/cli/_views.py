@@ -134,7 +134,7 @@ def views_create(  # noqa: PLR0913 - a command's options, all by name
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
     offset: Annotated[int | None, typer.Option(min=0, help="Leave out so many rows.")] = None,
     max_rows_per_fragment: RowsOption = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Show the view where it is there already.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Show an existing view with the same query.")] = False,
     endpoint: EndpointOption = None,
     token: TokenOption = None,
     tls_ca: TlsOption = None,

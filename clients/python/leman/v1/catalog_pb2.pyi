@@ -1007,8 +1007,8 @@ class CreateMaterializedViewRequest(_message.Message):
     the same id and name: ALREADY_EXISTS (REQUEST_ID_REUSED).
     """
     exist_ok: _builtins.bool
-    """Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
-    ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+    """Return the existing view of this name if it has the same query. If its query differs, the call fails with
+    ALREADY_EXISTS (TABLE_EXISTS) and names the difference. `max_rows_per_fragment` is not compared.
     """
     @_builtins.property
     def view(self) -> Global___TableRef:

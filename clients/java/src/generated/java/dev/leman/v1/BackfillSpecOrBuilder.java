@@ -341,12 +341,12 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
-   * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
-   * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
-   * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
-   * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
-   * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+   * Rows between commits, 1 or more. The job also commits rows of fragments that it is still computing: once this many
+   * new rows are checkpointed, at most once a second, and using at most a twentieth of its time for it. Rows that are
+   * not computed yet are NULL, and GetRowStates counts them separately. Unset: the job commits whole fragments; after
+   * ten seconds without a commit it commits the rows that are checkpointed, and doubles that interval each time. A job
+   * with `where`, `failed_only`, `read_version` or `read_tag` commits whole fragments only, and is refused with
+   * INVALID_ARGUMENT (BAD_REQUEST) if this is set.
    * </pre>
    *
    * <code>optional int64 commit_rows = 17;</code>
@@ -355,12 +355,12 @@ public interface BackfillSpecOrBuilder extends
   boolean hasCommitRows();
   /**
    * <pre>
-   * Rows between commits, also inside of a fragment whose other rows are still being computed, 1 or more: rows are
-   * committed as soon as so many are checkpointed, but once a second at the most, and no more often than keeps writing
-   * them to a twentieth of the job's time. Rows that are not computed yet are NULL, and GetRowStates tells them apart.
-   * Unset: fragment by fragment; where none was finished for ten seconds, the rows that are there, and again whenever
-   * the time without a commit has doubled. It holds neither with `where` nor for `failed_only`, where the rows of a
-   * fragment become visible together: the job is refused with INVALID_ARGUMENT (BAD_REQUEST).
+   * Rows between commits, 1 or more. The job also commits rows of fragments that it is still computing: once this many
+   * new rows are checkpointed, at most once a second, and using at most a twentieth of its time for it. Rows that are
+   * not computed yet are NULL, and GetRowStates counts them separately. Unset: the job commits whole fragments; after
+   * ten seconds without a commit it commits the rows that are checkpointed, and doubles that interval each time. A job
+   * with `where`, `failed_only`, `read_version` or `read_tag` commits whole fragments only, and is refused with
+   * INVALID_ARGUMENT (BAD_REQUEST) if this is set.
    * </pre>
    *
    * <code>optional int64 commit_rows = 17;</code>

@@ -105,8 +105,8 @@ public interface CreateMaterializedViewRequestOrBuilder extends
 
   /**
    * <pre>
-   * Answer with the view of this name if there is one with the same query, whoever made it. One with another query:
-   * ALREADY_EXISTS (TABLE_EXISTS), whose message names the difference. Rows in a fragment may differ.
+   * Return the existing view of this name if it has the same query. If its query differs, the call fails with
+   * ALREADY_EXISTS (TABLE_EXISTS) and names the difference. `max_rows_per_fragment` is not compared.
    * </pre>
    *
    * <code>bool exist_ok = 5;</code>
