@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import linecache
+import threading
 import typing
 from collections.abc import Iterator
 from types import CodeType, FunctionType
@@ -18,6 +20,8 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _OWN_FLAGS = 0xFFFF  # those above are of __future__ imports
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT  # notebooks have it
 _IGNORED_FIELDS = {"ctx", "type_comment", "kind"}
+_PARSES = 5
+_parsing = threading.RLock()  # a finalizer may parse in the midst of a parse
 
 
 def function_node(function: FunctionType) -> FunctionNode | None:
@@ -101,7 +105,7 @@ def _dotted(node: ast.AST) -> str:
 def names_in(text: str) -> set[str]:
     """The names that an annotation written as a text speaks of."""
     try:
-        return {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
+        return {node.id for node in ast.walk(_tree(text.strip())) if isinstance(node, ast.Name)}
     except SyntaxError:
         return set()
 
@@ -167,11 +171,16 @@ def _parse(filename: str, text: str) -> _Parsed | None:
 
 
 def _tree(text: str) -> ast.Module:
-    """Parse once more where the interpreter counted wrong: up to 3.11.7 and 3.12.1 a finalizer that runs in the midst,
-    and parses something itself (tracebacks do), ends this with a SystemError (CPython's issue 106905)."""
-    try:
-        return ast.parse(text)
-    except SystemError:
+    """Parse `text`, one thread at a time.
+
+    Up to 3.11.7 and 3.12.1 CPython counts the depth of all parses together (its issue 106905): one that begins during
+    another, in a thread or in a finalizer (tracebacks parse), ends either with a SystemError. The lock does not reach
+    what others parse, so a parse is tried again.
+    """
+    with _parsing:
+        for _ in range(_PARSES - 1):
+            with contextlib.suppress(SystemError):
+                return ast.parse(text)
         return ast.parse(text)
 
 

@@ -26,6 +26,7 @@ from core.errors import FailedPrecondition
 from embedded import __main__ as embedded
 from embedded.early import begin_early
 from embedded.tcp_ports import HeldPort, free_port
+from leman import _systems
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -295,11 +296,12 @@ def test_it_ends_when_idle_but_not_while_a_service_works(tmp_path):
     busy.touch()
     asked.touch()
     with system(tmp_path, "--idle-seconds", "0.4") as up:
-        up.content()
+        said = up.content()
         # Each service is asked eight times within the idle time: so often means that it is over.
         begun = asked.stat().st_size
         wait_for(lambda: asked.stat().st_size - begun > 3 * 8 * 2)
         assert up.process.poll() is None
+        assert _systems.tell(said, {"do": "stop", "if_idle": True}) == {"done": False, "error": "it is not idle"}
         up.remember()
         busy.unlink()
         assert up.process.wait(DEADLINE) == 0

@@ -116,7 +116,6 @@ def test_a_damaged_service_file_of_a_database_is_mended(up, tmp_path):
         ({"do": "serve"}, "not an absolute path"),
         ({"do": "serve", "database": "lake"}, "not an absolute path"),
         ({"do": "serve", "database": "/dev/null/lake"}, "Not a directory"),
-        ({"do": "stop", "if_idle": True}, "not idle"),
     ],
 )
 def test_what_control_refuses(up, asked, told):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import gc
+import threading
+from collections.abc import Callable, Iterator
 
 import leman
 from leman import _source
@@ -76,25 +79,52 @@ def test_where_there_is_no_source_there_is_no_text() -> None:
     assert namespace["typed"].source == ""  # type: ignore[attr-defined]
 
 
-def test_what_is_parsed_in_the_midst_of_parsing_does_no_harm() -> None:
-    """As a finalizer does that prints a traceback; older interpreters end the outer one with a SystemError then."""
-    text = "\n".join(f"a{n} = [{n}, x + {n}]" for n in range(2000))
-    parsed: list[ast.Module] = []
-
-    def deep(frames: int) -> ast.Module:
-        return deep(frames - 1) if frames else ast.parse("x + 1")
-
+@contextlib.contextmanager
+def at_each_collection(called: Callable[[], object]) -> Iterator[None]:
     def collected(phase: str, info: dict[str, int]) -> None:
-        if phase == "stop" and not parsed:
-            parsed.append(deep(30))
+        if phase == "stop":
+            called()
 
     thresholds = gc.get_threshold()
     gc.callbacks.append(collected)
     gc.set_threshold(50)
     try:
-        found = _source._parse("somewhere.py", text)
+        yield
     finally:
         gc.callbacks.remove(collected)
         gc.set_threshold(*thresholds)
+
+
+LARGE = "\n".join(f"a{n} = [{n}, x + {n}]" for n in range(2000))
+
+
+def test_what_is_parsed_in_the_midst_of_parsing_does_no_harm() -> None:
+    """As a finalizer does that prints a traceback; older interpreters end the outer one with a SystemError then."""
+    parsed: list[ast.Module] = []
+
+    def deep(frames: int) -> ast.Module:
+        return deep(frames - 1) if frames else ast.parse("x + 1")
+
+    with at_each_collection(lambda: parsed or parsed.append(deep(30))):
+        found = _source._parse("somewhere.py", LARGE)
     assert found is not None
     assert parsed
+
+
+def test_threads_may_register_functions_at_once() -> None:
+    """Two parses at once end with a SystemError in older interpreters: one waits for the other."""
+    others: list[threading.Thread] = []
+    waited: list[bool] = []
+
+    def another() -> None:
+        if len(others) < 3 and threading.current_thread() is threading.main_thread():
+            others.append(threading.Thread(target=_source._tree, args=["x + 1"]))
+            others[-1].start()
+            others[-1].join(0.1)
+            waited.append(others[-1].is_alive())
+
+    with at_each_collection(another):
+        _source._tree(LARGE)
+    for thread in others:
+        thread.join()
+    assert waited[1:] == [True, True], "the first may have come before the parse began"
