@@ -16,7 +16,6 @@ from xdist.workermanage import WorkerController
 WITH_A_WAITING_ONE = 3
 #: Files that wait much, with services of their own.
 WAITING = (
-    "tests/conformance/clients/soak/test_soak.py",
     "tests/conformance/clients/test_cases.py",
     "tests/conformance/clients/test_languages.py",
     "tests/faults/test_frozen_executor.py",

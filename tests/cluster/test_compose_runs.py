@@ -67,6 +67,7 @@ def check_down(containers: Composition) -> None:
     assert {name: code for name, code in ended.items() if code not in (0, -15, 143)} == {}
 
 
+@pytest.mark.long
 def test_compose_up_serves_on_the_published_ports(can_have_hosts, tmp_path):
     with composed(tmp_path, CHOSEN) as containers:
         assert containers.healthy == ["redis", "commit-coordinator", "planner", "executor"]

@@ -158,6 +158,7 @@ def test_it_wakes_while_the_other_is_at_work(lake, two):
     check_settled(two.there, two.table, ROWS)
 
 
+@pytest.mark.long
 def test_it_wakes_when_the_other_is_through(lake, two):
     two.there.job_future(two.job_id).result(timeout=60)
     version = two.table.version

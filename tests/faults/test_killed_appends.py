@@ -90,7 +90,7 @@ async def sent(up, _process):
     ("armed", "use", "expected"),
     [
         ("", half_sent, 1),
-        ("coordinator.rows_staged", sent, 1),
+        pytest.param("coordinator.rows_staged", sent, 1, marks=pytest.mark.long),
         ("coordinator.rows_committed", sent, 501),
     ],
     ids=["in the middle", "before the commit", "after it"],

@@ -39,6 +39,7 @@ def taken_over(future: leman.JobFuture) -> leman.Job:
     return wait_for(lambda: job if (job := future.job()).attempt == 2 else None)
 
 
+@pytest.mark.long
 def test_of_an_executor_with_a_paused_job(lake, db, call_log):
     table, future = begin(db, call_log, "paused")
     future.pause()

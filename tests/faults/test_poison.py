@@ -90,7 +90,7 @@ def make_table(db: leman.Database, name: str, udf: leman.UDF) -> leman.Table:
     return table
 
 
-@pytest.mark.parametrize("kind", ["exit", "crash"])
+@pytest.mark.parametrize("kind", ["exit", pytest.param("crash", marks=pytest.mark.long)])
 def test_deadly_rows_are_skipped_by_policy(lake, db, tmp_path, kind):
     table = make_table(db, f"skip_{kind}", poison(kind, POISON, tmp_path, error_handling=skipping("WorkerLost")))
     executor_before = lake.pid("executor")
@@ -140,6 +140,7 @@ def test_a_timeout_fails_the_job_and_retries_before_that(db, tmp_path):
     assert tried("loop", tmp_path) == [131] * 2
 
 
+@pytest.mark.long
 def test_a_batch_that_takes_too_long_is_taken_apart(db, tmp_path):
     @leman.udf(
         data_type=pa.int64(),
@@ -161,7 +162,7 @@ def test_a_batch_that_takes_too_long_is_taken_apart(db, tmp_path):
     check_only_poison_is_missing(db, table, "UdfTimeout")
 
 
-@pytest.mark.parametrize("kind", ["memory", "limit"])
+@pytest.mark.parametrize("kind", [pytest.param("memory", marks=pytest.mark.long), "limit"])
 def test_memory_errors_are_exceptions_like_any_other(db, tmp_path, kind):
     table = make_table(db, f"skip_{kind}", poison(kind, POISON, tmp_path, error_handling=skipping("MemoryError")))
     table.backfill("y", progress=False)

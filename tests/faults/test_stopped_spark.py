@@ -37,6 +37,7 @@ asyncio.run(runner.run_workers(ExecutorEndpoint("127.0.0.1", 1, "job", "secret")
 """
 
 
+@pytest.mark.long
 def test_the_executor_ends(tmp_path):
     """Whoever runs it starts it again, as after the death of the JVM, and its jobs are taken over."""
     command = [sys.executable, "-c", EXECUTOR]

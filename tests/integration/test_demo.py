@@ -94,6 +94,7 @@ def test_fresh_reads_the_source_anew(demo):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_view_reuses_what_the_changes_left(demo, tmp_path):
     shown = demo()
 

@@ -49,6 +49,7 @@ def lines_of(shown: str, language: str) -> list[str]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(600)  # the first run builds the clients
 @needs_toolchains
 def test_each_language_does_its_part_and_another_run_has_nothing_to_do(demo):

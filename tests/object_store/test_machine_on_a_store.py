@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.delaying_proxy import DelayingProxy, Harm
-from tests.integration.stateful.test_machine import LONG, Machine, run
+from tests.integration.stateful.test_machine import Machine, run
 from tests.object_store import in_process
 from tests.object_store.options import FAR, FAR_SECONDS
 from tests.object_store.store_server import BUCKET, StoreServer
@@ -29,9 +29,10 @@ def proxy(store: StoreServer) -> Iterator[DelayingProxy]:
         yield running
 
 
-@pytest.mark.timeout(3600 if LONG else 300)
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_histories_in_a_store_agree_with_the_oracle(proxy):
-    assert run(StoreMachine, 40 if LONG else 2, 8) >= 0.5
+    assert run(StoreMachine, 40, 8) >= 0.5
     assert proxy.requests.total() > 100, "the table is in the store"
 
 

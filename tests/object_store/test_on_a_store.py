@@ -77,6 +77,7 @@ IDLE_BUDGET, ONE_BUDGET, EACH_BUDGET = 3, 16, 5
 MANY = 32
 
 
+@pytest.mark.long
 @pytest.mark.timeout(SECONDS)
 def test_a_job_asks_no_more_of_the_store_than_it_may(on_store):
     @leman.udf(data_type=pa.int64(), version="1")

@@ -85,6 +85,7 @@ def test_what_a_store_is_told_is_given_once_and_renewed(tmp_path, lake):
     assert {job.state for job in db.jobs()} == {leman.JobState.DONE}
 
 
+@pytest.mark.long
 def test_a_job_goes_on_where_its_credentials_end_and_others_are_there(tmp_path, lake):
     """A worker that was given the old ones with its rows has something to store when they have ended."""
     db, restart_store = lake

@@ -22,6 +22,6 @@ def runs(services: Services, request: pytest.FixtureRequest) -> Runs:
     wanted: dict[str, list[str]] = {}
     for item in request.session.items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})
-        if "case" in parameters and "language" in parameters:
+        if "case" in parameters and "language" in parameters and not item.get_closest_marker("skip"):
             wanted.setdefault(parameters["language"].name, []).append(parameters["case"])
     return Runs(services, wanted)

@@ -7,13 +7,19 @@ import pytest
 from tests.conformance.clients import languages, results_doc
 from tests.conformance.clients.case_files import load
 
-HERE = [language for language in languages.find() if not language.missing()]
+#: Its cases run with every change; those of the others with LEMAN_LONG=1.
+ALWAYS = "python"
+HERE = [
+    pytest.param(language, id=language.name, marks=[pytest.mark.long] * (language.name != ALWAYS))
+    for language in languages.find()
+    if not language.missing()
+]
 ELSEWHERE = [language for language in languages.find() if language.missing()]
 
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("case", load())
-@pytest.mark.parametrize("language", HERE, ids=lambda language: language.name)
+@pytest.mark.parametrize("language", HERE)
 def test_a_client_passes_a_case(runs, language, case):
     told = runs.outcome(language, case)
     if told.outcome == "skipped":
@@ -28,6 +34,7 @@ if ELSEWHERE:
         pytest.skip(f"{language.name}: no {', '.join(language.missing())} on this machine")
 
 
+@pytest.mark.long
 def test_the_table_of_results_is_of_these_results(runs):
     document = results_doc.DOCUMENT.read_text()
     renewed = results_doc.with_results(document, runs.whole())

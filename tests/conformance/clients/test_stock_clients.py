@@ -128,6 +128,7 @@ def test_the_flight_client_of_arrow_go_reads_and_writes(tmp_path, system, addres
     assert lance.dataset(tmp_path / "copy.lance").to_table() == rows
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not (shutil.which("java") and shutil.which("mvn")), reason="no java or no mvn on this machine")
 def test_the_flight_client_of_arrow_java_reads_and_writes(tmp_path, system, address):

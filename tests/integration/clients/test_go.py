@@ -34,6 +34,7 @@ def go(*arguments: str, folder: Path = CLIENT, **environment: str) -> str:
     return ended.stdout
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_client_and_its_examples_with_real_services(system: System, tmp_path: Path):
     services = {

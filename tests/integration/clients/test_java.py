@@ -48,6 +48,7 @@ def test_its_own_tests_pass_and_it_is_packed_with_its_sources(built: Path):
     assert {path.name for path in built.glob("*.jar")} == {"leman-client-0.1.0.jar", "leman-client-0.1.0-sources.jar"}
 
 
+@pytest.mark.long
 def test_the_examples_run_with_real_services(built: Path, system: System, tmp_path: Path):
     place = (str(system.service["executor"]), str(system.service["token"]), str(tmp_path / "a lake, né 1"))
     with system.connect(Path(place[2])) as lake:

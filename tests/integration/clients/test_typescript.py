@@ -53,6 +53,7 @@ def built() -> None:
     run(str(ROOT / "scripts" / "npm-install"), "build")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("built")
 def test_the_client_with_services_of_its_own_process():
     told = run("npm", "test")

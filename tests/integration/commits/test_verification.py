@@ -380,7 +380,7 @@ def test_row_ids_that_cannot_be_read_are_told_by_verification_and_to_whoever_rea
         lance.write_dataset(rows, str(uri), mode="append" if x else "create", enable_stable_row_ids=True)
     path = min((uri / "_versions").iterdir())
     content, told = path.read_bytes(), 0
-    for bit in range(len(content) * 8):
+    for bit in range(0, len(content) * 8, 3):
         changed = bytearray(content)
         changed[bit // 8] ^= 1 << bit % 8
         path.write_bytes(changed)

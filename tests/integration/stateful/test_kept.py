@@ -244,7 +244,7 @@ class Kept(RuleBasedStateMachine):
 @pytest.mark.timeout(3600 if LONG else 300)
 def test_histories_of_kept_values_agree_with_the_model():
     profile = settings(
-        max_examples=1000 if LONG else 25,
+        max_examples=1000 if LONG else 10,
         stateful_step_count=12,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -17,6 +17,7 @@ ROWS = 50
 
 
 @pytest.mark.faults
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_clients_see_all_and_leak_nothing_while_services_restart(tmp_path):

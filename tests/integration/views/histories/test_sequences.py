@@ -20,12 +20,12 @@ from tests.integration.views.histories.world import World
 KEPT = [shape for shape in SHAPES if not shape.offset]
 LONG = bool(os.environ.get("LEMAN_LONG"))
 DEPTH = 3
-#: One of the operations that may come third follows each third pair; with LEMAN_LONG all follow each.
-EACH_PAIR = 1 if LONG else 3
+#: One of the operations that may come third follows each sixth pair; with LEMAN_LONG all follow each.
+EACH_PAIR = 1 if LONG else 6
 THIRD = len(OPERATIONS) if LONG else 1
-#: Before going back to earlier versions each operation meets itself and so many of those after it, in a circle, that
-#: half of all meet in one order; with LEMAN_LONG all in both.
-SECOND = len(OPERATIONS) if LONG else len(OPERATIONS) // 4 + 1
+#: Before going back to earlier versions each operation meets itself and some of those after it, in a circle: a
+#: fifth of all; with LEMAN_LONG all in both.
+SECOND = len(OPERATIONS) if LONG else len(OPERATIONS) // 5
 
 
 @pytest.mark.parametrize("first", list(OPERATIONS))
