@@ -14,7 +14,7 @@ from commit_coordinator.tables.requests import MergeRules
 from core.errors import InvalidArgument
 from core.lance_io.dialect import Dialect
 from core.lance_io.tables import LanceTables
-from core.sql import case_expressions, expressions, filters, json_columns, time_literals
+from core.sql import case_expressions, expressions, filters, json_columns, struct_paths, time_literals
 from core.sql.filters import Token
 from core.sql.relative_time import pin
 
@@ -89,6 +89,7 @@ def update_condition(schema: pa.Schema, where: str) -> str:
         if case_expressions.keywords(found):
             raise filters.invalid("CASE cannot be used in it: write its conditions with AND and OR")
         json_columns.check(_without_sides(where, found), schema)
+        struct_paths.check_packed(_without_sides(where, found), schema)
         if time_literals.mentioned(found):
             where = Dialect(_sides(schema, where)).lance(where)
         if any(call.lower == "arrow_cast" for call in filters.calls(filters.tokens(where))):

@@ -148,6 +148,8 @@ def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) ->
                 uri=table.uri,
                 column=path,
             )
+        column = table.column(path.partition(".")[0])
+        storable_types.check_path(path, None if column is None else column.arrow)
         storable_types.check_read(path, field.arrow.type)
         found.append(field)
     return found

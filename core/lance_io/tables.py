@@ -24,7 +24,7 @@ from core.lance_io.panics import panics_as_errors
 from core.lance_io.sql_messages import expression_error, filter_message
 from core.lance_io.table_errors import table_error
 from core.locations import TABLE_ENDING, canonical_database, in_object_store
-from core.sql import case_expressions, expressions, filters, json_columns
+from core.sql import case_expressions, expressions, filters, json_columns, struct_paths
 from core.storage_errors import failed, in_use
 from core.stores.answers import on_one_line
 from core.udf import blobs
@@ -146,6 +146,7 @@ class LanceTables:
         filters.check(where, columns)
         case_expressions.check(filters.tokens(where))
         json_columns.check(where, dataset.schema)
+        struct_paths.check_packed(where, dataset.schema)
         try:
             spoken = Dialect(dataset).lance(where)
         except dialect.ERRORS as error:
@@ -183,6 +184,7 @@ class LanceTables:
         try:
             case_expressions.check(filters.tokens(expression))
             json_columns.check(expression, dataset.schema)
+            struct_paths.check_packed(expression, dataset.schema)
             spoken = Dialect(dataset).lance(expression)
             with panics_as_errors():
                 row = {"row": "_rowid"} if may_be_constant else {}

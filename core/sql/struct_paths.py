@@ -15,7 +15,8 @@ import pyarrow.types as pt
 
 from core.errors import FailedPrecondition
 from core.sql import expressions, filters
-from core.sql.filters import Kind, Token
+from core.sql.filters import Kind, Token, invalid
+from core.udf.storable_types import is_packed
 
 #: Functions of one list or map that look at no name in it.
 _NAMELESS = frozenset({"array_length", "cardinality", "empty", "list_length"})
@@ -68,6 +69,26 @@ def with_names_now(expression: str, columns: Mapping[str, Renamed]) -> str:
         pieces += [expression[copied : token.start], text]
         copied = token.end
     return "".join([*pieces, expression[copied:]])
+
+
+def check_packed(text: str, schema: pa.Schema) -> None:
+    """Refuse an expression on a table that looks into a packed struct: Lance would give it values of other fields.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    columns = [field.name for field in schema if is_packed(field)]
+    if not columns:
+        return
+    found = filters.tokens(text)
+    place = {token.start: at for at, token in enumerate(found)}
+    for token, name in expressions.references(found, schema.names):
+        at = place[token.start]
+        if name in columns and not _looks_at_no_name(found, at, at + 1):
+            raise invalid(
+                f"{token.text} is a packed struct, of whose fields Lance gives wrong values: compare it with NULL or "
+                "take it as a whole, or write the table anew without the metadata 'packed'"
+            )
 
 
 def _followed(found: Sequence[Token], at: int, kind: Renamed, changes: tuple[tuple[Token, str], ...] = ()) -> _Path:

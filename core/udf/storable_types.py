@@ -19,6 +19,8 @@ _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 _KEYS = b"lance-schema:"
 #: Types whose values Lance writes in another form than Arrow's.
 _OWN_FORM = frozenset({"arrow.json", "lance.json"})
+#: Marks a column whose fields Lance keeps together, as one value for each row; inside of another type Lance ignores it.
+_PACKED_KEYS = (b"packed", b"lance-encoding:packed")
 _REWRITE = "Write the table anew with data_storage_version='{}.{}' or later, or use another type"
 _INSTEAD = {
     "decimal32": "Use pa.decimal128 with the same precision and scale",
@@ -79,6 +81,28 @@ def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
         column=column,
         type=kind,
     )
+
+
+def is_packed(column: pa.Field) -> bool:
+    """Return whether a column is a packed struct. Lance reads one only as a whole: of single fields it gives others."""
+    metadata = column.metadata or {}
+    return pt.is_struct(column.type) and any(metadata.get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
+
+
+def check_path(path: str, column: pa.Field | None) -> None:
+    """Refuse a field of a struct, by names with dots between, that Lance cannot read; `column`: what it lies in.
+
+    Raises:
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
+    if column is not None and path != column.name and is_packed(column):
+        raise FailedPrecondition(
+            "TYPE_NOT_STORABLE",
+            f"'{path}' cannot be read: Lance gives wrong values for single fields of a packed struct. "
+            f"Read the whole column '{column.name}', or write the table anew without the metadata 'packed'",
+            column=path,
+            type=column.type,
+        )
 
 
 def check_read(column: str, kind: pa.DataType) -> None:

@@ -192,6 +192,8 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
         )
     found = tuple(field for name in names if (field := table.find(name)) is not None)
     for field in found:
+        column = table.column(field.name.partition(".")[0])
+        storable_types.check_path(field.name, None if column is None else column.arrow)
         storable_types.check_read(field.name, field.arrow.type)
     return found
 

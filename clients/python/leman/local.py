@@ -8,7 +8,7 @@ import importlib.util
 import re
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leman import _json_texts, _nesting
@@ -38,6 +38,8 @@ INCARNATION = "leman.incarnation"
 _BLOB = "lance.blob.v2"
 #: What Lance says where there is a table already, or somebody else makes one at this moment.
 _THERE = ("already exists", "_versions/0.manifest was not found")
+#: Marks a struct whose fields Lance keeps together.
+_PACKED_KEYS = (b"packed", b"lance-encoding:packed")
 _MOST_VERSIONS = 1 << 64
 _with_pandas = True
 _MISMATCH = re.compile(r"Type mismatch for column .*: a value cannot be stored as JSON: .*")
@@ -98,8 +100,22 @@ def read_table(
     if where and (problem := _nesting.problem(where)):
         raise InvalidArgument(f"Invalid filter: {problem}", reason="INVALID_FILTER")
     table = open_table(uri, version)
+    _check_packed(table.schema, columns or (), where or "")
     with _told(uri):
         return table.to_table(columns=columns, filter=where, limit=limit, offset=offset or None)
+
+
+def _check_packed(schema: pa.Schema, columns: Iterable[str], where: str) -> None:
+    """Refuse to read single fields of a packed struct, for which Lance gives wrong values. Raises InvalidArgument."""
+    for field in schema:
+        packed = any((field.metadata or {}).get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
+        path = rf"(?i)(?<![\w.]){re.escape(field.name)}\s*[.\[,]"
+        if packed and (any(c.startswith(f"{field.name}.") for c in columns) or re.search(path, where.replace("`", ""))):
+            raise InvalidArgument(
+                f"'{field.name}' is a packed struct, of whose fields Lance gives wrong values: read the whole column, "
+                "or write the table anew without the metadata 'packed'",
+                reason="TYPE_NOT_STORABLE",
+            )
 
 
 def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
