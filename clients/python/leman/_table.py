@@ -63,7 +63,9 @@ class Table(Relation):
     ) -> pa.Table:
         """The rows as an Arrow table; parameters and errors: as `to_batches`."""
         if self._services.direct:
-            return local.read_table(self.uri, columns, where, limit=limit, offset=offset, version=version)
+            found = local.read_table(self.uri, columns, where, limit=limit, offset=offset, version=version)
+            if found is not None:
+                return found
         return super().to_arrow(columns, where, limit=limit, offset=offset, version=version)
 
     @boundary

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leman import _local_views, _wire
+from leman import _local_views, _plain_filters, _wire
 from leman._backfill import OnStaleInput
 from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
@@ -68,7 +68,7 @@ class View(Relation):
         version: int | str | None = None,
     ) -> pa.Table:
         """The rows with values as an Arrow table, without internal columns; parameters and errors: as `to_batches`."""
-        if not self._services.direct:
+        if not self._services.direct or not _plain_filters.is_plain(where or "true"):
             return super().to_arrow(columns, where, limit=limit, offset=offset, version=version)
         dataset = self.to_lance(version)
         shown = [name for name in dataset.schema.names if name not in INTERNAL_COLUMNS]

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leman import _json_texts, _nesting
+from leman import _json_texts, _nesting, _plain_filters
 from leman._view_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
@@ -40,6 +40,7 @@ _BLOB = "lance.blob.v2"
 _THERE = ("already exists", "_versions/0.manifest was not found")
 #: Marks a struct whose fields Lance keeps together.
 _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
+_INPUT_REFUSED = "Invalid user input: "
 _MOST_VERSIONS = 1 << 64
 _with_pandas = True
 _MISMATCH = re.compile(r"Type mismatch for column .*: a value cannot be stored as JSON: .*")
@@ -94,28 +95,36 @@ def read_table(
     limit: int | None = None,
     offset: int = 0,
     version: int | str | None = None,
-) -> pa.Table:
-    """Rows as an Arrow table; `version`: a number, a tag, None: the latest. Raises TableNotFound, VersionNotFound,
-    InvalidArgument, Unavailable, MissingDependency."""
+) -> pa.Table | None:
+    """Rows as an Arrow table; None: the services have to read them, as Lance would take something for something else.
+
+    `version`: a number, a tag, None: the latest. Raises TableNotFound, VersionNotFound, InvalidArgument, Unavailable,
+    MissingDependency."""
     if where and (problem := _nesting.problem(where)):
         raise InvalidArgument(f"Invalid filter: {problem}", reason="INVALID_FILTER")
     table = open_table(uri, version)
-    _check_packed(table.schema, columns or (), where or "")
+    if not _plain_filters.is_plain(where or "true") or _reads_otherwise(table.schema, columns or (), where or ""):
+        return None
     with _told(uri):
-        return table.to_table(columns=columns, filter=where, limit=limit, offset=offset or None)
+        try:
+            return table.to_table(columns=columns, filter=where, limit=limit, offset=offset or None)
+        except ValueError as error:
+            if "could not convert to literal" in str(error):  # such as text for a time, which the services translate
+                return None
+            raise
 
 
-def _check_packed(schema: pa.Schema, columns: Iterable[str], where: str) -> None:
-    """Refuse to read single fields of a packed struct, for which Lance gives wrong values. Raises InvalidArgument."""
+def _reads_otherwise(schema: pa.Schema, columns: Iterable[str], where: str) -> str:
+    """The column that Lance reads otherwise than the services, which refuse it; empty: none.
+
+    JSON in SQL is in a form of Lance's own, and of single fields of packed structs Lance gives wrong values."""
     for field in schema:
         packed = any((field.metadata or {}).get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
-        path = rf"(?i)(?<![\w.]){re.escape(field.name)}\s*[.\[,]"
-        if packed and (any(c.startswith(f"{field.name}.") for c in columns) or re.search(path, where.replace("`", ""))):
-            raise InvalidArgument(
-                f"'{field.name}' is a packed struct, of whose fields Lance gives wrong values: read the whole column, "
-                "or write the table anew without the metadata 'packed'",
-                reason="TYPE_NOT_STORABLE",
-            )
+        if (where and (packed or _holds_json(field.type))) or (
+            packed and any(path.startswith(f"{field.name}.") for path in columns)
+        ):
+            return str(field.name)
+    return ""
 
 
 def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, max_rows_per_file: int | None) -> None:
@@ -356,6 +365,8 @@ def _told(uri: str, version: int | str | None = None) -> Iterator[None]:
         refused = storage_refusal(error)
         if refused:
             raise FailedPrecondition(f"{uri} cannot be read or written: {said}", reason=refused) from error
+        if said.startswith(_INPUT_REFUSED):  # such as a field that is "not found in struct"
+            raise InvalidArgument(f"Lance refuses this for {uri}: {said}") from error
         if "not found" in said.lower() and version is not None:
             raise VersionNotFound(f"the table at {uri} has no version {version} (any more)") from error
         if "not found" in said.lower():
