@@ -60,6 +60,17 @@ class ViewMaker(Protocol[View_co]):
         ...
 
 
+_JOINED = "a view reads one table. Bring the other's columns into it by key with merge_insert, or join what you read"
+_GROUPED = "a view has a row for each row of its source. Group what you read, for example to_arrow().group_by(...)"
+_SORTED = "rows of a view are in the order of its source, or shuffled. Sort what you read: to_arrow().sort_by(...)"
+#: What to do instead of what queries of others have, by name.
+_OTHER_WAYS = {
+    **dict.fromkeys(["join", "merge"], _JOINED),
+    **dict.fromkeys(["group_by", "groupby", "agg", "aggregate", "distinct"], _GROUPED),
+    **dict.fromkeys(["order_by", "sort", "sort_by"], _SORTED),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionColumn:
     """A column that a function computes: one made by `@leman.udf`, or a registered one, `name` or `name@version`."""
@@ -153,6 +164,11 @@ class Query:
         return conn.create_materialized_view(
             view_name, self, max_rows_per_fragment, exist_ok=exist_ok, request_id=request_id
         )
+
+    def __getattr__(self, name: str) -> Any:
+        way = _OTHER_WAYS.get(name)
+        said = f": {way}" if way else ""
+        raise AttributeError(f"a leman.Query has no {name}{said}", name=name, obj=self)
 
     def __repr__(self) -> str:
         return f"<leman.Query of {self.table.name}>"

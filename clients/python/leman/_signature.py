@@ -20,6 +20,7 @@ else:
 _DEFINITE = (
     "bool, int, float, str, bytes, a class of datetime, numpy's numbers such as numpy.float32, or list[...] of one"
 )
+_PLAIN_TYPES = {bool: "pa.bool_()", int: "pa.int64()", float: "pa.float64()", str: "pa.string()", bytes: "pa.binary()"}
 
 
 class Kind(enum.Enum):
@@ -176,6 +177,11 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
             f"Cannot validate generic pa.Array type: UDF '{name}' does not say what it returns;"
             " give data_type=, for example @leman.udf(data_type=pa.float32())"
         )
+    if (typing.get_origin(returned) or returned) in (set, frozenset):
+        raise UdfDefinitionError(
+            f"UDF '{name}' is annotated to return {_shown(returned)}, which has no order: return sorted(...), with"
+            f" data_type={_example(returned)}"
+        )
     if returned is not inspect.Signature.empty:
         raise UdfDefinitionError(
             f"UDF '{name}' is annotated to return {_shown(returned)}, which is no definite column type: give"
@@ -195,8 +201,13 @@ def _shown(annotation: Any) -> str:
 
 
 def _example(annotation: Any) -> str:
-    """A data type for what an annotation names, as one may write it."""
-    kind = typing.get_origin(annotation) or annotation
+    """A data type for what an annotation names, as one may write it. The items of a tuple become fields of a struct."""
+    kind, items = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     if kind is dict:
         return 'pa.struct([("name", pa.string())])'
-    return "pa.list_(pa.float32())" if kind in (list, tuple, set) else "pa.float32()"
+    if kind is tuple and items and Ellipsis not in items:
+        fields = (f'("field_{n}", {_PLAIN_TYPES.get(item, "pa.string()")})' for n, item in enumerate(items))
+        return f"pa.struct([{', '.join(fields)}])"
+    if kind in (list, tuple, set, frozenset):
+        return f"pa.list_({_PLAIN_TYPES.get(items[0], 'pa.float32()') if items else 'pa.float32()'})"
+    return "pa.float32()"

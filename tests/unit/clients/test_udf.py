@@ -613,3 +613,33 @@ def test_a_uuid_may_be_none_and_is_no_number():
     leman.udf(data_type=pa.uuid())(fitting).check_inputs(column, ["u"])
     with pytest.raises(TypeMismatch, match=r"declares int \| None"):
         leman.udf(other).check_inputs(column, ["u"])
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (tuple[str, float], ("x", 1.5)),
+        (tuple[int, bytes, bool], (1, b"x", True)),
+        (tuple[float, ...], (1.5, 2.5)),
+        (list, [1.5]),
+    ],
+)
+def test_the_type_that_is_advised_for_what_is_returned_can_be_used_and_holds_it(annotation: Any, value: Any) -> None:
+    def f(x: int):
+        return value
+
+    f.__annotations__["return"] = annotation
+    with pytest.raises(UdfDefinitionError, match="data_type=") as refused:
+        leman.udf(version="1")(f)
+    advice = str(refused.value).partition("@leman.udf(data_type=")[2].partition("), or annotate")[0]
+    made = leman.udf(version="1", data_type=eval(advice, {"pa": pa}))(f)
+    found = pa.array([value], made.data_type)[0].as_py()
+    assert list(found.values() if isinstance(found, dict) else found) == list(value)
+
+
+def test_a_set_is_advised_to_be_sorted() -> None:
+    def f(x: int) -> set[str]:
+        return {"a"}
+
+    with pytest.raises(UdfDefinitionError, match=r"no order: return sorted\(...\), with data_type=pa.list_\(pa.string"):
+        leman.udf(version="1")(f)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import re
 
 import lance
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 
 import leman
 from leman import errors
+from leman._query import Query
 from leman.progress import LineDisplay, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from tests.unit.clients.fake_services import make_job, make_view, status
@@ -381,3 +384,21 @@ def test_lines_name_the_view():
     LineDisplay("adults", out).update(job, [])
     assert out.getvalue().startswith("adults: incremental")
     assert result_line(job).startswith("adults: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        ("join", "reads one table. Bring the other's columns into it by key with merge_insert"),
+        ("group_by", "to_arrow().group_by"),
+        ("order_by", "to_arrow().sort_by"),
+    ],
+)
+def test_what_a_query_does_not_have_names_the_way_there_is(name, way):
+    query = Query(object())
+    with pytest.raises(AttributeError, match=re.escape(way)):
+        getattr(query, name)
+    assert not hasattr(query, name)
+    assert copy.copy(query) == query
+    with pytest.raises(AttributeError, match=r"^a leman\.Query has no nosuch$"):
+        query.nosuch  # noqa: B018
