@@ -101,12 +101,15 @@ def put(raw: bytes) -> Put:
 
     Raises:
         InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
+        Unimplemented: CALL_NOT_OFFERED.
         DecodeError: the descriptor in it is none.
     """
     part = flight_data.part_of(raw)
     if part.descriptor is None:
         return Put(None, part)
     descriptor = Flight_pb2.FlightDescriptor.FromString(bytes(part.descriptor))
+    if descriptor.type == Flight_pb2.FlightDescriptor.CMD:
+        flight_sql.refuse_to_write(descriptor.cmd)
     return Put(_command(descriptor, flight_pb2.PutRowsCommand), part)
 
 

@@ -53,7 +53,7 @@ def question(raw: bytes) -> Question | None:
         Unimplemented: CALL_NOT_OFFERED.
         InvalidArgument: BAD_MESSAGE.
     """
-    if f"{_TYPE_PREFIX}{_PACKAGE}.".encode() not in raw[:64]:
+    if not _is_command(raw):
         return None
     try:
         packed = Packed.FromString(raw)
@@ -70,6 +70,26 @@ def question(raw: bytes) -> Question | None:
             message = f"{field} has more than {_LONGEST_PATTERN} characters, and names have fewer: give a shorter one"
             raise InvalidArgument("BAD_REQUEST", message, field="cmd")
     return Question(command, raw, catalog_pb2.ListTablesRequest(database=getattr(command, "catalog", "")))
+
+
+def refuse_to_write(raw: bytes) -> None:
+    """Refuse a command of Flight SQL in the descriptor of a DoPut, as an ADBC driver sends it to ingest rows.
+
+    Raises:
+        Unimplemented: CALL_NOT_OFFERED.
+    """
+    if _is_command(raw):
+        name = raw[:128].partition(f"{_PACKAGE}.".encode())[2]
+        shown = re.split(rb"\W", name, maxsplit=1)[0].decode()
+        message = (
+            f"Flight SQL's {shown} is not offered here: rows are appended by a DoPut whose command is a PutRowsCommand,"
+            " or whose path names the table; see docs/flight.md"
+        )
+        raise Unimplemented("CALL_NOT_OFFERED", message)
+
+
+def _is_command(raw: bytes) -> bool:
+    return f"{_TYPE_PREFIX}{_PACKAGE}.".encode() in raw[:64]
 
 
 def schema(asked: Question) -> pa.Schema:

@@ -96,6 +96,12 @@ def test_sql_is_refused_by_name(connection):
         cursor.execute("SELECT 1")
 
 
+def test_ingest_of_adbc_is_refused_by_name_and_says_how_rows_are_appended(connection):
+    rows = pa.table({"id": [1]})
+    with connection.cursor() as cursor, pytest.raises(NotSupportedError, match=r"StatementIngest.* PutRowsCommand"):
+        cursor.adbc_ingest("docs", rows, mode="append", catalog_name="books")
+
+
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
