@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 from collections.abc import Iterator
 
-from core.errors import FailedPrecondition, LemanError, Unavailable
+from core.errors import FailedPrecondition, LemanError, NotFound, Unavailable
 from core.locations import in_object_store
 from core.stores import answers
 from core.stores.endpoints import endpoint_of
@@ -49,6 +50,8 @@ _NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
 _BY_ANSWER = {FULL: answers.is_full, DENIED: answers.is_denied, MISSING: answers.is_missing}
 #: As Lance begins what it says of a store; it raises ValueError for it where a table is opened.
 _LANCE_IO = "LanceError(IO)"
+#: A local file that Lance was to read.
+_ABSENT = re.compile(r"Not found: (/[^,\n]+)")
 _PATH = re.compile(r"""at path "([^"]+)"|(?:file|directory|for|system:) '([^']+)'""")
 _DO = {
     MISSING: "is not there. Make it, and send the request again",
@@ -152,7 +155,18 @@ def _by_environment(place: str) -> str:
 
 
 def unusable(error: BaseException, path: str) -> LemanError:
-    """Return what `failed` does, where there is no more to say than the class and the words of the error."""
+    """Return what `failed` does, where there is no more to say than the class and the words of the error.
+
+    A file outside of the table that is missing is NotFound (FILE_MISSING): no other version of the table is without it.
+    """
+    found = _ABSENT.search(str(error))
+    if found is not None and path and not _is_inside(found[1], path):
+        return NotFound(
+            "FILE_MISSING",
+            f"{found[1]} is missing: the table keeps only the place of these bytes, outside of its own files. Put the "
+            "file back, or give those rows other bytes",
+            path=found[1],
+        )
     return failed(error, f"{type(error).__name__}: {answers.on_one_line(str(error))}", path)
 
 
@@ -174,6 +188,10 @@ def in_use(what: str, path: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise failed(error, f"{what} cannot be used now: {answers.on_one_line(str(error))}", path) from error
+
+
+def _is_inside(place: str, path: str) -> bool:
+    return os.path.realpath(place).startswith(os.path.realpath(path.removeprefix("file://")).rstrip("/") + "/")
 
 
 def _reason(error: BaseException) -> str | None:

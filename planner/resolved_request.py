@@ -176,7 +176,7 @@ def given_types(inputs: Sequence[TableField], names: Mapping[int, str]) -> tuple
     """Return the types of inputs as a function is given them; nothing where no name in them is prescribed."""
     if not names:
         return ()
-    return tuple(blobs.values_field(f.arrow).type if blobs.is_blob(f.arrow) else f.type_under(names) for f in inputs)
+    return tuple(blobs.given_type(f.arrow, f.type_under(names)) for f in inputs)
 
 
 def with_names_now(udf: UdfDefinition, read: Sequence[TableField], names: Mapping[int, str]) -> UdfDefinition:

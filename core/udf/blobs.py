@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from core.udf.nested_types import rebuilt
+
 BLOB_KEY = b"lance-encoding:blob"
 _EXTENSION_KEY = b"ARROW:extension:name"
 _EXTENSION = "lance.blob.v2"
@@ -30,6 +32,15 @@ def values_field(field: pa.Field) -> pa.Field:
     if is_blob(field):
         return pa.field(field.name, pa.large_binary(), metadata=_MARKED)
     return field.remove_metadata()
+
+
+def given_type(column: pa.Field, kind: pa.DataType) -> pa.DataType:
+    """Return the type, `kind` or one with bytes for the blobs in it, that functions are given for a column."""
+    return values_field(column).type if is_blob(column) else _with_bytes(kind)
+
+
+def _with_bytes(kind: pa.DataType) -> pa.DataType:
+    return rebuilt(kind, lambda field: field.with_type(given_type(field, field.type)))
 
 
 def blob_field(name: str, file_format: tuple[int, int]) -> pa.Field:

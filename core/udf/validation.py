@@ -231,7 +231,7 @@ def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition, names: M
         FailedPrecondition: TYPE_MISMATCH.
     """
     for column, declared in zip(inputs, udf.input_types, strict=False):
-        actual = blobs.values_field(column.arrow).type if blobs.is_blob(column.arrow) else column.type_under(names)
+        actual = blobs.given_type(column.arrow, column.type_under(names))
         given = actual.value_type if udf.kind is UdfKind.REMOTE and pa.types.is_dictionary(actual) else actual
         if declared is not None and not same_type(declared, given):
             raise FailedPrecondition(

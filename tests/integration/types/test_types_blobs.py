@@ -9,8 +9,10 @@ import pytest
 from commit_coordinator.garbage.collector import GarbageCollector
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
+from core.domain.ranges import RowRange
 from core.domain.udf import CheckpointBounds, UdfKind
-from core.errors import FailedPrecondition
+from core.errors import FailedPrecondition, NotFound
+from core.lance_io.scan import FragmentReader
 from core.udf.blobs import is_blob
 from tests.integration.types.types_pipeline import SKIP, Pipeline
 
@@ -149,6 +151,63 @@ def test_input_of_the_newer_kind_and_failing_rows(pipeline):
     wrong = pipeline.function(pa.int64(), UdfKind.ARRAY, f"{__name__}:lengths", input_types=(pa.int32(),))
     with pytest.raises(FailedPrecondition, match=r"Type mismatch for column x: .* the column is large_b"):
         pipeline.add(table, "m", wrong)
+
+
+def described(box) -> str:
+    return repr(box)
+
+
+@pytest.mark.parametrize("path", ["x", "x.b"])
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_input_inside_of_a_struct_is_bytes(pipeline, file_format, path):
+    values = [b"a", None, b"", letters(LARGE)]
+    blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    boxes = pa.StructArray.from_arrays(
+        [pa.array(values, blob.type), pa.array(range(4))], fields=[blob, pa.field("i", pa.int64())]
+    )
+    table = pipeline.table(pa.table({"x": boxes}), file_format, rows_per_file=2)
+    pipeline.add(table, "d", pipeline.function(pa.string(), entrypoint=f"{__name__}:described"), inputs=(path,))
+    pipeline.backfill(table, "d")
+    expected = [{"b": value, "i": n} for n, value in enumerate(values)] if path == "x" else values
+    assert pipeline.values(table, "d").to_pylist() == [repr(value) for value in expected]
+    pipeline.open(table).delete("x.i = 1")
+    pipeline.open(table).optimize.compact_files()
+    assert not pipeline.backfill(table, "d").tasks
+    pipeline.add(table, "e", pipeline.function(pa.string(), entrypoint=f"{__name__}:described"), inputs=(path,))
+    pipeline.backfill(table, "e")
+    assert pipeline.values(table, "e").to_pylist() == [repr(expected[n]) for n in (0, 2, 3)]
+
+
+def test_bytes_that_lie_outside_of_the_table_are_read(pipeline, tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"outside")
+    data = pa.table({"x": lance.blob_array([(tmp_path / "a.bin").as_uri(), b"inside!!", None])})
+    table = pipeline.table(data, allow_external_blob_outside_bases=True)
+    pipeline.add(table, "n", pipeline.function(pa.int64(), entrypoint=f"{__name__}:length"))
+    pipeline.backfill(table, "n")
+    assert pipeline.values(table, "n").to_pylist() == [7, 8, None]
+    (tmp_path / "a.bin").unlink()
+    reader = FragmentReader(pipeline.open(table).uri, 0)
+    with pytest.raises(NotFound, match=r"a\.bin is missing: .* Put the file back") as caught:  # not to be tried again
+        reader.values(0, RowRange(0, 3), "x")
+    assert caught.value.reason == "FILE_MISSING"
+
+
+def test_a_part_of_a_fragment_is_replaced_beside_blobs(pipeline):
+    """`update_columns` writes another column of some rows in place."""
+    table = pipeline.table(pa.table({"x": SIZES, "n": range(7)}), rows_per_file=7)
+    pipeline.add(table, "b", blob_function(pipeline))
+    pipeline.backfill(table, "b")
+    dataset = pipeline.open(table)
+    changed, fields = dataset.get_fragments()[0].update_columns(
+        pa.table({"n": [2], "m": [77]}).rename_columns(["n", "x"]), left_on="n", right_on="n"
+    )
+    update = lance.LanceOperation.Update(
+        updated_fragments=[changed], new_fragments=[], removed_fragment_ids=[], fields_modified=fields
+    )
+    lance.LanceDataset.commit(dataset.uri, update, read_version=dataset.version)
+    assert blob_sizes(pipeline.open(table), "b") == SIZES
+    pipeline.backfill(table, "b")
+    assert blob_sizes(pipeline.open(table), "b") == [3, None, 77, *SIZES[3:]]
 
 
 def test_checkpoints_hold_the_bytes(pipeline):

@@ -69,7 +69,9 @@ class Pipeline:
         self._runner.run(self._queues.close())
         self._runner.close()
 
-    def table(self, data: pa.Table, file_format: str = "2.2", rows_per_file: int = 3, *, stable: bool = True) -> str:
+    def table(
+        self, data: pa.Table, file_format: str = "2.2", rows_per_file: int = 3, *, stable: bool = True, **more: Any
+    ) -> str:
         name = next(self._names)
         lance.write_dataset(
             data,
@@ -77,6 +79,7 @@ class Pipeline:
             max_rows_per_file=rows_per_file,
             data_storage_version=file_format,
             enable_stable_row_ids=stable,
+            **more,
         )
         return name
 
