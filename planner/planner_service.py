@@ -46,6 +46,8 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
                 field="max_decisions",
             )
         spec = convert.spec_from_proto(request.spec)
+        if spec.columns:
+            raise InvalidArgument("BAD_REQUEST", "a plan is of one column: set column", field="spec.columns")
         plan = await self._pool.run(self._plans.plan, spec)
         rows = plan.header.rows_to_compute
         seconds = await self._pool.run(expected_seconds, spec.database, spec.table, spec.column, rows)

@@ -165,6 +165,8 @@ class Job:
     """The environment variables that its functions have, in order; their values are in no record."""
     traceparent: str = ""
     """What its trace began with, as W3C has it; empty: it is not traced."""
+    functions: dict[str, str] = field(default_factory=dict)
+    """Of a backfill of several columns: each with the function, `name@version`, that it was accepted with."""
     deleted: bool = False
     """It was taken out of the history: this is all that is left of it, see `deleted`."""
 

@@ -84,6 +84,7 @@ class BackfillSpec:
     failed_only: bool = False
     optimize_indices: bool = False
     on_stale_input: OnStaleInput = OnStaleInput.ERROR
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class Asked(msgspec.Struct, frozen=True, gc=False):
     table: str = ""
     column: str = ""
     view: str = ""
+    columns: tuple[str, ...] = ()
 
 
 class JobHead(msgspec.Struct, frozen=True, gc=False):

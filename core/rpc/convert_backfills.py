@@ -68,6 +68,7 @@ def spec_to_proto(spec: BackfillSpec) -> planner_pb2.BackfillSpec:
         task_shuffle_diversity=given(spec.task_shuffle_diversity),
         optimize_indices=spec.optimize_indices,
         on_stale_input=on_stale_input_to_proto(spec.on_stale_input),
+        columns=spec.columns,
     )
 
 
@@ -92,7 +93,20 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         task_shuffle_diversity=number_from_proto(message, "task_shuffle_diversity"),
         optimize_indices=message.optimize_indices,
         on_stale_input=on_stale_input_from_proto(message.on_stale_input),
+        columns=_columns(message),
     )
+
+
+def _columns(message: planner_pb2.BackfillSpec) -> tuple[str, ...]:
+    columns = tuple(message.columns)
+    if not columns:
+        return ()
+    if message.column or message.udf.name or message.failed_only:
+        text = "a backfill of several columns takes neither column, udf nor failed_only"
+        raise InvalidArgument("BAD_REQUEST", text, field="columns")
+    if len(set(columns)) < len(columns):
+        raise InvalidArgument("BAD_REQUEST", "a column is named more than once", field="columns")
+    return columns
 
 
 def _tag(message: planner_pb2.BackfillSpec) -> str:

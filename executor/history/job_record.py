@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 from core.domain.job import Job
+from core.domain.plan import BackfillSpec
 from core.lance_io import job_records
 from core.lance_io.job_records import Asked, CallCost, JobHead
 
@@ -29,6 +30,7 @@ class JobRecord:
         "_whole",
         "attempt",
         "column",
+        "columns",
         "created_at",
         "deleted",
         "executor",
@@ -57,6 +59,8 @@ class JobRecord:
         self.table = sys.intern(asked.table or asked.view)
         #: The column that it fills; None: it refreshes a view.
         self.column = sys.intern(asked.column) if head.backfill is not None else None
+        #: The columns that it fills, where there are several.
+        self.columns = asked.columns
         self.udf_name = sys.intern(head.udf_name)
         self.udf_version = sys.intern(head.udf_version)
         self.rows_failed = head.progress.rows_failed
@@ -125,7 +129,8 @@ def age(job: Job) -> Age:
 
 
 def _head(job: Job) -> JobHead:
-    progress, asked = job.progress, Asked(job.request.table, job.column or "")
+    columns = job.request.columns if isinstance(job.request, BackfillSpec) else ()
+    progress, asked = job.progress, Asked(job.request.table, job.column or "", columns=columns)
     return JobHead(
         job_id=job.job_id,
         state=job.state,

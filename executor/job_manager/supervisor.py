@@ -19,6 +19,8 @@ from executor.history.cost_estimates import CostEstimates
 from executor.job_manager.job_spans import traced
 from executor.job_manager.shared import Shared
 from executor.jobs.backfill_run import BackfillRun
+from executor.jobs.columns_run import ColumnsRun
+from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_run import JobRun
 from executor.jobs.watcher_pace import WatcherPace
 from executor.queueing.fair_order import QueuedJob, TurnLimits
@@ -31,6 +33,12 @@ _log = structlog.get_logger(__name__)
 _RUNS_KEPT = 200
 #: States of jobs that have stopped and may go on.
 _STOPPED = frozenset({JobState.PAUSED, JobState.PENDING, JobState.CANCELLING})
+
+
+def _run_of(job: Job, services: JobEnvironment) -> JobRun:
+    if not isinstance(job.request, BackfillSpec):
+        return RefreshRun(job, services)
+    return ColumnsRun(job, services) if job.request.columns else BackfillRun(job, services)
 
 
 class Supervisor:
@@ -62,9 +70,8 @@ class Supervisor:
     def run_of(self, job: Job, env: Mapping[str, str]) -> JobRun:
         """Return a run of the job, with the values of its environment, that belongs to this executor."""
         job = replace(job, executor=self.executor_id)
-        kind = BackfillRun if isinstance(job.request, BackfillSpec) else RefreshRun
         job, span = traced(job)
-        run = kind(job, self._services)
+        run = _run_of(job, self._services)
         run.status.span = span
         self._running.measured.begin(job)
         run.status.expected = self.queue.expected

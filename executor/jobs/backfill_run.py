@@ -310,6 +310,21 @@ class BackfillRun:
             "table. What was finished is kept; run the backfill again.",
         )
 
+    async def install(self, plan: Plan) -> bool:
+        """Have finished files of a plan committed, and no others computed; return whether all of them are in the table.
+
+        For a job of several columns, which then goes on with `run`.
+
+        Args:
+            plan: Of fragments that have a finished file.
+        """
+        self._check_stop()
+        return await self._execute(plan) is None
+
+    def computes_inputs(self, plan: Plan) -> bool:
+        """Tell whether it computes other columns before this one."""
+        return self._computes_inputs(plan)
+
     async def _execute(self, plan: Plan) -> Unsettled | None:
         if self._ahead is not None and self._ahead.plan is plan:
             self._execution, self._ahead = self._ahead, None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec, Plan
+from core.domain.plan import BackfillSpec, FragmentTask
 from core.domain.refresh import RefreshSpec
 from core.domain.udf import FunctionVersion
 from core.errors import FailedPrecondition, InvalidArgument
@@ -31,6 +33,7 @@ async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpe
 
     Raises:
         FailedPrecondition: JOB_RUNNING – the job has not ended; NOT_A_BACKFILL – it is a refresh;
+            or it filled several columns and another function is given;
             KEEP_OTHERS_FUNCTION – its values are not of the column's function and cannot be kept.
         Aborted: TABLE_REPLACED – its table was dropped, and another one has the name.
         InvalidArgument: BAD_REQUEST – `keep_others` or `udf_version` is given without `udf_name`.
@@ -42,6 +45,13 @@ async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpe
         )
     if isinstance(job.request, RefreshSpec):
         raise FailedPrecondition("NOT_A_BACKFILL", _instead(job), job_id=job.job_id)
+    if job.request.columns and retry.udf_name:
+        raise FailedPrecondition(
+            "NOT_A_BACKFILL",
+            f"Job {job.job_id} filled several columns: leave the function out, or give it to its column with "
+            "CatalogService.AlterColumns, where keep_values keeps the other rows, and backfill that",
+            job_id=job.job_id,
+        )
     if (retry.keep_others or retry.udf_version) and not retry.udf_name:
         raise InvalidArgument(
             "BAD_REQUEST", "keep_others and a version need `udf.name`, the function to be used", field="udf.name"
@@ -49,6 +59,8 @@ async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpe
     await check_same_table(job)  # before the column of another one is given a function
     # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
     spec = replace(job.request, num_frags=0, read_version=0, read_tag="", commit_rows=0, failed_only=True)
+    if job.request.columns:
+        return spec
     if not retry.udf_name:
         own = not spec.udf_name or await _is_own(planner, job)
         return replace(spec, udf_name="", udf_version="") if own else spec
@@ -93,7 +105,19 @@ async def _check_kept(planner: Planner, job: Job, wanted: FunctionVersion) -> No
     )
 
 
-def check_worth(job: Job, plan: Plan) -> None:
+def _filled(job: Job) -> str:
+    columns = job.backfill.columns
+    return f"columns {', '.join(columns)}" if columns else f"column {job.column}"
+
+
+class HasTasks(Protocol):
+    """The plan of a backfill, of one column or several."""
+
+    @property
+    def tasks(self) -> Sequence[FragmentTask]: ...
+
+
+def check_worth(job: Job, plan: HasTasks) -> None:
     """Check that there is something to retry.
 
     Raises:
@@ -104,7 +128,7 @@ def check_worth(job: Job, plan: Plan) -> None:
         return
     raise FailedPrecondition(
         "NOTHING_TO_RETRY",
-        f"Job {job.job_id} ended {job.state.value}, and no row of column {job.column} is marked as failed: "
+        f"Job {job.job_id} ended {job.state.value}, and no row of {_filled(job)} is marked as failed: "
         "run the backfill again, it goes on where the job stopped",
         job_id=job.job_id,
     )

@@ -56,7 +56,7 @@ def _event(kind: str, job: Job, lineage: Lineage, namespace: str, at: float) -> 
         message = f"{job.error.reason}: JobService.GetJob tells more of {job.job_id}"
         of_run["errorMessage"] = _facet("1-0-1/ErrorMessageRunFacet", message=message, programmingLanguage="Python")
     backfill = isinstance(job.request, BackfillSpec)
-    name = f"{job.request.table}.{job.column}" if backfill else job.request.table
+    name = f"{job.request.table}.{job.column or '*'}" if backfill else job.request.table
     type_facet = _facet(
         "2-0-3/JobTypeJobFacet",
         processingType="BATCH",

@@ -64,9 +64,13 @@ def never() -> bool:
 
 
 class UnitRunner:
-    """Runs one unit; calls `stopped` now and then, which tells whether to give back what is left."""
+    """Runs one unit; calls `stopped` now and then, which tells whether to give back what is left.
 
-    def __init__(
+    Args:
+        reader: Reads the table; None: one of its own is opened.
+    """
+
+    def __init__(  # noqa: PLR0913 - its surroundings, all by name
         self,
         context: WorkContext,
         unit: WorkUnit,
@@ -77,8 +81,10 @@ class UnitRunner:
         errors: ErrorSink,
         clock: Callable[[], float] = time.monotonic,
         stopped: Callable[[], bool] = never,
+        reader: FragmentReader | None = None,
     ) -> None:
         self._context = context
+        self._given_reader = reader
         self._unit = unit
         self._store = store
         self._reservations = reservations
@@ -138,6 +144,8 @@ class UnitRunner:
 
     def _reader(self) -> FragmentReader:
         context = self._context
+        if self._given_reader is not None:
+            return self._given_reader
         if context.input_source is not None:
             return SourcedReader(context.uri, context.read_version, context.input_source)
         if context.inputs_version:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
 from core.domain.work import InFlightRows, ProgressReport, UnitFailure, UnitOutcome, WorkContext, WorkUnit
 from core.errors import FailedPrecondition
+from core.lance_io.scan import FragmentReader
 from core.ports import ProgressSink
 from core.stores import known
 from executor.coordination.reservations import reservations_at
@@ -184,7 +185,13 @@ class WorkerState:
             context.errors_uri, context.job_id, column, context.udf.version, store_messages=context.store_messages
         )
 
-    def run(self, unit: WorkUnit, sink: ProgressSink, stopped: Callable[[], bool] = never) -> UnitOutcome:
+    def run(
+        self,
+        unit: WorkUnit,
+        sink: ProgressSink,
+        stopped: Callable[[], bool] = never,
+        reader: FragmentReader | None = None,
+    ) -> UnitOutcome:
         """Run a unit; see `UnitRunner`."""
         outcome = UnitRunner(
             self._context,
@@ -194,6 +201,7 @@ class WorkerState:
             sink=sink,
             errors=self._errors,
             stopped=stopped,
+            reader=reader,
         ).run()
         try:
             file_descriptors.check()

@@ -292,7 +292,7 @@ _IS_KEPT = re.compile(r"[Ff]inished (work )?is kept")
 
 def check_ended(job: Job) -> None:
     """Raises JobFailed or JobCancelled unless a job that has ended did so with its work done."""
-    what = f"the backfill of {job.target}" if job.column else f"the refresh of {job.target}"
+    what = f"the backfill of {job.target}" if job.column or job.columns else f"the refresh of {job.target}"
     if job.state is JobState.CANCELLED:
         raise JobCancelled(
             f"{what} was cancelled ({job.job_id}); what it had finished is kept",

@@ -180,7 +180,8 @@ def trace_of(traceparent: str) -> str:
 class Job(Shown):
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
-    refreshes a view has no `column` and says in `refresh_result` what it did so far. `queue_position`: its place among
+    fills several columns names them in `columns` and has no `column`, and its progress is their sum. One that
+    refreshes a view has neither and says in `refresh_result` what it did so far. `queue_position`: its place among
     the jobs that wait for their turn, 1 is next; 0: it does not wait, or in another executor's queue;
     `expected_start_time`: when it will have its turn, as far as the services know. `failed_in`: ids
     of the jobs in which `progress.rows_failed_before` rows failed, or some of those that were found stored, as far as
@@ -220,10 +221,13 @@ class Job(Shown):
     expected_start_time: datetime.datetime | None = None
     env_names: tuple[str, ...] = ()
     trace_id: str = ""
+    columns: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
-        """What it fills: `table.column`, or the name of a view."""
+        """What it fills: `table.column`, the columns of a table, or the name of a view."""
+        if self.columns:
+            return f"{self.table}: {', '.join(self.columns)}"
         return f"{self.table}.{self.column}" if self.column else self.table
 
 

@@ -114,6 +114,7 @@ def _job(said: Mapping[str, Any], database: str) -> Job:
         expected_start_time=_maybe(said.get("expected_start_at")),
         env_names=tuple(said.get("env_names", ())),
         trace_id=trace_of(said.get("traceparent", "")),
+        columns=tuple(asked.get("columns", ())),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -23,7 +22,7 @@ from leman._preview_wire import PreviewOptions, is_registered, name_function
 from leman._preview_wire import call as call_preview
 from leman._query import check_no_function, no_function
 from leman._relation import Relation
-from leman._request_id import derived, id_of
+from leman._request_id import id_of
 from leman._row_changes import MergeInsert, check_sql, update
 from leman._row_states import failed_rows_of_job, row_states, rows_in_state
 from leman._signature import check_columns
@@ -299,9 +298,11 @@ class Table(Relation):
         request_id: str | None = None,
         **parameters: Unpack[BackfillParameters],
     ) -> str | list[str]:
-        """Compute the missing and stale values of a column, wait, and return the job's id. Of several columns, or of
-        all computed ones where none is named, each is computed after those that it reads, in a job of its own; their
-        ids are returned in that order.
+        """Compute the missing and stale values of a column, wait, and return the job's id. Several columns, or all
+        computed ones where none is named, are one job, whose id is returned in a list (an empty one: there is no
+        computed column). It computes each column after those that it reads. Columns of SQL expressions are read
+        together, and become visible together; others come one after the other. Where one fails, the others are
+        computed all the same, but for those that read it, and JobFailed names it.
 
         `udf`: compute with this function (or a registered one, `name` or `name@version`) instead of the
         column's own, where one column is named. `progress`: None shows it (a live display on a terminal, lines
@@ -316,43 +317,43 @@ class Table(Relation):
         those are computed without, with a warning where all are such.
 
         `request_id`: an id that you choose: under it the job is made once, however often it is asked for. Asked for
-        again, by another process after this one died, it is the same job, and is waited for. The job of each of several
-        columns has an id of its own, made of this one.
+        again, by another process after this one died, it is the same job, and is waited for.
 
         A job that ended as DONE_WITH_ERRORS returns too, with a warning in the log. Ctrl-C cancels the job.
         Raises JobFailed with what the function raised and where, ColumnNotDefined, InputColumnMissing,
         InputColumnStale, TypeMismatch, TableNotFound, InvalidArgument.
         """
         self._services.expect_writes()
-        if not isinstance(column, str):
-            if udf is not None:
-                raise InvalidArgument("udf is the function of one column: name it as a text")
-            ordered, had_env = self._inputs_first(column), list[bool]()
-
-            def one(name: str, usable: Mapping[str, str] | None) -> str:
-                job_id = self.backfill(
-                    name,
-                    progress=progress,
-                    labels=labels,
-                    priority=priority,
-                    env=usable,
-                    request_id=derived(request_id, name),
-                    **parameters,
-                )
-                had_env.append(usable is not None)
-                return job_id
-
-            job_ids = [with_usable_env(functools.partial(one, name), env) for name in ordered]
-            if env and job_ids and not any(had_env):
-                warn(f"env was given to nobody: SQL or remote functions compute {self.name}.{', '.join(ordered)}")
-            return job_ids
+        columns = (column,) if isinstance(column, str) else self._several(column, udf)
+        if not columns:
+            return []
         if parameters.get("on_stale_input") == "warn":
-            for stale in self.plan_backfill(column, udf=udf, **parameters).stale_inputs:
-                warn(f"{self.name}.{column} is computed from what is there of {stale}")
-        future = self.backfill_async(
-            column, udf=udf, labels=labels, priority=priority, env=env, request_id=request_id, **parameters
-        )
-        return wait(future, f"{self.name}.{column}", progress=progress).job_id
+            for name in columns:
+                for stale in self.plan_backfill(name, udf=udf, **parameters).stale_inputs:
+                    if stale.column not in columns:
+                        warn(f"{self.name}.{name} is computed from what is there of {stale}")
+        had_env = list[bool]()
+
+        def start(usable: Mapping[str, str] | None) -> JobFuture:
+            given: Any = column if isinstance(column, str) else columns
+            future = self.backfill_async(
+                given, udf=udf, labels=labels, priority=priority, env=usable, request_id=request_id, **parameters
+            )
+            had_env.append(usable is not None)
+            return future
+
+        if isinstance(column, str):
+            return wait(start(env), f"{self.name}.{column}", progress=progress).job_id
+        future = with_usable_env(start, env)
+        if env and not any(had_env):
+            warn(f"env was given to nobody: SQL or remote functions compute {self.name}.{', '.join(columns)}")
+        what = f"{self.name}.{columns[0]}" if len(columns) == 1 else f"{self.name}: {len(columns)} columns"
+        return [wait(future, what, progress=progress).job_id]
+
+    def _several(self, columns: Sequence[str] | None, udf: UDF | str | None) -> tuple[str, ...]:
+        if udf is not None:
+            raise InvalidArgument("udf is the function of one column: name it as a text")
+        return tuple(self._inputs_first(columns))
 
     def _inputs_first(self, columns: Sequence[str] | None) -> list[str]:
         """Computed columns (None: all) in the order in which they are computed. Raises ColumnNotDefined."""
@@ -372,7 +373,7 @@ class Table(Relation):
     @boundary
     def backfill_async(
         self,
-        column: str,
+        column: str | list[str] | tuple[str, ...] | None = None,
         *,
         udf: UDF | str | None = None,
         labels: Mapping[str, str] | None = None,
@@ -382,8 +383,16 @@ class Table(Relation):
         **parameters: Unpack[BackfillParameters],
     ) -> JobFuture:
         """As `backfill`, but returns when the job has begun. Raises what planning it raises."""
+        options = BackfillOptions.of(parameters)
+        columns = (column,) if isinstance(column, str) else self._several(column, udf)
+        if not columns:
+            raise ColumnNotDefined(f"{self.name} has no computed column: add one with add_columns() first")
+        spec = self._spec(columns[0], udf, options)
+        if len(columns) > 1:
+            spec.column = ""
+            spec.columns.extend(columns)
         request = jobs_pb2.CreateJobRequest(
-            backfill=self._spec(column, udf, BackfillOptions.of(parameters)),
+            backfill=spec,
             request_id=id_of(request_id),
             labels=check_labels(labels),
             priority=check_priority(priority),
@@ -461,9 +470,12 @@ class Table(Relation):
                 raise InvalidArgument("get_failed_row_addresses() takes job_id, column_name or both")
             return self.rows_in_state(column_name, "failed")
         request = jobs_pb2.GetJobRequest(database=self._database, job_id=job_id)
-        column = self._services.jobs.GetJob(request).job.backfill.column
-        if column_name not in (None, column):
+        asked = self._services.jobs.GetJob(request).job.backfill
+        if column_name is None and asked.columns:
+            raise InvalidArgument(f"job {job_id} filled several columns: say column_name")
+        if column_name not in (None, asked.column, *asked.columns):
             return []
+        column = column_name or asked.column
         rows = rows_in_state(self._services, self.ref(), column, "failed")
         return failed_rows_of_job(self._services, self._database, job_id, column, rows)
 

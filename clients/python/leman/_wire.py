@@ -66,6 +66,7 @@ def job(message: jobs_pb2.Job) -> Job:
         initiator=message.initiator,
         env_names=tuple(message.env_names),
         trace_id=trace_of(message.traceparent),
+        columns=tuple(backfill.columns),
         start_time=time(message.start_time) if message.HasField("start_time") else None,
         end_time=time(message.end_time) if message.HasField("end_time") else None,
         expected_start_time=(time(message.expected_start_time) if message.HasField("expected_start_time") else None),

@@ -176,7 +176,7 @@ def test_bad_filter_is_wrong_usage(run, db, fake):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("backfill", "db", "docs"),
+        ("backfill", "db"),
         ("backfill", "db", "docs", "n", "--concurrency", "0"),
         ("backfill", "db", "docs", "n", "--gpu"),
         ("jobs", "ls", "db", "--limit", "x"),

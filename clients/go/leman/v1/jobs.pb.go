@@ -1636,7 +1636,7 @@ type JobFilter struct {
 	States []Job_State `protobuf:"varint,1,rep,packed,name=states,proto3,enum=leman.v1.Job_State" json:"states,omitempty"`
 	// Of one of these tables or views; empty: of any.
 	Tables []string `protobuf:"bytes,2,rep,name=tables,proto3" json:"tables,omitempty"`
-	// Backfills of this column; empty: any job.
+	// Backfills of this column, alone or with others; empty: any job.
 	Column string `protobuf:"bytes,3,opt,name=column,proto3" json:"column,omitempty"`
 	// With all of these labels.
 	Labels map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

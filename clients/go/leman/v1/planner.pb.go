@@ -532,7 +532,12 @@ type BackfillSpec struct {
 	// ten seconds without a commit it commits the rows that are checkpointed, and doubles that interval each time. A job
 	// with `where`, `failed_only`, `read_version` or `read_tag` commits whole fragments only, and is refused with
 	// INVALID_ARGUMENT (BAD_REQUEST) if this is set.
-	CommitRows    *int64 `protobuf:"varint,17,opt,name=commit_rows,json=commitRows,proto3,oneof" json:"commit_rows,omitempty"`
+	CommitRows *int64 `protobuf:"varint,17,opt,name=commit_rows,json=commitRows,proto3,oneof" json:"commit_rows,omitempty"`
+	// CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+	// job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+	// together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+	// read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+	Columns       []string `protobuf:"bytes,18,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -695,6 +700,13 @@ func (x *BackfillSpec) GetCommitRows() int64 {
 		return *x.CommitRows
 	}
 	return 0
+}
+
+func (x *BackfillSpec) GetColumns() []string {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
 }
 
 type isBackfillSpec_ReadFrom interface {
@@ -1962,7 +1974,7 @@ var File_leman_v1_planner_proto protoreflect.FileDescriptor
 
 const file_leman_v1_planner_proto_rawDesc = "" +
 	"\n" +
-	"\x16leman/v1/planner.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\xec\x06\n" +
+	"\x16leman/v1/planner.proto\x12\bleman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1aleman/v1/annotations.proto\x1a\x16leman/v1/catalog.proto\x1a\x12leman/v1/udf.proto\"\x86\a\n" +
 	"\fBackfillSpec\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\tR\x06column\x12\"\n" +
@@ -1985,7 +1997,8 @@ const file_leman_v1_planner_proto_rawDesc = "" +
 	"\x10optimize_indices\x18\x0f \x01(\bR\x0foptimizeIndices\x12<\n" +
 	"\x0eon_stale_input\x18\x10 \x01(\x0e2\x16.leman.v1.OnStaleInputR\fonStaleInput\x12$\n" +
 	"\vcommit_rows\x18\x11 \x01(\x03H\aR\n" +
-	"commitRows\x88\x01\x01B\v\n" +
+	"commitRows\x88\x01\x01\x12\x18\n" +
+	"\acolumns\x18\x12 \x03(\tR\acolumnsB\v\n" +
 	"\tread_fromB\x0e\n" +
 	"\f_concurrencyB\f\n" +
 	"\n" +

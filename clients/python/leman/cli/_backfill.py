@@ -43,6 +43,7 @@ class OnStaleInput(enum.StrEnum):
 INTERRUPTED = 130
 EXIT_CODES = {JobState.DONE_WITH_ERRORS: 3, JobState.FAILED: 1, JobState.CANCELLED: 1}
 
+ColumnsArgument = Annotated[list[str] | None, typer.Argument(metavar="[COLUMN]...", help="The columns' names.")]
 WhereOption = Annotated[str | None, typer.Option(help="Only rows for which this SQL expression is true.")]
 UdfOption = Annotated[str | None, typer.Option(metavar="NAME[@VERSION]", help="Use this registered function instead.")]
 VersionOption = Annotated[
@@ -89,7 +90,7 @@ def plan(  # noqa: PLR0913 - a command's options, all by name
 def backfill(  # noqa: PLR0913 - a command's options, all by name
     db: DatabaseArgument,
     table: TableArgument,
-    column: ColumnArgument,
+    columns: ColumnsArgument = None,
     *,
     where: WhereOption = None,
     udf: UdfOption = None,
@@ -118,10 +119,11 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
     tls_ca: TlsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute the missing and stale values of a column."""
+    """Compute the missing and stale values of a column, or of several: of all computed ones where none is named."""
     with open_database(db, endpoint, token, tls_ca) as database:
+        named = columns or []
         future = plain_table(database, table).backfill_async(
-            column,
+            named[0] if len(named) == 1 else named or None,
             udf=udf,
             labels=labels_of(label),
             priority=priority,
@@ -146,7 +148,11 @@ def backfill(  # noqa: PLR0913 - a command's options, all by name
             if not as_json:
                 print_line(job.job_id)
         else:
-            job = follow_job(future, f"{table}.{column}", quiet=quiet)
+            job = follow_job(
+                future,
+                f"{table}.{named[0]}" if len(named) == 1 else f"{table}: {len(named) or 'all'} columns",
+                quiet=quiet,
+            )
     end(job, as_json=as_json)
 
 

@@ -198,7 +198,7 @@ def retry(  # noqa: PLR0913 - a command's options, all by name
         future = database.retry_job_async(job_id, udf=udf, keep_others=keep_others, env=env_of(env))
         job = future.job()
         if not no_wait:
-            job = follow_job(future, f"{job.table}.{job.column}", quiet=quiet)
+            job = follow_job(future, job.target, quiet=quiet)
         elif not as_json:
             print_line(job.job_id)
     end(job, as_json=as_json)
@@ -288,7 +288,7 @@ def _details(job: Job) -> list[tuple[str, object]]:
         ("job", job.job_id),
         ("state", state_line(job)),
         ("result", result_line(job) if job.state.terminal else _UNFINISHED.get(job.state, "still running")),
-        ("column" if job.column else "view", job.target),
+        ("columns" if job.columns else "column" if job.column else "view", job.target),
         *([("function", f"{job.udf_name}@{job.udf_version}")] if job.udf_name else []),
         ("plan", job.plan_summary),
         *([("retry of", job.retry_of)] if job.retry_of else []),

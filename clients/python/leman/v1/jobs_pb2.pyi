@@ -916,7 +916,7 @@ class JobFilter(_message.Message):
     CREATE_TIME_BEFORE_FIELD_NUMBER: _builtins.int
     INITIATOR_FIELD_NUMBER: _builtins.int
     column: _builtins.str
-    """Backfills of this column; empty: any job."""
+    """Backfills of this column, alone or with others; empty: any job."""
     initiator: _builtins.str
     """Asked for by this caller; empty: by any."""
     @_builtins.property

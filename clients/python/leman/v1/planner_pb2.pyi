@@ -285,6 +285,7 @@ class BackfillSpec(_message.Message):
     OPTIMIZE_INDICES_FIELD_NUMBER: _builtins.int
     ON_STALE_INPUT_FIELD_NUMBER: _builtins.int
     COMMIT_ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """The computed column to fill."""
     where: _builtins.str
@@ -340,6 +341,14 @@ class BackfillSpec(_message.Message):
     def checkpoint(self) -> _udf_pb2.CheckpointBounds:
         """Rows between checkpoints; overrides what the function asks for."""
 
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+        job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+        together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+        read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+        """
+
     def __init__(
         self,
         *,
@@ -360,10 +369,11 @@ class BackfillSpec(_message.Message):
         optimize_indices: _builtins.bool = ...,
         on_stale_input: Global___OnStaleInput.ValueType = ...,
         commit_rows: _builtins.int | None = ...,
+        columns: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_commit_rows", b"_commit_rows", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "commit_granularity", b"commit_granularity", "commit_rows", b"commit_rows", "concurrency", b"concurrency", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_commit_rows", b"_commit_rows", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "column", b"column", "commit_granularity", b"commit_granularity", "commit_rows", b"commit_rows", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "on_stale_input", b"on_stale_input", "optimize_indices", b"optimize_indices", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity", "_commit_rows", b"_commit_rows", "_concurrency", b"_concurrency", "_intra_applier_concurrency", b"_intra_applier_concurrency", "_num_frags", b"_num_frags", "_task_shuffle_diversity", b"_task_shuffle_diversity", "_task_size", b"_task_size", "checkpoint", b"checkpoint", "column", b"column", "columns", b"columns", "commit_granularity", b"commit_granularity", "commit_rows", b"commit_rows", "concurrency", b"concurrency", "failed_only", b"failed_only", "intra_applier_concurrency", b"intra_applier_concurrency", "num_frags", b"num_frags", "on_stale_input", b"on_stale_input", "optimize_indices", b"optimize_indices", "read_from", b"read_from", "read_tag", b"read_tag", "read_version", b"read_version", "table", b"table", "task_shuffle_diversity", b"task_shuffle_diversity", "task_size", b"task_size", "udf", b"udf", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_granularity: _TypeAlias = _typing.Literal["commit_granularity"]  # noqa: Y015
     _WhichOneofArgType__commit_granularity: _TypeAlias = _typing.Literal["_commit_granularity", b"_commit_granularity"]  # noqa: Y015

@@ -1018,7 +1018,7 @@ export type JobFilter = Message<"leman.v1.JobFilter"> & {
   tables: string[];
 
   /**
-   * Backfills of this column; empty: any job.
+   * Backfills of this column, alone or with others; empty: any job.
    *
    * @generated from field: string column = 3;
    */
@@ -2715,7 +2715,8 @@ export const JobService: GenService<{
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
    * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
    * * `FAILED_PRECONDITION` (JOB_RUNNING): the job has not ended; wait for it, or cancel it.
-   * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view; do what the message says.
+   * * `FAILED_PRECONDITION` (NOT_A_BACKFILL): the job refreshed a view, or filled several columns and another function is
+   *   given; do what the message says.
    * * `ABORTED` (TABLE_REPLACED): the job's table was dropped, and another one has its name; backfill that one, if it is
    *   meant.
    * * `FAILED_PRECONDITION` (NOTHING_TO_RETRY): the job ended early and no row is marked as failed; run the backfill

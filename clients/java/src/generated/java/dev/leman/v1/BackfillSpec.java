@@ -24,6 +24,8 @@ private static final long serialVersionUID = 0L;
     column_ = "";
     where_ = "";
     onStaleInput_ = 0;
+    columns_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
   }
 
   @java.lang.Override
@@ -654,6 +656,71 @@ private static final long serialVersionUID = 0L;
     return commitRows_;
   }
 
+  public static final int COLUMNS_FIELD_NUMBER = 18;
+  @SuppressWarnings("serial")
+  private com.google.protobuf.LazyStringArrayList columns_ =
+      com.google.protobuf.LazyStringArrayList.emptyList();
+  /**
+   * <pre>
+   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * </pre>
+   *
+   * <code>repeated string columns = 18;</code>
+   * @return A list containing the columns.
+   */
+  public com.google.protobuf.ProtocolStringList
+      getColumnsList() {
+    return columns_;
+  }
+  /**
+   * <pre>
+   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * </pre>
+   *
+   * <code>repeated string columns = 18;</code>
+   * @return The count of columns.
+   */
+  public int getColumnsCount() {
+    return columns_.size();
+  }
+  /**
+   * <pre>
+   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * </pre>
+   *
+   * <code>repeated string columns = 18;</code>
+   * @param index The index of the element to return.
+   * @return The columns at the given index.
+   */
+  public java.lang.String getColumns(int index) {
+    return columns_.get(index);
+  }
+  /**
+   * <pre>
+   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * </pre>
+   *
+   * <code>repeated string columns = 18;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the columns at the given index.
+   */
+  public com.google.protobuf.ByteString
+      getColumnsBytes(int index) {
+    return columns_.getByteString(index);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -719,6 +786,9 @@ private static final long serialVersionUID = 0L;
     }
     if (((bitField0_ & 0x00000200) != 0)) {
       output.writeInt64(17, commitRows_);
+    }
+    for (int i = 0; i < columns_.size(); i++) {
+      com.google.protobuf.GeneratedMessageV3.writeString(output, 18, columns_.getRaw(i));
     }
     getUnknownFields().writeTo(output);
   }
@@ -795,6 +865,14 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeInt64Size(17, commitRows_);
     }
+    {
+      int dataSize = 0;
+      for (int i = 0; i < columns_.size(); i++) {
+        dataSize += computeStringSizeNoTag(columns_.getRaw(i));
+      }
+      size += dataSize;
+      size += 2 * getColumnsList().size();
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -869,6 +947,8 @@ private static final long serialVersionUID = 0L;
       if (getCommitRows()
           != other.getCommitRows()) return false;
     }
+    if (!getColumnsList()
+        .equals(other.getColumnsList())) return false;
     if (!getReadFromCase().equals(other.getReadFromCase())) return false;
     switch (readFromCase_) {
       case 5:
@@ -946,6 +1026,10 @@ private static final long serialVersionUID = 0L;
       hash = (37 * hash) + COMMIT_ROWS_FIELD_NUMBER;
       hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
           getCommitRows());
+    }
+    if (getColumnsCount() > 0) {
+      hash = (37 * hash) + COLUMNS_FIELD_NUMBER;
+      hash = (53 * hash) + getColumnsList().hashCode();
     }
     switch (readFromCase_) {
       case 5:
@@ -1130,6 +1214,8 @@ private static final long serialVersionUID = 0L;
       optimizeIndices_ = false;
       onStaleInput_ = 0;
       commitRows_ = 0L;
+      columns_ =
+          com.google.protobuf.LazyStringArrayList.emptyList();
       readFromCase_ = 0;
       readFrom_ = null;
       return this;
@@ -1227,6 +1313,10 @@ private static final long serialVersionUID = 0L;
       if (((from_bitField0_ & 0x00010000) != 0)) {
         result.commitRows_ = commitRows_;
         to_bitField0_ |= 0x00000200;
+      }
+      if (((from_bitField0_ & 0x00020000) != 0)) {
+        columns_.makeImmutable();
+        result.columns_ = columns_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -1328,6 +1418,16 @@ private static final long serialVersionUID = 0L;
       }
       if (other.hasCommitRows()) {
         setCommitRows(other.getCommitRows());
+      }
+      if (!other.columns_.isEmpty()) {
+        if (columns_.isEmpty()) {
+          columns_ = other.columns_;
+          bitField0_ |= 0x00020000;
+        } else {
+          ensureColumnsIsMutable();
+          columns_.addAll(other.columns_);
+        }
+        onChanged();
       }
       switch (other.getReadFromCase()) {
         case READ_VERSION: {
@@ -1462,6 +1562,12 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00010000;
               break;
             } // case 136
+            case 146: {
+              java.lang.String s = input.readStringRequireUtf8();
+              ensureColumnsIsMutable();
+              columns_.add(s);
+              break;
+            } // case 146
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2913,6 +3019,180 @@ private static final long serialVersionUID = 0L;
     public Builder clearCommitRows() {
       bitField0_ = (bitField0_ & ~0x00010000);
       commitRows_ = 0L;
+      onChanged();
+      return this;
+    }
+
+    private com.google.protobuf.LazyStringArrayList columns_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
+    private void ensureColumnsIsMutable() {
+      if (!columns_.isModifiable()) {
+        columns_ = new com.google.protobuf.LazyStringArrayList(columns_);
+      }
+      bitField0_ |= 0x00020000;
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @return A list containing the columns.
+     */
+    public com.google.protobuf.ProtocolStringList
+        getColumnsList() {
+      columns_.makeImmutable();
+      return columns_;
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @return The count of columns.
+     */
+    public int getColumnsCount() {
+      return columns_.size();
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @param index The index of the element to return.
+     * @return The columns at the given index.
+     */
+    public java.lang.String getColumns(int index) {
+      return columns_.get(index);
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @param index The index of the value to return.
+     * @return The bytes of the columns at the given index.
+     */
+    public com.google.protobuf.ByteString
+        getColumnsBytes(int index) {
+      return columns_.getByteString(index);
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @param index The index to set the value at.
+     * @param value The columns to set.
+     * @return This builder for chaining.
+     */
+    public Builder setColumns(
+        int index, java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      ensureColumnsIsMutable();
+      columns_.set(index, value);
+      bitField0_ |= 0x00020000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @param value The columns to add.
+     * @return This builder for chaining.
+     */
+    public Builder addColumns(
+        java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      ensureColumnsIsMutable();
+      columns_.add(value);
+      bitField0_ |= 0x00020000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @param values The columns to add.
+     * @return This builder for chaining.
+     */
+    public Builder addAllColumns(
+        java.lang.Iterable<java.lang.String> values) {
+      ensureColumnsIsMutable();
+      com.google.protobuf.AbstractMessageLite.Builder.addAll(
+          values, columns_);
+      bitField0_ |= 0x00020000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearColumns() {
+      columns_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
+      bitField0_ = (bitField0_ & ~0x00020000);;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+     * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+     * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+     * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+     * </pre>
+     *
+     * <code>repeated string columns = 18;</code>
+     * @param value The bytes of the columns to add.
+     * @return This builder for chaining.
+     */
+    public Builder addColumnsBytes(
+        com.google.protobuf.ByteString value) {
+      if (value == null) { throw new NullPointerException(); }
+      checkByteStringIsUtf8(value);
+      ensureColumnsIsMutable();
+      columns_.add(value);
+      bitField0_ |= 0x00020000;
       onChanged();
       return this;
     }

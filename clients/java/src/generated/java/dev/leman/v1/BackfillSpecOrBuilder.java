@@ -368,5 +368,58 @@ public interface BackfillSpecOrBuilder extends
    */
   long getCommitRows();
 
+  /**
+   * <pre>
+   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * </pre>
+   *
+   * <code>repeated string columns = 18;</code>
+   * @return A list containing the columns.
+   */
+  java.util.List<java.lang.String>
+      getColumnsList();
+  /**
+   * <pre>
+   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * </pre>
+   *
+   * <code>repeated string columns = 18;</code>
+   * @return The count of columns.
+   */
+  int getColumnsCount();
+  /**
+   * <pre>
+   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * </pre>
+   *
+   * <code>repeated string columns = 18;</code>
+   * @param index The index of the element to return.
+   * @return The columns at the given index.
+   */
+  java.lang.String getColumns(int index);
+  /**
+   * <pre>
+   * CreateJob: several computed columns in place of `column`; neither `udf` nor `failed_only` is set then. They are one
+   * job, which computes each after those that it reads. Columns that SQL computes are read together and committed
+   * together; others come one after the other. Where one fails, the others are computed all the same, but for those that
+   * read it, and the job ends as FAILED with the first one's error. Counts of the job's progress are sums over its columns.
+   * </pre>
+   *
+   * <code>repeated string columns = 18;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the columns at the given index.
+   */
+  com.google.protobuf.ByteString
+      getColumnsBytes(int index);
+
   dev.leman.v1.BackfillSpec.ReadFromCase getReadFromCase();
 }

@@ -197,7 +197,7 @@ private static final long serialVersionUID = 0L;
   private volatile java.lang.Object column_ = "";
   /**
    * <pre>
-   * Backfills of this column; empty: any job.
+   * Backfills of this column, alone or with others; empty: any job.
    * </pre>
    *
    * <code>string column = 3;</code>
@@ -218,7 +218,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Backfills of this column; empty: any job.
+   * Backfills of this column, alone or with others; empty: any job.
    * </pre>
    *
    * <code>string column = 3;</code>
@@ -1395,7 +1395,7 @@ java.lang.String defaultValue) {
     private java.lang.Object column_ = "";
     /**
      * <pre>
-     * Backfills of this column; empty: any job.
+     * Backfills of this column, alone or with others; empty: any job.
      * </pre>
      *
      * <code>string column = 3;</code>
@@ -1415,7 +1415,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Backfills of this column; empty: any job.
+     * Backfills of this column, alone or with others; empty: any job.
      * </pre>
      *
      * <code>string column = 3;</code>
@@ -1436,7 +1436,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Backfills of this column; empty: any job.
+     * Backfills of this column, alone or with others; empty: any job.
      * </pre>
      *
      * <code>string column = 3;</code>
@@ -1453,7 +1453,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Backfills of this column; empty: any job.
+     * Backfills of this column, alone or with others; empty: any job.
      * </pre>
      *
      * <code>string column = 3;</code>
@@ -1467,7 +1467,7 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * Backfills of this column; empty: any job.
+     * Backfills of this column, alone or with others; empty: any job.
      * </pre>
      *
      * <code>string column = 3;</code>

@@ -100,7 +100,7 @@ public interface JobFilterOrBuilder extends
 
   /**
    * <pre>
-   * Backfills of this column; empty: any job.
+   * Backfills of this column, alone or with others; empty: any job.
    * </pre>
    *
    * <code>string column = 3;</code>
@@ -109,7 +109,7 @@ public interface JobFilterOrBuilder extends
   java.lang.String getColumn();
   /**
    * <pre>
-   * Backfills of this column; empty: any job.
+   * Backfills of this column, alone or with others; empty: any job.
    * </pre>
    *
    * <code>string column = 3;</code>

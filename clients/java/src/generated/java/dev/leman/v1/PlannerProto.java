@@ -102,7 +102,7 @@ public final class PlannerProto {
       "\n\026leman/v1/planner.proto\022\010leman.v1\032\036goog" +
       "le/protobuf/duration.proto\032\032leman/v1/ann" +
       "otations.proto\032\026leman/v1/catalog.proto\032\022" +
-      "leman/v1/udf.proto\"\225\005\n\014BackfillSpec\022!\n\005t" +
+      "leman/v1/udf.proto\"\246\005\n\014BackfillSpec\022!\n\005t" +
       "able\030\001 \001(\0132\022.leman.v1.TableRef\022\016\n\006column" +
       "\030\002 \001(\t\022\035\n\003udf\030\003 \001(\0132\020.leman.v1.UdfRef\022\r\n" +
       "\005where\030\004 \001(\t\022\026\n\014read_version\030\005 \001(\003H\000\022\022\n\010" +
@@ -115,113 +115,113 @@ public final class PlannerProto {
       "_shuffle_diversity\030\016 \001(\005H\006\210\001\001\022\030\n\020optimiz" +
       "e_indices\030\017 \001(\010\022.\n\016on_stale_input\030\020 \001(\0162" +
       "\026.leman.v1.OnStaleInput\022\030\n\013commit_rows\030\021" +
-      " \001(\003H\007\210\001\001B\013\n\tread_fromB\016\n\014_concurrencyB\014" +
-      "\n\n_task_sizeB\025\n\023_commit_granularityB\014\n\n_" +
-      "num_fragsB\034\n\032_intra_applier_concurrencyB" +
-      "\031\n\027_task_shuffle_diversityB\016\n\014_commit_ro" +
-      "ws\"*\n\nStaleInput\022\016\n\006column\030\001 \001(\t\022\014\n\004rows" +
-      "\030\002 \001(\003\"\201\001\n\rIndexCoverage\022\014\n\004name\030\001 \001(\t\022\014" +
-      "\n\004kind\030\002 \001(\t\022\017\n\007columns\030\003 \003(\t\022\021\n\tfragmen" +
-      "ts\030\004 \001(\005\022\031\n\021fragments_covered\030\005 \001(\005\022\025\n\rr" +
-      "ows_left_out\030\006 \001(\003\"7\n\010KeptRows\022\035\n\003udf\030\001 " +
-      "\001(\0132\020.leman.v1.UdfRef\022\014\n\004rows\030\002 \001(\003\"P\n\013R" +
-      "easonCount\022 \n\006reason\030\001 \001(\0162\020.leman.v1.Re" +
-      "ason\022\021\n\tfragments\030\002 \001(\005\022\014\n\004rows\030\003 \001(\003\"&\n" +
-      "\010RowRange\022\r\n\005start\030\001 \001(\003\022\013\n\003end\030\002 \001(\003\"h\n" +
-      "\022ExplainPlanRequest\022$\n\004spec\030\001 \001(\0132\026.lema" +
-      "n.v1.BackfillSpec\022\032\n\rmax_decisions\030\002 \001(\005" +
-      "H\000\210\001\001B\020\n\016_max_decisions\"\242\004\n\023ExplainPlanR" +
-      "esponse\022\013\n\003uri\030\001 \001(\t\022\024\n\014read_version\030\002 \001" +
-      "(\003\022\033\n\016inputs_version\030\003 \001(\003H\000\210\001\001\022\016\n\006colum" +
-      "n\030\004 \001(\t\022\035\n\003udf\030\005 \001(\0132\020.leman.v1.UdfRef\022\025" +
-      "\n\rinput_columns\030\006 \003(\t\022\r\n\005where\030\007 \001(\t\022\022\n\n" +
-      "rows_total\030\010 \001(\003\022\023\n\013rows_reused\030\t \001(\003\022\027\n" +
-      "\017rows_to_compute\030\n \001(\003\022\032\n\022rows_failed_be" +
-      "fore\030\013 \001(\003\022\031\n\021rows_not_computed\030\014 \001(\003\022&\n" +
-      "\007reasons\030\r \003(\0132\025.leman.v1.ReasonCount\022 \n" +
-      "\004kept\030\016 \003(\0132\022.leman.v1.KeptRows\022-\n\tdecis" +
-      "ions\030\017 \003(\0132\032.leman.v1.FragmentDecision\022\017" +
-      "\n\007summary\030\020 \001(\t\0224\n\021expected_duration\030\021 \001" +
-      "(\0132\031.google.protobuf.Duration\022*\n\014stale_i" +
-      "nputs\030\022 \003(\0132\024.leman.v1.StaleInputB\021\n\017_in" +
-      "puts_version\"\267\001\n\020FragmentDecision\022\023\n\013fra" +
-      "gment_id\030\001 \001(\003\022\025\n\rphysical_rows\030\002 \001(\003\022\024\n" +
-      "\014deleted_rows\030\003 \001(\003\022 \n\006reason\030\004 \001(\0162\020.le" +
-      "man.v1.Reason\022#\n\007missing\030\005 \003(\0132\022.leman.v" +
-      "1.RowRange\022\032\n\022checkpoints_reused\030\006 \001(\005\"\222" +
-      "\001\n\023GetRowStatesRequest\022!\n\005table\030\001 \001(\0132\022." +
-      "leman.v1.TableRef\022\016\n\006column\030\002 \001(\t\022!\n\005sta" +
-      "te\030\003 \001(\0162\022.leman.v1.RowState\022\021\n\tpage_siz" +
-      "e\030\004 \001(\005\022\022\n\npage_token\030\005 \001(\t\"\235\002\n\024GetRowSt" +
-      "atesResponse\022\017\n\007version\030\001 \001(\003\022\025\n\rrows_co" +
-      "mputed\030\002 \001(\003\022\021\n\trows_null\030\003 \001(\003\022\023\n\013rows_" +
-      "failed\030\004 \001(\003\022\031\n\021rows_not_computed\030\005 \001(\003\022" +
-      " \n\004kept\030\006 \003(\0132\022.leman.v1.KeptRows\022\025\n\rrow" +
-      "_addresses\030\007 \003(\003\022\027\n\017next_page_token\030\010 \001(" +
-      "\t\022\017\n\007row_ids\030\t \003(\003\022\031\n\021rows_checkpointed\030" +
-      "\n \001(\003\022\034\n\024rows_ready_to_commit\030\013 \001(\003\"\225\003\n\013" +
-      "RefreshSpec\022 \n\004view\030\001 \001(\0132\022.leman.v1.Tab" +
-      "leRef\022\030\n\013src_version\030\002 \001(\003H\000\210\001\001\022\"\n\025max_r" +
-      "ows_per_fragment\030\003 \001(\003H\001\210\001\001\022,\n\006policy\030\004 " +
-      "\001(\0162\034.leman.v1.RefreshSpec.Policy\022\030\n\013con" +
-      "currency\030\005 \001(\005H\002\210\001\001\022\030\n\020optimize_indices\030" +
-      "\006 \001(\010\022.\n\016on_stale_input\030\007 \001(\0162\026.leman.v1" +
-      ".OnStaleInput\"Z\n\006Policy\022\026\n\022POLICY_UNSPEC" +
-      "IFIED\020\000\022\017\n\013POLICY_AUTO\020\001\022\026\n\022POLICY_INCRE" +
-      "MENTAL\020\002\022\017\n\013POLICY_FULL\020\003B\016\n\014_src_versio" +
-      "nB\030\n\026_max_rows_per_fragmentB\016\n\014_concurre" +
-      "ncy\"<\n\025ExplainRefreshRequest\022#\n\004spec\030\001 \001" +
-      "(\0132\025.leman.v1.RefreshSpec\"\325\002\n\026ExplainRef" +
-      "reshResponse\022\013\n\003uri\030\001 \001(\t\022\017\n\007version\030\002 \001" +
-      "(\003\022\026\n\016source_version\030\003 \001(\003\022\026\n\016target_ver" +
-      "sion\030\004 \001(\003\022#\n\004mode\030\005 \001(\0162\025.leman.v1.Refr" +
-      "eshMode\022\'\n\006reason\030\006 \001(\0162\027.leman.v1.Refre" +
-      "shReason\022\017\n\007message\030\007 \001(\t\022\014\n\004rows\030\010 \001(\003\022" +
-      "\027\n\017fragments_unset\030\t \001(\005\022,\n\007changes\030\n \003(" +
-      "\0132\033.leman.v1.SourceChangeCount\022\r\n\005stale\030" +
-      "\013 \003(\t\022*\n\014stale_inputs\030\014 \003(\0132\024.leman.v1.S" +
-      "taleInput\"P\n\021SourceChangeCount\022(\n\004kind\030\001" +
-      " \001(\0162\032.leman.v1.SourceChangeKind\022\021\n\tfrag" +
-      "ments\030\002 \001(\005*{\n\014OnStaleInput\022\036\n\032ON_STALE_" +
-      "INPUT_UNSPECIFIED\020\000\022\030\n\024ON_STALE_INPUT_ER" +
-      "ROR\020\001\022\027\n\023ON_STALE_INPUT_WARN\020\002\022\030\n\024ON_STA" +
-      "LE_INPUT_FIRST\020\003*\242\002\n\006Reason\022\026\n\022REASON_UN" +
-      "SPECIFIED\020\000\022\021\n\rREASON_REUSED\020\001\022\021\n\rREASON" +
-      "_STAGED\020\002\022\022\n\016REASON_MISSING\020\003\022\026\n\022REASON_" +
-      "UDF_CHANGED\020\004\022\030\n\024REASON_INPUT_CHANGED\020\005\022" +
-      "\022\n\016REASON_PARTIAL\020\006\022\031\n\025REASON_EXTERNAL_W" +
-      "RITE\020\007\022\030\n\024REASON_REUSED_FILTER\020\010\022\033\n\027REAS" +
-      "ON_REUSED_COMPACTED\020\t\022\027\n\023REASON_HISTORY_" +
-      "LOST\020\n\022\025\n\021REASON_PAST_INPUT\020\013*\203\001\n\010RowSta" +
-      "te\022\031\n\025ROW_STATE_UNSPECIFIED\020\000\022\026\n\022ROW_STA" +
-      "TE_COMPUTED\020\001\022\022\n\016ROW_STATE_NULL\020\002\022\024\n\020ROW" +
-      "_STATE_FAILED\020\003\022\032\n\026ROW_STATE_NOT_COMPUTE" +
-      "D\020\004*x\n\013RefreshMode\022\034\n\030REFRESH_MODE_UNSPE" +
-      "CIFIED\020\000\022\026\n\022REFRESH_MODE_NO_OP\020\001\022\034\n\030REFR" +
-      "ESH_MODE_INCREMENTAL\020\002\022\025\n\021REFRESH_MODE_F" +
-      "ULL\020\003*\234\002\n\rRefreshReason\022\036\n\032REFRESH_REASO" +
-      "N_UNSPECIFIED\020\000\022\035\n\031REFRESH_REASON_UP_TO_" +
-      "DATE\020\001\022\035\n\031REFRESH_REASON_FIRST_FILL\020\002\022!\n" +
-      "\035REFRESH_REASON_SOURCE_CHANGED\020\003\022#\n\037REFR" +
-      "ESH_REASON_FUNCTION_CHANGED\020\004\022&\n\"REFRESH" +
-      "_REASON_SOURCE_HISTORY_LOST\020\005\022\"\n\036REFRESH" +
-      "_REASON_SOURCE_REPLACED\020\006\022\031\n\025REFRESH_REA" +
-      "SON_FORCED\020\007*\270\001\n\020SourceChangeKind\022\"\n\036SOU" +
-      "RCE_CHANGE_KIND_UNSPECIFIED\020\000\022\037\n\033SOURCE_" +
-      "CHANGE_KIND_APPEARED\020\001\022\033\n\027SOURCE_CHANGE_" +
-      "KIND_GONE\020\002\022 \n\034SOURCE_CHANGE_KIND_DELETI" +
-      "ONS\020\003\022 \n\034SOURCE_CHANGE_KIND_REWRITTEN\020\0042" +
-      "\247\002\n\016PlannerService\022W\n\013ExplainPlan\022\034.lema" +
-      "n.v1.ExplainPlanRequest\032\035.leman.v1.Expla" +
-      "inPlanResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022`\n\016ExplainRe" +
-      "fresh\022\037.leman.v1.ExplainRefreshRequest\032 " +
-      ".leman.v1.ExplainRefreshResponse\"\013\220\002\002\262\336\"" +
-      "\004\010\001 \001\022Z\n\014GetRowStates\022\035.leman.v1.GetRowS" +
-      "tatesRequest\032\036.leman.v1.GetRowStatesResp" +
-      "onse\"\013\220\002\002\262\336\"\004\010\001 \001Be\n\014dev.leman.v1B\014Plann" +
-      "erProtoP\001Z\035leman.dev/go/leman/v1;lemanv1" +
-      "\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1" +
-      "b\006proto3"
+      " \001(\003H\007\210\001\001\022\017\n\007columns\030\022 \003(\tB\013\n\tread_fromB" +
+      "\016\n\014_concurrencyB\014\n\n_task_sizeB\025\n\023_commit" +
+      "_granularityB\014\n\n_num_fragsB\034\n\032_intra_app" +
+      "lier_concurrencyB\031\n\027_task_shuffle_divers" +
+      "ityB\016\n\014_commit_rows\"*\n\nStaleInput\022\016\n\006col" +
+      "umn\030\001 \001(\t\022\014\n\004rows\030\002 \001(\003\"\201\001\n\rIndexCoverag" +
+      "e\022\014\n\004name\030\001 \001(\t\022\014\n\004kind\030\002 \001(\t\022\017\n\007columns" +
+      "\030\003 \003(\t\022\021\n\tfragments\030\004 \001(\005\022\031\n\021fragments_c" +
+      "overed\030\005 \001(\005\022\025\n\rrows_left_out\030\006 \001(\003\"7\n\010K" +
+      "eptRows\022\035\n\003udf\030\001 \001(\0132\020.leman.v1.UdfRef\022\014" +
+      "\n\004rows\030\002 \001(\003\"P\n\013ReasonCount\022 \n\006reason\030\001 " +
+      "\001(\0162\020.leman.v1.Reason\022\021\n\tfragments\030\002 \001(\005" +
+      "\022\014\n\004rows\030\003 \001(\003\"&\n\010RowRange\022\r\n\005start\030\001 \001(" +
+      "\003\022\013\n\003end\030\002 \001(\003\"h\n\022ExplainPlanRequest\022$\n\004" +
+      "spec\030\001 \001(\0132\026.leman.v1.BackfillSpec\022\032\n\rma" +
+      "x_decisions\030\002 \001(\005H\000\210\001\001B\020\n\016_max_decisions" +
+      "\"\242\004\n\023ExplainPlanResponse\022\013\n\003uri\030\001 \001(\t\022\024\n" +
+      "\014read_version\030\002 \001(\003\022\033\n\016inputs_version\030\003 " +
+      "\001(\003H\000\210\001\001\022\016\n\006column\030\004 \001(\t\022\035\n\003udf\030\005 \001(\0132\020." +
+      "leman.v1.UdfRef\022\025\n\rinput_columns\030\006 \003(\t\022\r" +
+      "\n\005where\030\007 \001(\t\022\022\n\nrows_total\030\010 \001(\003\022\023\n\013row" +
+      "s_reused\030\t \001(\003\022\027\n\017rows_to_compute\030\n \001(\003\022" +
+      "\032\n\022rows_failed_before\030\013 \001(\003\022\031\n\021rows_not_" +
+      "computed\030\014 \001(\003\022&\n\007reasons\030\r \003(\0132\025.leman." +
+      "v1.ReasonCount\022 \n\004kept\030\016 \003(\0132\022.leman.v1." +
+      "KeptRows\022-\n\tdecisions\030\017 \003(\0132\032.leman.v1.F" +
+      "ragmentDecision\022\017\n\007summary\030\020 \001(\t\0224\n\021expe" +
+      "cted_duration\030\021 \001(\0132\031.google.protobuf.Du" +
+      "ration\022*\n\014stale_inputs\030\022 \003(\0132\024.leman.v1." +
+      "StaleInputB\021\n\017_inputs_version\"\267\001\n\020Fragme" +
+      "ntDecision\022\023\n\013fragment_id\030\001 \001(\003\022\025\n\rphysi" +
+      "cal_rows\030\002 \001(\003\022\024\n\014deleted_rows\030\003 \001(\003\022 \n\006" +
+      "reason\030\004 \001(\0162\020.leman.v1.Reason\022#\n\007missin" +
+      "g\030\005 \003(\0132\022.leman.v1.RowRange\022\032\n\022checkpoin" +
+      "ts_reused\030\006 \001(\005\"\222\001\n\023GetRowStatesRequest\022" +
+      "!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022\016\n\006co" +
+      "lumn\030\002 \001(\t\022!\n\005state\030\003 \001(\0162\022.leman.v1.Row" +
+      "State\022\021\n\tpage_size\030\004 \001(\005\022\022\n\npage_token\030\005" +
+      " \001(\t\"\235\002\n\024GetRowStatesResponse\022\017\n\007version" +
+      "\030\001 \001(\003\022\025\n\rrows_computed\030\002 \001(\003\022\021\n\trows_nu" +
+      "ll\030\003 \001(\003\022\023\n\013rows_failed\030\004 \001(\003\022\031\n\021rows_no" +
+      "t_computed\030\005 \001(\003\022 \n\004kept\030\006 \003(\0132\022.leman.v" +
+      "1.KeptRows\022\025\n\rrow_addresses\030\007 \003(\003\022\027\n\017nex" +
+      "t_page_token\030\010 \001(\t\022\017\n\007row_ids\030\t \003(\003\022\031\n\021r" +
+      "ows_checkpointed\030\n \001(\003\022\034\n\024rows_ready_to_" +
+      "commit\030\013 \001(\003\"\225\003\n\013RefreshSpec\022 \n\004view\030\001 \001" +
+      "(\0132\022.leman.v1.TableRef\022\030\n\013src_version\030\002 " +
+      "\001(\003H\000\210\001\001\022\"\n\025max_rows_per_fragment\030\003 \001(\003H" +
+      "\001\210\001\001\022,\n\006policy\030\004 \001(\0162\034.leman.v1.RefreshS" +
+      "pec.Policy\022\030\n\013concurrency\030\005 \001(\005H\002\210\001\001\022\030\n\020" +
+      "optimize_indices\030\006 \001(\010\022.\n\016on_stale_input" +
+      "\030\007 \001(\0162\026.leman.v1.OnStaleInput\"Z\n\006Policy" +
+      "\022\026\n\022POLICY_UNSPECIFIED\020\000\022\017\n\013POLICY_AUTO\020" +
+      "\001\022\026\n\022POLICY_INCREMENTAL\020\002\022\017\n\013POLICY_FULL" +
+      "\020\003B\016\n\014_src_versionB\030\n\026_max_rows_per_frag" +
+      "mentB\016\n\014_concurrency\"<\n\025ExplainRefreshRe" +
+      "quest\022#\n\004spec\030\001 \001(\0132\025.leman.v1.RefreshSp" +
+      "ec\"\325\002\n\026ExplainRefreshResponse\022\013\n\003uri\030\001 \001" +
+      "(\t\022\017\n\007version\030\002 \001(\003\022\026\n\016source_version\030\003 " +
+      "\001(\003\022\026\n\016target_version\030\004 \001(\003\022#\n\004mode\030\005 \001(" +
+      "\0162\025.leman.v1.RefreshMode\022\'\n\006reason\030\006 \001(\016" +
+      "2\027.leman.v1.RefreshReason\022\017\n\007message\030\007 \001" +
+      "(\t\022\014\n\004rows\030\010 \001(\003\022\027\n\017fragments_unset\030\t \001(" +
+      "\005\022,\n\007changes\030\n \003(\0132\033.leman.v1.SourceChan" +
+      "geCount\022\r\n\005stale\030\013 \003(\t\022*\n\014stale_inputs\030\014" +
+      " \003(\0132\024.leman.v1.StaleInput\"P\n\021SourceChan" +
+      "geCount\022(\n\004kind\030\001 \001(\0162\032.leman.v1.SourceC" +
+      "hangeKind\022\021\n\tfragments\030\002 \001(\005*{\n\014OnStaleI" +
+      "nput\022\036\n\032ON_STALE_INPUT_UNSPECIFIED\020\000\022\030\n\024" +
+      "ON_STALE_INPUT_ERROR\020\001\022\027\n\023ON_STALE_INPUT" +
+      "_WARN\020\002\022\030\n\024ON_STALE_INPUT_FIRST\020\003*\242\002\n\006Re" +
+      "ason\022\026\n\022REASON_UNSPECIFIED\020\000\022\021\n\rREASON_R" +
+      "EUSED\020\001\022\021\n\rREASON_STAGED\020\002\022\022\n\016REASON_MIS" +
+      "SING\020\003\022\026\n\022REASON_UDF_CHANGED\020\004\022\030\n\024REASON" +
+      "_INPUT_CHANGED\020\005\022\022\n\016REASON_PARTIAL\020\006\022\031\n\025" +
+      "REASON_EXTERNAL_WRITE\020\007\022\030\n\024REASON_REUSED" +
+      "_FILTER\020\010\022\033\n\027REASON_REUSED_COMPACTED\020\t\022\027" +
+      "\n\023REASON_HISTORY_LOST\020\n\022\025\n\021REASON_PAST_I" +
+      "NPUT\020\013*\203\001\n\010RowState\022\031\n\025ROW_STATE_UNSPECI" +
+      "FIED\020\000\022\026\n\022ROW_STATE_COMPUTED\020\001\022\022\n\016ROW_ST" +
+      "ATE_NULL\020\002\022\024\n\020ROW_STATE_FAILED\020\003\022\032\n\026ROW_" +
+      "STATE_NOT_COMPUTED\020\004*x\n\013RefreshMode\022\034\n\030R" +
+      "EFRESH_MODE_UNSPECIFIED\020\000\022\026\n\022REFRESH_MOD" +
+      "E_NO_OP\020\001\022\034\n\030REFRESH_MODE_INCREMENTAL\020\002\022" +
+      "\025\n\021REFRESH_MODE_FULL\020\003*\234\002\n\rRefreshReason" +
+      "\022\036\n\032REFRESH_REASON_UNSPECIFIED\020\000\022\035\n\031REFR" +
+      "ESH_REASON_UP_TO_DATE\020\001\022\035\n\031REFRESH_REASO" +
+      "N_FIRST_FILL\020\002\022!\n\035REFRESH_REASON_SOURCE_" +
+      "CHANGED\020\003\022#\n\037REFRESH_REASON_FUNCTION_CHA" +
+      "NGED\020\004\022&\n\"REFRESH_REASON_SOURCE_HISTORY_" +
+      "LOST\020\005\022\"\n\036REFRESH_REASON_SOURCE_REPLACED" +
+      "\020\006\022\031\n\025REFRESH_REASON_FORCED\020\007*\270\001\n\020Source" +
+      "ChangeKind\022\"\n\036SOURCE_CHANGE_KIND_UNSPECI" +
+      "FIED\020\000\022\037\n\033SOURCE_CHANGE_KIND_APPEARED\020\001\022" +
+      "\033\n\027SOURCE_CHANGE_KIND_GONE\020\002\022 \n\034SOURCE_C" +
+      "HANGE_KIND_DELETIONS\020\003\022 \n\034SOURCE_CHANGE_" +
+      "KIND_REWRITTEN\020\0042\247\002\n\016PlannerService\022W\n\013E" +
+      "xplainPlan\022\034.leman.v1.ExplainPlanRequest" +
+      "\032\035.leman.v1.ExplainPlanResponse\"\013\220\002\002\262\336\"\004" +
+      "\010\001 \001\022`\n\016ExplainRefresh\022\037.leman.v1.Explai" +
+      "nRefreshRequest\032 .leman.v1.ExplainRefres" +
+      "hResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022Z\n\014GetRowStates\022\035" +
+      ".leman.v1.GetRowStatesRequest\032\036.leman.v1" +
+      ".GetRowStatesResponse\"\013\220\002\002\262\336\"\004\010\001 \001Be\n\014de" +
+      "v.leman.v1B\014PlannerProtoP\001Z\035leman.dev/go" +
+      "/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Lem" +
+      "an\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -236,7 +236,7 @@ public final class PlannerProto {
     internal_static_leman_v1_BackfillSpec_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_BackfillSpec_descriptor,
-        new java.lang.String[] { "Table", "Column", "Udf", "Where", "ReadVersion", "ReadTag", "Concurrency", "Checkpoint", "TaskSize", "CommitGranularity", "NumFrags", "IntraApplierConcurrency", "FailedOnly", "TaskShuffleDiversity", "OptimizeIndices", "OnStaleInput", "CommitRows", "ReadFrom", });
+        new java.lang.String[] { "Table", "Column", "Udf", "Where", "ReadVersion", "ReadTag", "Concurrency", "Checkpoint", "TaskSize", "CommitGranularity", "NumFrags", "IntraApplierConcurrency", "FailedOnly", "TaskShuffleDiversity", "OptimizeIndices", "OnStaleInput", "CommitRows", "Columns", "ReadFrom", });
     internal_static_leman_v1_StaleInput_descriptor =
       getDescriptor().getMessageTypes().get(1);
     internal_static_leman_v1_StaleInput_fieldAccessorTable = new
