@@ -32,7 +32,7 @@ class JobFilter:
         return (
             (not self.tables or record.table in self.tables)
             and (not self.states or record.state in self.states)
-            and (not self.column or self.column in (record.column, *record.columns))
+            and (not self.column or self.column in record.filled)
             and (not self.initiator or record.initiator == self.initiator)
             and all(record.labels.get(key) == value for key, value in self.labels.items())
             and (self.matches is None or self.matches(record))

@@ -60,7 +60,7 @@ class JobRecord:
         #: The column that it fills; None: it refreshes a view.
         self.column = sys.intern(asked.column) if head.backfill is not None else None
         #: The columns that it fills, where there are several.
-        self.columns = asked.columns
+        self.columns = tuple(map(sys.intern, asked.columns))
         self.udf_name = sys.intern(head.udf_name)
         self.udf_version = sys.intern(head.udf_version)
         self.rows_failed = head.progress.rows_failed
@@ -71,6 +71,11 @@ class JobRecord:
         self.seconds_per_row = _seconds_per_row(head.progress)
         self._whole = whole
         self._home = home
+
+    @property
+    def filled(self) -> tuple[str, ...]:
+        """Return the columns that it fills; none: it refreshes a view."""
+        return self.columns or (() if self.column is None else (self.column,))
 
     @classmethod
     def read(cls, record: str, home: str = "") -> JobRecord:

@@ -8,6 +8,7 @@ import contextlib
 import structlog
 
 from core.domain.job import Job, JobState, same_attempt
+from core.domain.udf import FunctionVersion
 from core.domain.work import RowFailure
 from core.errors import LemanError
 from core.rpc.blocking import BlockingPool
@@ -124,11 +125,14 @@ class HistoryJobStore:
 
     def failed_in(self, job: Job) -> tuple[str, ...]:
         """See the port; the jobs are those that history had when it was read last."""
-        function = job.column, job.udf_name, job.udf_version
+        column, function = job.column or "", FunctionVersion(job.udf_name, job.udf_version)
 
         def failed(other: JobRecord) -> bool:
-            its = other.column, other.udf_name, other.udf_version
-            return bool(other.rows_failed) and its == function and other.job_id != job.job_id
+            if not other.rows_failed or other.job_id == job.job_id or column not in other.filled:
+                return False
+            if other.columns:
+                return other.job().functions.get(column) == str(function)
+            return (other.udf_name, other.udf_version) == (function.name, function.version)
 
         jobs = self._databases.of(job).jobs
         found, _ = jobs.listed(JobFilter(tables=frozenset({job.request.table}), matches=failed), most=_FAILED_IN)

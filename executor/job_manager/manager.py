@@ -62,8 +62,8 @@ class JobManager:
 
     def columns(self) -> set[tuple[str, str, str]]:
         """Return (database, table, column) of all backfills in the databases that somebody asked for."""
-        known = ((database.path, job.table, job.column) for database in self._databases for job in database.jobs)
-        return {(path, table, column) for path, table, column in known if column is not None}
+        jobs = ((database.path, job) for database in self._databases for job in database.jobs)
+        return {(path, job.table, column) for path, job in jobs for column in job.filled}
 
     async def open_database(self, path: str) -> None:
         """Open a database, and take over the jobs that a dead executor left in it."""

@@ -27,6 +27,7 @@ from executor.jobs.job_metrics import JobMetrics
 from executor.jobs.job_run import end_by, run_to_completion, stop
 from executor.jobs.job_status import JobStatus
 from executor.jobs.part_of_job import PartOfJob, PartStatus
+from executor.jobs.same_table import note_lost_commit
 from executor.jobs.shared_reads import SharedColumn, SharedReads
 from executor.jobs.takeover import begin_attempt
 from executor.jobs.work_context import work_context
@@ -202,6 +203,8 @@ class ColumnsRun:
         self._stop = threading.Event()
         self._cancelled = False
         self._planned = False
+        #: The columns' functions, as the job was accepted with them; empty: it is not yet.
+        self._accepted = job.functions
         if job.attempt > 1:
             self._metrics.go_on(job.progress)
 
@@ -251,6 +254,7 @@ class ColumnsRun:
             if self.status.job.attempt > 1:
                 self._metrics.taken_over(plans.values())
             await self._describe(found)
+            note_lost_commit(self.status, self._services.jobs, header.read_version)
         return found
 
     def _pin(self, column: _Column) -> None:
@@ -280,15 +284,14 @@ class ColumnsRun:
         for plan in found.columns.values():
             columns |= lineage_of(plan.header).columns
         self.status.lineage = replace(lineage_of(first.header), columns=columns)
-        functions = {
-            name: str(FunctionVersion(p.header.udf.name, p.header.udf.version)) for name, p in found.columns.items()
-        }
+        functions = dict(self.status.job.functions)
         if self.status.env:
             for name in found.waiting:
                 known = await self._services.planner.functions_of(self._spec(name))
-                functions |= {name: known[0]} if known else {}
+                functions = {name: known[0], **functions} if known else functions
+        self._accepted = functions
         self.status.update(
-            functions=self.status.job.functions or functions,
+            functions=functions,
             reasons=tuple(ReasonCount(reasons[key], fragments[key], rows[key]) for key in reasons),
             plan_summary=f"{len(self._columns)} columns: " + ("; ".join(shown) if shown else "nothing to do"),
         )
@@ -324,7 +327,7 @@ class ColumnsRun:
         column.plan, column.waits = None, frozenset()
         try:
             plan = await run.plan()
-            self._check_function(column.name, plan)
+            self._note_function(column.name, plan)
         except LemanError as error:
             stale = frozenset(error.facts.get("inputs", "").split(", "))
             if error.reason == "INPUT_COLUMN_STALE" and stale <= others:
@@ -341,14 +344,19 @@ class ColumnsRun:
         if not column.waits:
             self._metrics.expected.pop(column.name, None)
 
-    def _check_function(self, column: str, plan: Plan) -> None:
-        """Check that a function that is given values is the one that the job was accepted with."""
+    def _note_function(self, column: str, plan: Plan) -> None:
+        """Note the function of a column; one that is given values is the one that the job was accepted with.
+
+        Raises:
+            LemanError: It is another one.
+        """
         known = self.status.job.functions
-        if not (known and self.status.env):
-            return
-        udf = plan.header.udf
-        before = {name: FunctionVersion(*function.rsplit("@", 1)) for name, function in known.items()}
-        check_unchanged(self.status.env, before, {column: FunctionVersion(udf.name, udf.version)})
+        function = FunctionVersion(plan.header.udf.name, plan.header.udf.version)
+        if self._accepted:
+            before = {name: FunctionVersion(*text.rsplit("@", 1)) for name, text in self._accepted.items()}
+            check_unchanged(self.status.env, before, {column: function})
+        if known.get(column) != str(function):
+            self.status.update(functions={**known, column: str(function)})
 
     def _fail(self, column: _Column, error: LemanError) -> None:
         column.error, column.ended = error, True
@@ -621,9 +629,10 @@ class ColumnsRun:
             self._fail(column, error)
         column.failed_rows = ended.state is JobState.DONE_WITH_ERRORS
         whole = self.status.job
+        elsewhere = self._services.jobs.failed_in(ended) if run.status.metrics.failed_elsewhere else ()
         self.status.update(
             stale_indices=tuple(dict.fromkeys((*whole.stale_indices, *ended.stale_indices))),
-            failed_in=tuple(dict.fromkeys((*whole.failed_in, *ended.failed_in))),
+            failed_in=tuple(dict.fromkeys((*whole.failed_in, *elsewhere))),
         )
 
     def _raise_failures(self) -> None:

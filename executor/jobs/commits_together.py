@@ -10,7 +10,7 @@ from typing import Any
 
 from core.domain.job import Attempt, ColumnCommit
 from core.domain.plan import FragmentReplacement, OutputField, PlanHeader
-from core.errors import LemanError
+from core.errors import ATTEMPT_FENCED, LemanError, Unavailable
 from executor.jobs.ports import Commits
 
 #: How long a commit waits for those of other columns.
@@ -85,9 +85,19 @@ class CommitsTogether:
         self._timer = None
         asked, self._asked = self._asked, []
         for part in _parts([one for one in asked if not one.answer.done()]):
-            task = asyncio.create_task(self._submit(part))
+            task = asyncio.create_task(self._answer(part))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
+
+    async def _answer(self, asked: Sequence[_Asked]) -> None:
+        """Send a request, and give each column its answer, whatever becomes of the request."""
+        try:
+            await self._submit(asked)
+        except BaseException as error:
+            for one in asked:
+                _refuse(one, error)
+            if not isinstance(error, Exception):
+                raise
 
     async def _submit(self, asked: Sequence[_Asked]) -> None:
         if len(asked) > 1:
@@ -96,8 +106,10 @@ class CommitsTogether:
             request_id = hashlib.blake2b(ids.encode(), digest_size=16).hexdigest()
             try:
                 answers = await self._commits.replace_columns(columns, attempt=asked[0].attempt, request_id=request_id)
-            except LemanError:
-                pass  # it may be about one of them; what was committed all the same is found in the table
+            except LemanError as error:
+                if isinstance(error, Unavailable) or error.reason == ATTEMPT_FENCED:
+                    raise
+                # it may be about one of them; what was committed all the same is found in the table
             else:
                 for one, answer in zip(asked, answers, strict=True):
                     _settle(one, answer)
@@ -109,8 +121,7 @@ class CommitsTogether:
                     one.header, one.output, one.replacements, attempt=one.attempt, request_id=one.request_id
                 )
             except LemanError as error:
-                if not one.answer.done():
-                    one.answer.set_exception(error)
+                _refuse(one, error)
             else:
                 _settle(one, answer)
                 self._tell([one], [answer])
@@ -129,6 +140,11 @@ class CommitsTogether:
 def _settle(one: _Asked, answer: ColumnCommit) -> None:
     if not one.answer.done():
         one.answer.set_result(answer)
+
+
+def _refuse(one: _Asked, error: BaseException) -> None:
+    if not one.answer.done():
+        one.answer.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
 
 
 def _parts(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:

@@ -27,6 +27,8 @@ from executor.worker.worker_loop import WorkerState
 
 #: Plans of more fragments are not taken apart.
 _MOST_FRAGMENTS = 10_000
+#: Passes at once: each is a thread, and a writer with buffers of some MB.
+_MOST_PASSES = 128
 #: Of units, whose ids differ from those of the columns' own runs.
 _numbers = itertools.count(1)
 
@@ -45,10 +47,11 @@ class SharedColumn:
 
     @property
     def is_simple(self) -> bool:
-        """Tell whether it computes all rows of the version that it reads."""
+        """Tell whether it computes all rows of the version that it reads, and any number of them may fail."""
         header, plan = self.plan.header, self.plan
         others = header.where or header.failed_only or header.inputs_version or header.input_source
-        return not (others or plan.migrated or plan.compared or len(plan.tasks) > _MOST_FRAGMENTS)
+        bounded = header.udf.error_policy.errors_allowed(header.rows_total) is not None
+        return not (others or bounded or plan.migrated or plan.compared or len(plan.tasks) > _MOST_FRAGMENTS)
 
     def take_staged(self) -> Plan | None:
         """Return a plan of the fragments whose files were finished, and forget them; None: there are none."""
@@ -68,11 +71,10 @@ class SharedReads:
 
     Args:
         columns: Of one job and table.
-        workers: How many fragments are read at once.
+        workers: How many fragments are read at once at the most.
     """
 
     def __init__(self, columns: Sequence[SharedColumn], workers: int) -> None:
-        self._workers = workers
         self._stop = threading.Event()
         self._work: list[tuple[FragmentTask, list[SharedColumn]]] = []
         by_fragment: dict[tuple[int, int], list[SharedColumn]] = {}
@@ -87,7 +89,8 @@ class SharedReads:
             if len(members) > 1:
                 self._work.append((members[0].tasks[fragment_id], members))
         self._work.sort(key=lambda item: item[0].physical_rows)
-        self._most = max((len(members) for _, members in self._work), default=0)
+        self._most = max((len(members) for _, members in self._work), default=1)
+        self._workers = min(workers, max(1, _MOST_PASSES // self._most), max(1, len(self._work)))
         self._states: dict[tuple[int, int], WorkerState] = {}
         self._readers: dict[int, FragmentReader] = {}
 
@@ -105,9 +108,14 @@ class SharedReads:
         until = time.monotonic() + seconds
         threads = self._workers * (self._most + 1)
         pool = ThreadPoolExecutor(threads, thread_name_prefix="shared")
+        workers = [asyncio.ensure_future(self._worker(n, pool, until)) for n in range(self._workers)]
         try:
-            await asyncio.gather(*(self._worker(n, pool, until) for n in range(self._workers)))
+            await asyncio.gather(*workers)
+        except BaseException:
+            self.stop()
+            raise
         finally:
+            await asyncio.gather(*workers, return_exceptions=True)
             await asyncio.to_thread(pool.shutdown)
 
     async def _worker(self, number: int, pool: ThreadPoolExecutor, until: float) -> None:
@@ -128,17 +136,24 @@ class SharedReads:
             return  # each column says so itself
         scan = SharedScan(reader, task.fragment_id, RowRange(0, task.physical_rows), len(members))
         unit_id = f"s{next(_numbers)}"
-        reading = loop.run_in_executor(pool, lambda: scan.run(deletions=task.deleted_rows > 0))
-        passes = [
-            loop.run_in_executor(pool, self._pass, unit_id, number, column, task.fragment_id, scan, at, loop)
-            for at, column in enumerate(members)
-        ]
-        outcomes = await asyncio.gather(*passes, return_exceptions=True)
-        await asyncio.gather(reading, return_exceptions=True)
+        try:
+            reading = loop.run_in_executor(pool, lambda: scan.run(deletions=task.deleted_rows > 0))
+            passes = [
+                loop.run_in_executor(pool, self._pass, unit_id, number, column, task.fragment_id, scan, at, loop)
+                for at, column in enumerate(members)
+            ]
+            outcomes = await asyncio.gather(*passes, return_exceptions=True)
+            await reading
+        except BaseException:  # a pass that never begins would be waited for
+            scan.abandon()
+            raise
         for column, outcome in zip(members, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
+            if isinstance(outcome, LemanError):
+                column.metrics.lost(unit_id)  # its own run finds the same, and says so
+            elif isinstance(outcome, BaseException):
                 raise outcome
-            _take_in(column, outcome)
+            else:
+                _take_in(column, outcome)
 
     def _reader(self, context: WorkContext) -> FragmentReader:
         if context.read_version not in self._readers:
@@ -175,12 +190,11 @@ def _is_whole(task: FragmentTask) -> bool:
 
 
 def _take_in(column: SharedColumn, outcome: UnitOutcome) -> None:
-    staged = [result for result in outcome.results if result.staged is not None]
-    if outcome.failure is not None or not staged:
+    if outcome.failure is not None:
         column.metrics.lost(outcome.unit_id)  # its own run computes it, and says why it fails
         return
     column.metrics.outcome(outcome)
-    for result in staged:
+    for result in outcome.results:
         if result.staged is not None:
             column.staged[result.fragment_id] = result.staged
 

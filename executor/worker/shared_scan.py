@@ -18,7 +18,8 @@ class SharedScan:
     """One scan for several members, in lockstep: a chunk is given to all of them before the next one is read.
 
     Members are passes in threads of their own. Each reads by a `reader_for` it, and has to `leave`, whatever becomes of
-    it. Where one expression fails, the scan fails for all, and each member reads the rest by itself.
+    it. Where one expression fails, the scan fails for all, and each member reads the rest by itself. A scan that ends
+    before the fragment does, for any reason, raises in all members: none takes what it was given for everything.
     """
 
     def __init__(self, reader: FragmentReader, fragment_id: int, covered: RowRange, members: int) -> None:
@@ -35,7 +36,7 @@ class SharedScan:
         self._chunk: Chunk | None = None
         self._number = 0
         self._over = False
-        self._error: LemanError | None = None
+        self._error: BaseException | None = None
 
     def reader_for(self, member: int) -> FragmentReader:
         """Return the reader of one member."""
@@ -54,18 +55,17 @@ class SharedScan:
             self._turn.wait_for(lambda: self._members <= self._columns.keys())
             self._names = {member: f"c{member}" for member in self._members}
             wanted = {self._names[member]: self._columns[member] for member in sorted(self._members)}
+        ended: BaseException | None = _Abandoned()
         try:
-            if wanted:
-                for chunk in gathered(self._reader.read(self._fragment_id, self._covered, wanted, deletions=deletions)):
-                    if not self._hand_out(chunk):
-                        break
-        except LemanError as error:
-            self._error = error
-        finally:
-            with self._turn:
-                self._turn.wait_for(lambda: not self._reading)
-                self._over = True
-                self._turn.notify_all()
+            chunks = self._reader.read(self._fragment_id, self._covered, wanted, deletions=deletions) if wanted else ()
+            if all(self._hand_out(chunk) for chunk in gathered(iter(chunks))):
+                ended = None
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the members raise it
+            ended = error
+        with self._turn:
+            self._turn.wait_for(lambda: not self._reading)
+            self._error, self._over = ended, True
+            self._turn.notify_all()
 
     def _hand_out(self, chunk: Chunk) -> bool:
         """Give a chunk to all members once they are through with the one before; False: none is left."""
@@ -90,7 +90,9 @@ class SharedScan:
                 self._turn.wait_for(lambda: self._over or self._number > seen)  # noqa: B023 - called at once
                 if self._number == seen:
                     if self._error is not None:
-                        raise type(self._error)(self._error.reason, self._error.message)
+                        raise _copy_of(self._error) from self._error
+                    if member not in self._names:
+                        raise _Abandoned
                     return
                 seen, chunk = self._number, self._chunk
             if chunk is not None:
@@ -103,6 +105,26 @@ class SharedScan:
             self._members.discard(member)
             self._reading.discard(member)
             self._turn.notify_all()
+
+    def abandon(self) -> None:
+        """Have all members leave: some of them may never begin."""
+        with self._turn:
+            self._members.clear()
+            self._reading.clear()
+            self._turn.notify_all()
+
+
+class _Abandoned(RuntimeError):
+    """All others have left the scan."""
+
+
+def _copy_of(error: BaseException) -> BaseException:
+    """Return an error for one thread: several of them would add their traces to the same one."""
+    if isinstance(error, LemanError):
+        found = type(error)(error.reason, error.message)
+        found.__dict__.update(error.__dict__)
+        return found
+    return RuntimeError(f"the scan for several columns failed: {type(error).__name__}: {error}")
 
 
 class _SharedReader(FragmentReader):

@@ -12,6 +12,26 @@ from tests.integration.call_log import numbers, values
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 ROWS = 800
+FRAGMENTS = 20
+
+
+def test_of_the_executor_while_a_fragment_is_read_for_several_columns(lake, db):
+    """It dies with the file of one of four columns stored for the third fragment."""
+    names = ["y", "z", "v", "w"]
+    table = db.create_table("killed_read", numbers(ROWS), max_rows_per_file=ROWS // FRAGMENTS)
+    table.add_columns(dict.fromkeys(names, "x * 2"))
+    lake.arm("worker.record_stored", passes=9)
+    before = lake.pid("executor")
+    future = table.backfill_async(names)
+    wait_for(lambda: lake.went_off("worker.record_stored"))
+    with lake.redis() as redis:  # its successor need not wait until the lease expires
+        redis.delete(f"leman:job:{future.job_id}")
+    lake.wait_back("executor", before=before)
+    wait_for(lambda: future.job().attempt == 2)
+    job = db.job(future.result(timeout=60))
+    assert (job.state, job.attempt, job.progress.rows_committed) == (JobState.DONE, 2, len(names) * ROWS)
+    for name in names:
+        check_settled(db, table, ROWS, name)
 
 
 def test_of_the_executor_in_the_second_of_three_columns(lake, db, call_log, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -73,6 +74,11 @@ def test_a_column_that_fails_does_not_lose_the_others(db, table):
     assert (job.state, job.progress.rows_failed) == (JobState.DONE_WITH_ERRORS, 1)
     assert job.progress.rows_evaluated == 20 + ROWS, "of `bad`, the fragment with the row; all of `worse`"
     assert [(e.column, e.offset) for e in table.get_errors(job_id=job_id)] == [("bad", 0)]
+    again, alone = table.backfill(progress=False)[0], table.backfill("bad", progress=False)
+    assert [(found.progress.rows_failed_before, found.failed_in) for found in map(db.job, (again, alone))] == [
+        (1, (job_id,)),
+        (1, (job_id,)),
+    ]
     assert table.get_failed_row_addresses(job_id=job_id, column_name="bad") == [0]
     retried = db.job(db.retry_job(job_id, progress=False))
     assert (retried.state, retried.columns[-1], retried.progress.rows_evaluated) == (
@@ -80,6 +86,34 @@ def test_a_column_that_fails_does_not_lose_the_others(db, table):
         "worse",
         1,
     )
+
+
+def test_a_bound_of_failed_rows_holds_for_a_column_among_others(table):
+    """It is known only with the last rows of a fragment, when the others are written already."""
+    bounded = leman.ErrorHandlingConfig(on_error=[leman.Skip("SqlError")], max_errors=2)
+    table.add_columns({"bad": leman.sql("100 / (x % 10)", error_handling=bounded)})
+    with pytest.raises(errors.JobFailed, match="Column bad: ") as caught:
+        table.backfill(progress=False)
+    assert caught.value.reason == "TOO_MANY_ERRORS"
+    assert is_right(table)
+
+
+def test_what_is_committed_how_often_holds_for_all_columns(db, table):
+    before = table.describe().version
+    (job_id,) = table.backfill(["c0", "c1"], commit_granularity=1, concurrency=1, progress=False)
+    assert db.job(job_id).progress.rows_committed == 2 * ROWS
+    assert table.describe().version >= before + 3, "one for each fragment at the least"
+    assert is_right(table, ["c0", "c1"])
+
+
+def test_a_job_tells_that_its_table_lost_what_a_job_had_committed(db, table):
+    lost = table.backfill("c0", progress=False)
+    version = table.version
+    min(Path(table.uri, "_versions").iterdir()).unlink()
+    future = table.backfill_async(["c1", "c2"])
+    future.result(60)
+    (told,) = [event.message for event in future.events() if event.kind == "error"]
+    assert f"at version {version - 1}, but job {lost} committed version {version}" in told
 
 
 def test_filters_and_older_versions_hold_for_all_columns(table):
@@ -155,6 +189,26 @@ def test_a_job_is_paused_loses_a_column_and_goes_on(db, call_log, tmp_path):
     assert caught.value.reason == "COLUMN_NOT_DEFINED"
     assert values(table, "y") == {x: 2 * x for x in range(ROWS)}
     assert (sorted(call_log.seen()), other.seen()) == (list(range(ROWS)), [])
+
+
+@pytest.mark.spark
+def test_columns_that_are_dropped_and_altered_while_others_are_computed(db, call_log):
+    """Those that are left are computed with the functions that they have by then, and together."""
+    table = db.create_table("moved", numbers(ROWS), max_rows_per_file=20)
+    table.add_columns({"y": call_log.double(seconds=0.02)})
+    table.add_columns({"a": "y + 1", "b": "y + 2", "gone": "y + 3", "left": "gone + 1"})
+    future = table.backfill_async(concurrency=2)
+    wait_for(lambda: len(call_log.seen()) > ROWS // 8)
+    table.drop_columns(["left", "gone"])
+    table.alter_columns({"b": "y + 20"})
+    before = table.describe().version
+    with pytest.raises(errors.JobFailed, match=r"(?s)Column gone: .*Also failed: left") as caught:
+        future.result(timeout=60)
+    assert caught.value.reason == "COLUMN_NOT_DEFINED"
+    assert [values(table, name)[7] for name in ("y", "a", "b")] == [14, 15, 34]
+    assert not any(table.plan_backfill(name).rows_to_compute for name in ("y", "a", "b"))
+    assert table.describe().version > before
+    assert sorted(call_log.seen()) == list(range(ROWS))
 
 
 @pytest.mark.spark

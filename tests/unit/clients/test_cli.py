@@ -90,6 +90,41 @@ def test_backfill_options_all_arrive(run, db, fake):
     assert fake.named("CreateJob")[1].backfill.read_tag == "v1-tag"
 
 
+def test_backfill_of_several_columns_is_one_job(run, db, fake):
+    more = [catalog_pb2.ComputedColumn(name="m"), catalog_pb2.ComputedColumn(name="o")]
+    fake.scripts["DescribeTable"] = catalog_pb2.DescribeTableResponse(
+        uri="db/docs.lance",
+        schema=pa.schema([("text", pa.string())]).serialize().to_pybytes(),
+        computed_columns=[catalog_pb2.ComputedColumn(name="n"), *more],
+    )
+    job = make_job("job-1", "DONE", progress={"fragments_planned": 1, "rows_computed": 5})
+    job.backfill.column = ""
+    job.backfill.columns.extend(["n", "m"])
+    fake.scripts["WatchJob"] = watched(job)
+    code, out, err = run("backfill", db, "docs", "n", "m", "--where", "size > 1")
+    assert (code, out) == (0, "")
+    assert "docs: n, m: 5 rows computed" in err
+    assert run("backfill", db, "docs")[0] == 0
+    (two, all_of_them) = (request.backfill for request in fake.named("CreateJob"))
+    assert (two.column, list(two.columns), two.where) == ("", ["n", "m"], "size > 1")
+    assert (all_of_them.column, list(all_of_them.columns)) == ("", ["n", "m", "o"])
+    code, _, err = run("backfill", db, "docs", "n", "nope")
+    assert (code, "nope is not computed by a function" in err) == (1, True)
+    code, _, err = run("backfill", db, "docs", "n", "m", "--udf", "f")
+    assert (code, "udf is the function of one column" in err) == (2, True)
+    assert len(fake.named("CreateJob")) == 2
+
+
+def test_jobs_of_several_columns_name_them(run, db, fake):
+    job = make_job("job-1", "DONE")
+    job.backfill.column = ""
+    job.backfill.columns.extend(["n", "m"])
+    fake.scripts["GetJob"] = jobs_pb2.GetJobResponse(job=job)
+    code, out, _ = run("jobs", "show", db, "job-1")
+    assert code == 0
+    assert re.search(r"columns\s+docs: n, m", out)
+
+
 STALE = planner_pb2.IndexCoverage(name="n_idx", columns=["n"], fragments=3, fragments_covered=1, rows_left_out=1200)
 
 

@@ -57,6 +57,19 @@ def test_stops_in_good_order_are_no_deaths(database):
     assert (job.state, job.attempt) == (JobState.RUNNING, most + 2)
 
 
+def test_columns_are_watched_that_a_job_fills_alone_or_with_others(database):
+    """Compactions of their tables are followed."""
+
+    async def live() -> None:
+        executor = Executor(database)
+        await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
+        await executor.jobs.create(BackfillSpec(str(database), "t", "", columns=("a", "b")), "")
+        assert executor.jobs.columns() == {(str(database), "t", name) for name in ("y", "a", "b")}
+        await executor.stop()
+
+    asyncio.run(live())
+
+
 def test_deaths_are_counted_between_stops(database):
     most = Settings().executor.job_attempts_max
     job = lives(database, ["stop", *["die"] * (most - 1), "stop"])
