@@ -21,7 +21,7 @@ from commit_coordinator.tables import flight_data
 from commit_coordinator.tables.flight_data import Part
 from commit_coordinator.tables.requests import ReadRequest
 from core.errors import InvalidArgument
-from core.rpc import request_ids
+from core.rpc import request_texts
 from core.rpc.convert import schema_to_bytes
 from core.rpc.flight_protocol import Flight_pb2
 from leman.v1 import catalog_pb2, flight_pb2, tables_pb2
@@ -176,7 +176,7 @@ def put_result(version: int, rows: int) -> Any:
 def _command(descriptor: Any, kind: type[_Command]) -> _Command:
     if descriptor.type == Flight_pb2.FlightDescriptor.CMD:
         command = _said(descriptor.cmd, kind, "cmd")
-        request_ids.check_of(kind.DESCRIPTOR)(command)
+        request_texts.check_of(kind.DESCRIPTOR)(command)
         return command
     if descriptor.type == Flight_pb2.FlightDescriptor.PATH and len(descriptor.path) == _PATH_PARTS:
         database, table = descriptor.path

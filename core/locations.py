@@ -35,8 +35,9 @@ _MEANT = {
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-#: Control characters, ends of lines and halves of pairs: stores refuse them late, some only after a minute of retries.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+#: Control characters, ends of lines, changes of direction (a name then reads as another one) and halves of pairs.
+#: Stores refuse some of them late, after a minute of retries.
+CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 #: So much of what a caller sent is repeated in an error.
 _MOST_REPEATED = 300
 
@@ -118,7 +119,7 @@ def check_folder(place: str, text: str, field: str = "database") -> None:
 
 def repeated(text: str) -> str:
     """Return what an error repeats of a text that a caller sent: its beginning, without control characters."""
-    clean = _CONTROL.sub("\ufffd", text[:_MOST_REPEATED])
+    clean = CONTROL.sub("\ufffd", text[:_MOST_REPEATED])
     return clean if len(text) <= _MOST_REPEATED else f"{clean}…"
 
 
@@ -131,7 +132,7 @@ def _canonical(text: str) -> str:
 
 
 def _check_characters(place: str, text: str) -> None:
-    found = _CONTROL.search(place)
+    found = CONTROL.search(place)
     if found:
         raise _bad(f"'{repeated(text)}' has the control character {found[0]!a}: write the path or uri without it")
 

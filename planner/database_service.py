@@ -13,7 +13,7 @@ from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.open_jobs import open_jobs_of
-from core.locations import is_database_name
+from core.locations import CONTROL, is_database_name
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert_labels import labels_from_proto
@@ -153,6 +153,13 @@ def _description(message: databases_pb2.Database) -> str:
         raise InvalidArgument(
             "BAD_TEXT",
             f"the description has {size} bytes, at most {_MOST_DESCRIPTION_BYTES} are kept: shorten it",
+            field="database.description",
+        )
+    found = CONTROL.search(message.description.replace("\n", "").replace("\t", ""))
+    if found:
+        raise InvalidArgument(
+            "BAD_TEXT",
+            f"the description has the control character {found[0]!a}: send it without",
             field="database.description",
         )
     return message.description

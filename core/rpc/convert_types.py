@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from core.errors import InvalidArgument
+from core.locations import CONTROL, repeated
 from core.rpc.convert_arrow import schema_from_bytes
 from leman.v1 import types_pb2
 
@@ -187,7 +188,7 @@ def _values_from_json(message: types_pb2.JsonArrowDataType) -> pa.DataType:
         precision = (message.length + _LOWEST_SCALE) // _PRECISION
         return _DECIMALS[name](precision, message.length - precision * _PRECISION)
     if name == "timestamp":
-        return pa.timestamp(_unit(message, "us"), message.timezone or None)
+        return pa.timestamp(_unit(message, "us"), _timezone(message) or None)
     if name in _TIMES:
         return _TIMES[name](_unit(message, "ms" if name == "time32" else "us"))
     if name == "fixed_size_binary":
@@ -230,6 +231,12 @@ def _unit(message: types_pb2.JsonArrowDataType, otherwise: str) -> str:
     if unit not in _UNITS:
         raise ValueError(f"'{unit}' is no unit of time: {', '.join(_UNITS)}")
     return unit
+
+
+def _timezone(message: types_pb2.JsonArrowDataType) -> str:
+    if CONTROL.search(message.timezone):
+        raise ValueError(f"'{repeated(message.timezone)}' is no timezone")
+    return str(message.timezone)
 
 
 def _text(metadata: Mapping[bytes, bytes]) -> dict[str, str]:

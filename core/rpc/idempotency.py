@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import MethodDescriptor
 
-from core.rpc.request_ids import REQUEST_ID
+from core.rpc.request_texts import REQUEST_ID
 from leman.v1 import annotations_pb2
 
 _OPTIONS = descriptor_pb2.MethodOptions

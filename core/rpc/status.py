@@ -2,9 +2,9 @@
 
 Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest` with the
 field, Unavailable and ResourceExhausted a `RetryInfo` where sending the call again may help. No password in a url that
-a caller gave comes back. What an error repeats of its caller is cut here, for all errors: gRPC turns a call whose
-trailers have more than 8 KB into RESOURCE_EXHAUSTED, and the reason would be lost. `grpc-message` and the status say
-the same.
+a caller gave comes back, and no control character but line ends and tabs. What an error repeats of its caller is cut
+here, for all errors: gRPC turns a call whose trailers have more than 8 KB into RESOURCE_EXHAUSTED, and the reason would
+be lost. `grpc-message` and the status say the same.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from core import errors
+from core.locations import CONTROL
 from core.process_secrets import without_passwords
 
 DOMAIN = "leman"
@@ -34,6 +35,8 @@ MAX_HEADER_BYTES = 2 * 1024
 MAX_FACT_BYTES = 1024
 #: A word of a message that is longer, such as a name that a caller made up, is cut.
 _MOST_OF_A_WORD = 400
+#: How programs colour text for terminals, such as a function's traceback.
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _LONG_WORD = re.compile(rf"(\S{{{_MOST_OF_A_WORD - 100}}})\S{{100,}}")
 
 _CODES: dict[type[errors.LemanError], grpc.StatusCode] = {
@@ -69,7 +72,7 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
 
     Long facts are shortened first, the longest most; reason and code always survive.
     """
-    facts = {_clip(key, 64): _clip(without_passwords(value), MAX_FACT_BYTES) for key, value in error.facts.items()}
+    facts = {_clip(key, 64): _clip(_clean(value), MAX_FACT_BYTES) for key, value in error.facts.items()}
     status = _build(error, facts)
     while status.ByteSize() > MAX_STATUS_BYTES and facts:
         longest = max(facts, key=lambda key: len(facts[key].encode()))
@@ -137,9 +140,17 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
 
 
 def header_message(message: str) -> str:
-    """Return a message as `grpc-message` and the status have it: short enough, and without passwords."""
-    text = _LONG_WORD.sub(_cut_word, without_passwords(message))
+    """Return a message as `grpc-message` and the status have it: short, without passwords and control characters."""
+    text = _LONG_WORD.sub(_cut_word, _clean(message))
     return _cut(text)
+
+
+def _clean(text: str) -> str:
+    return CONTROL.sub(_shown, _COLOUR.sub("", without_passwords(text)))
+
+
+def _shown(found: re.Match[str]) -> str:
+    return found[0] if found[0] in "\n\t" else "\ufffd"
 
 
 def _cut_word(found: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 
 from core.errors import InvalidArgument, LemanError, ResourceExhausted
-from core.rpc import request_ids
+from core.rpc import request_texts
 
 #: What is larger than so many times the largest message, gRPC does not keep, and refuses without a reason.
 TRANSPORT_FACTOR = 2
@@ -57,7 +57,7 @@ def reader(read: Callable[[bytes], Any], largest: int | None = None) -> Callable
     """
     kind = getattr(getattr(read, "__self__", None), "DESCRIPTOR", None)
     name = kind.full_name if kind is not None else "message of this call"
-    check = None if kind is None else request_ids.check_of(kind)
+    check = None if kind is None else request_texts.check_of(kind)
 
     def readable(message: bytes) -> Any:
         if largest is not None and len(message) > largest:

@@ -143,7 +143,8 @@ def test_a_database_is_registered_described_changed_and_unregistered(up, registe
     assert reason_of(registered.register, "other", tmp_path / "lake") == ("AlreadyExists", "DATABASE_EXISTS")
     for name in ("a b", "-a", "x" * 64, "a/b"):
         assert reason_of(registered.register, name, "/other") == ("InvalidArgument", "BAD_DATABASE_NAME")
-    assert reason_of(registered.register, "big", "/other", description="x" * 1001) == ("InvalidArgument", "BAD_TEXT")
+    for text in ("x" * 1001, "x\x1b[2J", "x\u202e"):
+        assert reason_of(registered.register, "big", "/other", description=text) == ("InvalidArgument", "BAD_TEXT")
     limited = registered.update("lake", limits=leman.DatabaseLimits(max_running_jobs=2))
     assert limited.limits == leman.DatabaseLimits(2, None) == registered.get("lake").limits
     assert registered.update("lake", description="x").limits == limited.limits

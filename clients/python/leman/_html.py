@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from leman.errors import LemanError
 
 _GREEN, _YELLOW, _BLUE, _RED, _GREY = "#2e9e5b", "#d9a514", "#3b7dd8", "#d64545", "rgba(128,128,128,.35)"
+#: Changes of direction, after which a name reads as another one.
+_TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _CELL = "padding:2px 10px 2px 0;vertical-align:top;text-align:{align};border:none;background:none"
 _JOBS_SHOWN = 20
 _ERRORS_SHOWN, _VALUE_CHARACTERS = 20, 300
@@ -283,4 +286,4 @@ def _value(value: object) -> str:
 
 
 def _text(text: str) -> str:
-    return html.escape(text).replace("\n", "<br>")
+    return html.escape(_TURNS.sub("\ufffd", text)).replace("\n", "<br>")

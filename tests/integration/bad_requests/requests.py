@@ -96,6 +96,11 @@ def bad_json(method: MethodDescriptor, right: Callable[[], Message]) -> Iterator
     )
 
 
+def put(message: Any, path: Path, text: str) -> None:
+    """Set the text at a path of a message, in a list as the only one."""
+    _put(_holder(message, path), path[-1], [text] if path[-1].is_repeated else text)
+
+
 def _holder(message: Any, path: Path) -> Any:
     """The message that the last field lies in; what is above it is made, in lists as the first element."""
     for field in path[:-1]:

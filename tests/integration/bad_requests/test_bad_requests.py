@@ -20,6 +20,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
 import leman
+from core.locations import CONTROL
 from core.rpc.routes import public_services
 from leman import Databases
 from leman.v1 import catalog_pb2, commit_pb2, errors_pb2, tables_pb2
@@ -252,6 +253,8 @@ def flaw_of(outcome: Outcome) -> str:
         return "no reason"
     if not outcome.message or len(outcome.message) > 4_000:
         return "no message for a person"
+    if CONTROL.search(outcome.message.replace("\n", "")):
+        return "a message that may do something to a terminal"
     if re.search(r"Traceback|\.(py|rs)\b", outcome.message):
         return "a message that shows our code"
     return ""
@@ -282,11 +285,31 @@ def wrong_field(outcome: Outcome, case: Case, method: MethodDescriptor) -> str:
     return "" if f"{case.field}.".startswith(beside and f"{beside}.") else "another field than the one that is wrong"
 
 
+#: What is wrong with values that have control characters.
+WITH_CONTROLS = {"nul", "escape", "delete", "c1", "unicode", "line ends"}
+#: Fields that take them: names of columns, which are as whoever made the table wrote them, are looked for alone.
+TAKES_CONTROLS = {"column", "input_columns", "labels", "source"}
+_OF_TYPES = ("json_input_schema", "json_output_schema", "json_schema", "type")
+
+
+def takes_controls(case: Case) -> str:
+    """What is wrong with a call that has been answered: its field takes control characters."""
+    label = case.name.rpartition(": ")[2].removeprefix("of ")
+    parts = case.field.split(".")
+    if label not in WITH_CONTROLS or parts[-1] in TAKES_CONTROLS or any(part in _OF_TYPES for part in parts):
+        return ""
+    return "control characters are taken"
+
+
 def _flaws(name: str, cases: Iterator[Case], ask: Callable[[bytes], Outcome], target: Target) -> list[str]:
     found = []
     for case in cases:
         outcome = ask(case.body)
-        if flaw := flaw_of(outcome) or wrong_field(outcome, case, METHODS[name]):
+        if flaw := (
+            flaw_of(outcome)
+            or wrong_field(outcome, case, METHODS[name])
+            or (outcome.code == "OK" and takes_controls(case))
+        ):
             said = f"{outcome.code} {outcome.reason} ({outcome.wrong}) {outcome.message[:300]}"
             found.append(f"{case}: {flaw}: {said}")
         if outcome.code == "OK":

@@ -380,6 +380,19 @@ def test_brackets_in_values_are_shown(run, db, fake):
     assert "[red]x[/]" in run("jobs", "ls", db)[1]
 
 
+@pytest.mark.parametrize("control", ["\x1b]0;x\a", "\x9b2J", "\x7f", "\r", "\u202e"], ids=ascii)
+@pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["text", "json"])
+def test_no_control_character_of_a_value_reaches_the_terminal(run, db, fake, control, as_json):
+    colour = "\x1b[31m"
+    job = make_job("job-1", "DONE", plan_summary=f"a{control}b{colour}c")
+    fake.scripts["ListJobs"] = jobs_pb2.ListJobsResponse(jobs=[job])
+    code, out, err = run("jobs", "ls", db, *as_json)
+    assert code == 0
+    assert not set(out + err) & set(control + colour) - set("0;x2J[31m]")
+    if as_json:
+        assert json.loads(out)[0]["plan_summary"] == job.plan_summary
+
+
 def test_checkpoints(run, db, fake):
     found = json.loads(run("checkpoints", "ls", db, "docs", "--json")[1])
     assert [found[0][k] for k in ("kind", "udf_name", "udf_version", "column")] == [

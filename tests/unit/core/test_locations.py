@@ -64,6 +64,15 @@ def test_what_is_no_place(text):
     assert (caught.value.reason, caught.value.field) == ("BAD_DATABASE", "database")
 
 
+@pytest.mark.parametrize("control", ["\n", "\0", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066"], ids=ascii)
+@pytest.mark.parametrize("form", ["/data/a{}b", "file:///data/a{}b", "s3://bucket/a{}b"])
+def test_a_place_has_no_control_characters_and_none_is_repeated(control, form):
+    with pytest.raises(InvalidArgument) as caught:
+        canonical_database(form.format(control))
+    assert caught.value.reason == "BAD_DATABASE"
+    assert control not in caught.value.message
+
+
 def test_a_file_is_no_database_and_none_lies_below_one(tmp_path):
     (tmp_path / "notes").write_text("x")
     for place in ("notes", "notes/lake", "notes/a/b"):

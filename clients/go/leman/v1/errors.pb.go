@@ -55,7 +55,7 @@ const (
 	ErrorReason_BAD_PAGE_SIZE ErrorReason = 11
 	// The token is not one of this listing; begin with the first page.
 	ErrorReason_BAD_PAGE_TOKEN ErrorReason = 12
-	// Fields of the request contradict each other, or one is missing; correct what the message says.
+	// Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says.
 	ErrorReason_BAD_REQUEST ErrorReason = 13
 	// The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message.
 	ErrorReason_BAD_SCHEMA ErrorReason = 14
@@ -77,7 +77,7 @@ const (
 	ErrorReason_BUNDLE_TOO_LARGE ErrorReason = 165
 	// No database can have that name; give letters, digits, `-` and `_`.
 	ErrorReason_BAD_DATABASE_NAME ErrorReason = 166
-	// A text is longer than what is kept; shorten it.
+	// A text is longer than what is kept, or has control characters; shorten it, or send it without them.
 	ErrorReason_BAD_TEXT ErrorReason = 167
 	// The body of an HTTP request came too slowly; send it faster, or in parts.
 	ErrorReason_BODY_TOO_SLOW ErrorReason = 22

@@ -1,10 +1,14 @@
-"""What commands print: one JSON document, or text for people."""
+"""What commands print: one JSON document, or text for people.
+
+Text comes from callers, tables and functions: no control character of it reaches a terminal.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,6 +17,9 @@ from leman.errors import StartFailed
 
 _GAP = 2  # between columns
 _LEAST = 12  # of a column that is cut
+#: All but ends of lines and tabs, and changes of direction, after which a name reads as another one.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
 def moment(when: datetime.datetime) -> str:
@@ -25,17 +32,18 @@ def moment(when: datetime.datetime) -> str:
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False)
+    sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def print_line(text: str) -> None:
     """Text on standard output."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_clean(text) + "\n")
 
 
 def note(text: str) -> None:
     """A remark on standard error."""
-    sys.stderr.write(f"leman: {text}\n")
+    sys.stderr.write(f"leman: {_clean(text)}\n")
     sys.stderr.flush()
 
 
@@ -45,7 +53,7 @@ def fail(reason: str, message: str, facts: Mapping[str, str], *, code: int) -> i
     note(f"{first} [{reason}]")
     if rest:
         separator = "\n" if reason == StartFailed.default_reason else " "  # the end of a log keeps its lines
-        sys.stderr.write(f"  {separator.join(rest).strip()}\n")
+        sys.stderr.write(f"  {_clean(separator.join(rest).strip())}\n")
     if "--json" in sys.argv:
         print_json({"error": {"reason": reason, "message": message, "facts": facts}})
     return code
@@ -63,7 +71,7 @@ def print_table(
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     console = Console(width=None if sys.stdout.isatty() else 100_000)
-    cells = [["" if value is None else str(value) for value in row] for row in rows]
+    cells = [["" if value is None else _clean(str(value)) for value in row] for row in rows]
     if cut_last and sys.stdout.isatty():
         headings, cells = _with_last_cut(headings, cells, console.width)
     for index, heading in enumerate(headings):
@@ -77,7 +85,11 @@ def print_table(
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():
-        print_line(line.rstrip())
+        sys.stdout.write(line.rstrip() + "\n")  # it may have colours of its own
+
+
+def _clean(text: str) -> str:
+    return _CONTROL.sub("\ufffd", _COLOUR.sub("", text))
 
 
 def _with_last_cut(

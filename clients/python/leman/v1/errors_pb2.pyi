@@ -54,7 +54,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     BAD_PAGE_TOKEN: _ErrorReason.ValueType  # 12
     """The token is not one of this listing; begin with the first page."""
     BAD_REQUEST: _ErrorReason.ValueType  # 13
-    """Fields of the request contradict each other, or one is missing; correct what the message says."""
+    """Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says."""
     BAD_SCHEMA: _ErrorReason.ValueType  # 14
     """The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message."""
     BAD_STREAM: _ErrorReason.ValueType  # 15
@@ -76,7 +76,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     BAD_DATABASE_NAME: _ErrorReason.ValueType  # 166
     """No database can have that name; give letters, digits, `-` and `_`."""
     BAD_TEXT: _ErrorReason.ValueType  # 167
-    """A text is longer than what is kept; shorten it."""
+    """A text is longer than what is kept, or has control characters; shorten it, or send it without them."""
     BODY_TOO_SLOW: _ErrorReason.ValueType  # 22
     """The body of an HTTP request came too slowly; send it faster, or in parts."""
     CONTENT_TYPE: _ErrorReason.ValueType  # 23
@@ -519,7 +519,7 @@ BAD_PAGE_SIZE: ErrorReason.ValueType  # 11
 BAD_PAGE_TOKEN: ErrorReason.ValueType  # 12
 """The token is not one of this listing; begin with the first page."""
 BAD_REQUEST: ErrorReason.ValueType  # 13
-"""Fields of the request contradict each other, or one is missing; correct what the message says."""
+"""Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says."""
 BAD_SCHEMA: ErrorReason.ValueType  # 14
 """The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message."""
 BAD_STREAM: ErrorReason.ValueType  # 15
@@ -541,7 +541,7 @@ BUNDLE_TOO_LARGE: ErrorReason.ValueType  # 165
 BAD_DATABASE_NAME: ErrorReason.ValueType  # 166
 """No database can have that name; give letters, digits, `-` and `_`."""
 BAD_TEXT: ErrorReason.ValueType  # 167
-"""A text is longer than what is kept; shorten it."""
+"""A text is longer than what is kept, or has control characters; shorten it, or send it without them."""
 BODY_TOO_SLOW: ErrorReason.ValueType  # 22
 """The body of an HTTP request came too slowly; send it faster, or in parts."""
 CONTENT_TYPE: ErrorReason.ValueType  # 23

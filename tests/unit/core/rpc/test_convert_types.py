@@ -163,6 +163,7 @@ def test_what_people_write_by_hand_is_understood(kind, expected):
         {"type": "decimal128"},
         {"type": "decimal128", "length": 99_000},
         {"type": "timestamp", "unit": "minutes"},
+        {"type": "timestamp", "timezone": "UTC\n"},
         {"type": "time32", "unit": "ns"},
         {"type": "utf8", "dictionaryIndexType": "float32"},
     ],

@@ -156,6 +156,18 @@ def test_details_of_another_code_or_none_at_all_are_not_believed():
         assert status.error_from_rpc(failed).reason == "UNAVAILABLE"
 
 
+@pytest.mark.parametrize("control", ["\0", "\x1b", "\x7f", "\x9b", "\r", "\u202e", "\u2069"], ids=ascii)
+def test_no_control_character_comes_back(control):
+    packed = status.to_status(errors.InvalidArgument("BAD_COLUMN", f"no column 'a{control}b'\n\tbut", column=control))
+    assert packed.message == "no column 'a\ufffdb'\n\tbut"
+    assert control not in str([packed.message, *info_of(packed).metadata.values()])
+    assert dict(info_of(packed).metadata) == {"column": "\ufffd"}
+
+
+def test_colours_of_a_traceback_are_left_out():
+    assert status.header_message("\x1b[1;31mValueError\x1b[0m: x") == "ValueError: x"
+
+
 def test_no_password_of_a_url_comes_back():
     url = "s3://someone:s3cret@bucket/lake"
     error = errors.InvalidArgument("BAD_DATABASE", f"'{url}' is no place", field="database", uri=url)

@@ -118,7 +118,7 @@ export enum ErrorReason {
   BAD_PAGE_TOKEN = 12,
 
   /**
-   * Fields of the request contradict each other, or one is missing; correct what the message says.
+   * Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says.
    *
    * @generated from enum value: BAD_REQUEST = 13;
    */
@@ -195,7 +195,7 @@ export enum ErrorReason {
   BAD_DATABASE_NAME = 166,
 
   /**
-   * A text is longer than what is kept; shorten it.
+   * A text is longer than what is kept, or has control characters; shorten it, or send it without them.
    *
    * @generated from enum value: BAD_TEXT = 167;
    */

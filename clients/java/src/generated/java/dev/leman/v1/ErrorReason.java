@@ -129,7 +129,7 @@ public enum ErrorReason
   BAD_PAGE_TOKEN(12),
   /**
    * <pre>
-   * Fields of the request contradict each other, or one is missing; correct what the message says.
+   * Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says.
    * </pre>
    *
    * <code>BAD_REQUEST = 13;</code>
@@ -217,7 +217,7 @@ public enum ErrorReason
   BAD_DATABASE_NAME(166),
   /**
    * <pre>
-   * A text is longer than what is kept; shorten it.
+   * A text is longer than what is kept, or has control characters; shorten it, or send it without them.
    * </pre>
    *
    * <code>BAD_TEXT = 167;</code>
@@ -1745,7 +1745,7 @@ public enum ErrorReason
   public static final int BAD_PAGE_TOKEN_VALUE = 12;
   /**
    * <pre>
-   * Fields of the request contradict each other, or one is missing; correct what the message says.
+   * Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says.
    * </pre>
    *
    * <code>BAD_REQUEST = 13;</code>
@@ -1833,7 +1833,7 @@ public enum ErrorReason
   public static final int BAD_DATABASE_NAME_VALUE = 166;
   /**
    * <pre>
-   * A text is longer than what is kept; shorten it.
+   * A text is longer than what is kept, or has control characters; shorten it, or send it without them.
    * </pre>
    *
    * <code>BAD_TEXT = 167;</code>
