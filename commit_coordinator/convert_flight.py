@@ -45,6 +45,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """A request about the tables of a database, and how the caller named that."""
+
+    carried: catalog_pb2.ListTablesRequest
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
 class Put:
     """One message of a DoPut; the first one carries what the call is about."""
 
@@ -79,7 +87,7 @@ def redeemed(raw: bytes) -> tables_pb2.ReadRowsRequest | Question:
     return flight_sql.question(ticket) or _said(ticket, tables_pb2.ReadRowsRequest, "ticket")
 
 
-def listing(raw: bytes) -> catalog_pb2.ListTablesRequest:
+def listing(raw: bytes) -> Listing:
     """Return which tables a Criteria means: those of the database that it names.
 
     Raises:
@@ -93,7 +101,7 @@ def listing(raw: bytes) -> catalog_pb2.ListTablesRequest:
         raise InvalidArgument("BAD_MESSAGE", "expression is no text in UTF-8", field="expression") from None
     if not database:
         raise InvalidArgument("MISSING_FIELD", "expression is empty: it names a database", field="expression")
-    return catalog_pb2.ListTablesRequest(database=database)
+    return Listing(catalog_pb2.ListTablesRequest(database=database), database)
 
 
 def put(raw: bytes) -> Put:
@@ -123,10 +131,12 @@ def wanted(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
     return read_from_proto(message).in_batches(rows, _BATCH_BYTES)
 
 
-def info(descriptor: Any, message: tables_pb2.ReadRowsRequest, found: Prospect) -> Any:
-    """Return the FlightInfo of rows that can be read; its ticket is good for the version that was found alone."""
-    ticket = tables_pb2.ReadRowsRequest()
-    ticket.CopyFrom(message)
+def info(descriptor: Any, found: Prospect) -> Any:
+    """Return the FlightInfo of rows that can be read; its ticket is good for the version that was found alone.
+
+    The ticket names the table as the caller did, and not where a link led.
+    """
+    ticket = _command(descriptor, tables_pb2.ReadRowsRequest)
     ticket.version, ticket.where, ticket.incarnation = found.version, found.where, found.incarnation
     packed = json_format.MessageToJson(ticket, indent=None).encode()
     return Flight_pb2.FlightInfo(

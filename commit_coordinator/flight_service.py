@@ -12,7 +12,7 @@ import grpc
 
 from commit_coordinator import convert_flight, convert_tables, flight_sql
 from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.convert_flight import Asked, Put
+from commit_coordinator.convert_flight import Asked, Listing, Put
 from commit_coordinator.draining import check_draining
 from commit_coordinator.flight_sql import Question
 from commit_coordinator.lance_io import row_commits, row_reading
@@ -57,11 +57,11 @@ class FlightServicer:
         self._catalogs = catalogs
         self._draining = draining
 
-    async def ListFlights(self, request: catalog_pb2.ListTablesRequest, _context: Context) -> AsyncIterator[Any]:
-        names = await self._reads.run(LanceTables().list_tables, request.database)
+    async def ListFlights(self, request: Listing, _context: Context) -> AsyncIterator[Any]:
+        names = await self._reads.run(LanceTables().list_tables, request.carried.database)
         for name in names:
             if not name.startswith(SCRATCH_PREFIX):
-                yield await self._listed(request.database, name)
+                yield await self._listed(request, name)
                 check_draining(self._draining)
 
     async def GetFlightInfo(self, request: Asked | Question, _context: Context) -> Any:
@@ -69,7 +69,7 @@ class FlightServicer:
             return convert_flight.answer_info(request)
         wanted = convert_flight.wanted(request.carried)
         found = await self._reads.run(row_reading.look_at_rows, wanted, now())
-        return convert_flight.info(request.descriptor, request.carried, found)
+        return convert_flight.info(request.descriptor, found)
 
     async def PollFlightInfo(self, request: Asked | Question, context: Context) -> Any:
         return Flight_pb2.PollInfo(info=await self.GetFlightInfo(request, context), progress=1.0)
@@ -131,14 +131,15 @@ class FlightServicer:
         for action in _ACTIONS:
             yield action
 
-    async def _listed(self, database: str, name: str) -> Any:
-        descriptor = convert_flight.path(database, name)
-        message = tables_pb2.ReadRowsRequest(table=catalog_pb2.TableRef(database=database, table=name))
+    async def _listed(self, request: Listing, name: str) -> Any:
+        descriptor, place = convert_flight.path(request.database, name), request.carried.database
+        message = tables_pb2.ReadRowsRequest(table=catalog_pb2.TableRef(database=place, table=name))
         try:
+            await self._reads.run(self._catalogs.check_table, place, name)
             found = await self._reads.run(row_reading.look_at_rows, convert_flight.wanted(message), now())
         except LemanError:
             return convert_flight.unknown(descriptor)
-        return convert_flight.info(descriptor, message, found)
+        return convert_flight.info(descriptor, found)
 
     async def _create(self, command: flight_pb2.PutRowsCommand, first: Put) -> None:
         """Make the table where there is none."""

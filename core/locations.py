@@ -52,6 +52,13 @@ def in_object_store(uri: str) -> bool:
     return "://" in uri
 
 
+def leads_elsewhere(text: str, place: str) -> bool:
+    """Tell whether a name, or a link in a path or uri, leads to a canonical place; else the text only spells it."""
+    if text == place or is_database_name(text):
+        return text != place
+    return not in_object_store(place) and os.path.normpath(f"/{_path_of(text).lstrip('/')}") != place
+
+
 def canonical_database(text: str, field: str = "database") -> str:
     """Return the one form of a database's path or uri: a local path absolute, without links or a trailing `/`.
 

@@ -75,9 +75,17 @@ class Catalogs:
             if not name.startswith(SCRATCH_PREFIX) and wanted(name):
                 yield self._look(place, name)
 
+    def check_table(self, place: str, name: str) -> None:
+        """Refuse a table that is a link to where callers may read nothing.
+
+        Raises:
+            LemanError: what `DatabaseRoots.check_table` raises.
+        """
+        self._roots.check_table(place, name)
+
     def _look(self, place: str, name: str) -> Listed:
         try:
-            self._roots.check_table(place, name)
+            self.check_table(place, name)
             found = row_reading.look_at_rows(ReadRequest(table_uri(place, name)), now())
         except LemanError:
             return Listed(name, is_view=False, schema=_NOTHING)

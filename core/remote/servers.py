@@ -6,6 +6,7 @@ stream, as not every Flight library has every status.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -32,6 +33,8 @@ _OPTIONS = [
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
 ]
 _LONGEST = 500
+#: How gRPC writes an address that a name was resolved to; in a uri `[` and `]` are escaped.
+_RESOLVED = re.compile(r"\bipv(?:4:[\d.]+|6:(?:\[|%5B)[\w:.%]+?(?:\]|%5D)):\d+")
 _MOST_DESCRIBED_BYTES = 4 << 20
 
 
@@ -173,9 +176,10 @@ def broken_protocol(address: str, what: str) -> LemanError:
 def shortened(error: Exception, access: ServerAccess) -> str:
     """Return what a Flight error says to people, without what gRPC says to those who look for bugs.
 
-    A server may say in it what it was sent: the token is masked.
+    A server may say in it what it was sent: the token is masked. Where the address's name led is not shown.
     """
     text = str(error).partition(". gRPC client debug context")[0].partition(". Detail: Python exception")[0]
+    text = _RESOLVED.sub(lambda _: access.address, text)
     if access.token:
         text = text.replace(access.token, "***")
     return text.encode(errors="backslashreplace").decode()[:_LONGEST]

@@ -261,7 +261,7 @@ class _Call:
         #: The request, or the last one of a stream, or what that carries: then it has fields of its own beside.
         self.message: Any = None
         self.is_carried = False
-        #: Of the places that lead through links: canonical form → as the caller sent it.
+        #: Of the places that were given by name, or lead through links: canonical form → as the caller sent it.
         self.linked: dict[str, str] = {}
         #: What it is about, where `request` does not tell.
         self.about: dict[str, str] = {}

@@ -4,13 +4,13 @@ By the name of the field: a text `database` is a database, by path, uri or regis
 and `uri` a table's Lance dataset, wherever in the request they stand. So a request's body, and what is remembered by
 it, is the same for all spellings of a place. A place that does not lie where the service may work is refused here, a
 table beside a `database` that is a link to elsewhere, and what is Leman's own: its folders, the registry of databases,
-the tables that refreshes compute in. Errors show what the caller sent, and nothing of where links lead.
+the tables that refreshes compute in. Errors show what the caller sent, and nothing of where links and names lead.
 """
 
 from __future__ import annotations
 
-import os
 import re
+import urllib.parse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,7 @@ from core.locations import (
     check_table_name,
     database_and_table,
     in_object_store,
+    leads_elsewhere,
     repeated,
     resolved_database,
 )
@@ -59,7 +60,7 @@ _known: dict[str, Places] = {}
 class Settled:
     """What is known of the places of a request once they are settled."""
 
-    #: Of places that lead through links: canonical form → as the caller sent it.
+    #: Of places that were given by name, or lead through links: canonical form → as the caller sent it.
     linked: dict[str, str] = field(default_factory=dict)
     #: The first store that it names, such as `gs://bucket`; empty: all lie on this machine.
     store: str = ""
@@ -87,12 +88,12 @@ class RequestPlaces:
         Raises:
             LemanError: what `canonicalise` raises.
         """
-        names = self._any_place if from_peer else self._names
+        names, settled = self._any_place if from_peer else self._names, Settled()
         try:
-            return canonicalise(request, self._roots, names, from_peer=from_peer)
+            return canonicalise(request, self._roots, names, from_peer=from_peer, settled=settled)
         except LookAgainError:  # what was rewritten so far stays as it is when it is looked at again
             await names.read_anew()
-            return canonicalise(request, self._roots, names, read_now=True, from_peer=from_peer)
+            return canonicalise(request, self._roots, names, read_now=True, from_peer=from_peer, settled=settled)
 
 
 def roots_of(server: Server) -> DatabaseRoots:
@@ -111,6 +112,7 @@ def canonicalise(
     *,
     read_now: bool = False,
     from_peer: bool = False,
+    settled: Settled | None = None,
 ) -> Settled:
     """Rewrite the places of a request in their canonical form; an empty field stays empty.
 
@@ -118,6 +120,7 @@ def canonicalise(
         names: None: there are none.
         read_now: the names were read for this very request.
         from_peer: as for `RequestPlaces.settle`.
+        settled: what an earlier call found, which rewrote a part of the request; it is added to, and returned.
 
     Raises:
         LookAgainError: names are to be read first; not with `read_now`.
@@ -132,23 +135,43 @@ def canonicalise(
     places = _known.get(descriptor.full_name)
     if places is None:
         places = _known[descriptor.full_name] = places_of(descriptor)
-    look = _Look(roots, names or PathsAlone(), read_now, from_peer)
+    look = _Look(roots, names or PathsAlone(), read_now, from_peer, settled or Settled())
     _rewrite(request, places, look)
     return look.found
 
 
 def hide_links(error: LemanError, linked: Mapping[str, str]) -> None:
-    """Have an error show places as the caller sent them, in place of where links lead.
+    """Have an error show places as the caller sent them, in place of where links and names lead.
 
     Args:
         linked: as in `Settled`.
     """
-    for place, sent in linked.items():
-        if place != "/":
-            whole = re.compile(rf"(?<![\w./-]){re.escape(place)}(?![\w-]|\.\w)")
-            as_sent = repeated(sent).replace("\\", r"\\")
-            error.message = whole.sub(as_sent, error.message)
-            error.facts = {key: whole.sub(as_sent, value) for key, value in error.facts.items()}
+    places = sorted(linked.keys() - {"/"}, key=len, reverse=True)  # the place of one may lie below that of another
+    if not places:
+        return
+    any_place = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(_spellings, places))})(?![\w-]|\.\w)")
+
+    def as_sent(found: re.Match[str]) -> str:
+        return repeated(linked[places[(found.lastindex or 1) - 1]])
+
+    error.message = any_place.sub(as_sent, error.message)
+    error.facts = {key: any_place.sub(as_sent, value) for key, value in error.facts.items()}
+
+
+def _spellings(place: str) -> str:
+    """Return a pattern, with one group, of a place as Lance, pyarrow and the operating system write it.
+
+    Lance writes a path without its first `/`; a single word is only taken for one where more of the path follows.
+    """
+    forms = []
+    for form in dict.fromkeys((place, urllib.parse.quote(place, safe="/:@"))):
+        if in_object_store(form):
+            forms.append(re.escape(form))
+        else:
+            bare = form.removeprefix("/")
+            forms.append(f"(?:file:(?://)?)?{re.escape(form)}")
+            forms.append(re.escape(bare) if "/" in bare else rf"{re.escape(bare)}(?=/)")
+    return f"({'|'.join(forms)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +182,7 @@ class _Look:
     names: DatabaseNames
     read_now: bool
     from_peer: bool
-    found: Settled = field(default_factory=Settled)
+    found: Settled
 
     def canonical(self, name: str, sent: str) -> str:
         """Return the canonical form of a place, which lies where the service may work."""
@@ -178,7 +201,7 @@ class _Look:
         check_folder(place, sent, name)
         if in_object_store(place):
             self.found.store = self.found.store or "/".join(place.split("/", 3)[:3])
-        elif database.startswith("/") and os.path.normpath(database) != place:
+        if leads_elsewhere(database, place):
             self.found.linked[place] = database.rstrip("/")
         return uri
 

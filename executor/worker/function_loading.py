@@ -78,7 +78,8 @@ def _from_entrypoint(ref: UdfRef) -> Any:
         for part in name.split("."):
             target = getattr(target, part)
     except BaseException as error:
-        raise _not_loadable(ref, error) from error
+        file = f" ({error.path})" if isinstance(error, ImportError) and error.path else ""
+        raise _not_loadable(ref, error, without=file) from error  # who gave a name is not told where that led
     return getattr(target, "func", target)
 
 
@@ -103,13 +104,14 @@ def _callable(ref: UdfRef, function: Any) -> Callable[..., Any]:
     return made
 
 
-def _not_loadable(ref: UdfRef, error: BaseException) -> FailedPrecondition:
+def _not_loadable(ref: UdfRef, error: BaseException, *, without: str = "") -> FailedPrecondition:
     advice = "Are the packages it imports installed on the workers?"
     if isinstance(error, SystemExit):
         advice = "It ended its process while it was set up: have it raise an exception instead"
+    said = text(error).replace(without, "") if without else text(error)
     return FailedPrecondition(
         "UDF_NOT_LOADABLE",
-        f"UDF '{ref.name}' could not be set up on a worker: {type(error).__name__}: {text(error)}"
+        f"UDF '{ref.name}' could not be set up on a worker: {type(error).__name__}: {said}"
         f"{missing_module(error)}. {advice}",
     )
 

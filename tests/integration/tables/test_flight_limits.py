@@ -167,6 +167,31 @@ def test_a_reader_that_reads_nothing_is_not_read_ahead_for(lake, monkeypatch):
     assert held < 40 << 20, "an idle reader's rows wait in storage, not in memory"
 
 
+@pytest.mark.parametrize("spelt", ["{}/way", "file://{}/way"])
+def test_flights_name_tables_as_the_caller_did(tmp_path, spelt):
+    """Neither a descriptor, a ticket nor an error says where links lead, and a table that leads elsewhere has none."""
+    real, elsewhere = tmp_path / "real", tmp_path / "elsewhere" / "secret.lance"
+    lance.write_dataset(ROWS, real / "t.lance")
+    lance.write_dataset(ROWS, elsewhere)
+    (real / "out.lance").symlink_to(elsewhere)
+    (tmp_path / "way").symlink_to(real)
+    way = spelt.format(tmp_path)
+    with served(server=Server(database_roots=(str(real),))) as up, flight_helpers.client_of(up) as client:
+        listed = {info.descriptor.path[1]: info for info in client.list_flights(way.encode())}
+        assert {name: info.total_records for name, info in listed.items()} == {b"t": len(ROWS), b"out": -1}
+        assert {info.descriptor.path[0] for info in listed.values()} == {way.encode()}
+        for info in (listed[b"t"], client.get_flight_info(fl.FlightDescriptor.for_path(way, "t"))):
+            ticket = info.endpoints[0].ticket
+            assert json.loads(ticket.ticket)["table"]["database"] == way
+            assert client.do_get(ticket).read_all() == ROWS
+        for table, said in (("nope", f"{way}/nope.lance"), ("out", f"'{way}/out.lance' does not lie")):
+            with pytest.raises(pa.ArrowException) as caught:
+                client.get_flight_info(fl.FlightDescriptor.for_path(way, table))
+            assert said in str(caught.value)
+            for hidden in (str(real), "elsewhere", "secret"):
+                assert hidden not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("sections", "reason"),
     [({"commit": Commit(max_reads=1)}, "TOO_MANY_READS"), ({"server": Server(caller_streams=1)}, "CALLER_STREAMS")],

@@ -304,19 +304,52 @@ def test_without_roots_no_error_shows_where_links_of_the_system_lead(place):
         assert os.path.realpath(link) not in error.message
 
 
-def test_errors_of_handlers_show_places_as_they_were_sent(tmp_path):
-    (tmp_path / "real" / "lake").mkdir(parents=True)
-    (tmp_path / "way").symlink_to(tmp_path / "real" / "lake")
-    request = catalog_pb2.ListTablesRequest(database=f"{tmp_path}/way")
+@pytest.mark.parametrize(
+    "sent", ["{}/way", "{}/way/", "file://{}/way", "file:{}/way", "file://localhost{}/%77ay", "/{}/way"]
+)
+def test_errors_of_handlers_show_places_as_they_were_sent(tmp_path, sent):
+    """However the caller and whoever raises the error write them; Lance leaves the first `/` out."""
+    (tmp_path / "real" / "a lake").mkdir(parents=True)
+    (tmp_path / "way").symlink_to(tmp_path / "real" / "a lake")
+    sent = sent.format(tmp_path)
+    request = catalog_pb2.ListTablesRequest(database=sent)
     linked = canonicalise(request, EVERYWHERE).linked
     place = request.database
-    error = NotFound("TABLE_NOT_FOUND", f"There is no table {place}/t.lance, and none in '{place}'.", uri=f"{place}/t")
-    hide_links(error, linked)
-    assert error.message == f"There is no table {tmp_path}/way/t.lance, and none in '{tmp_path}/way'."
-    assert error.facts == {"uri": f"{tmp_path}/way/t"}
+    assert place == f"{tmp_path}/real/a lake"
+    told = "no table {0}/t.lance, none in '{0}', nor at {0}/t.lance/_versions."
+    for spelt in (place, f"file://{place}", place[1:], urllib.parse.quote(place), urllib.parse.quote(place)[1:]):
+        error = NotFound("TABLE_NOT_FOUND", told.format(spelt), uri=f"{spelt}/t")
+        hide_links(error, linked)
+        assert error.message == told.format(sent.rstrip("/"))
+        assert error.facts == {"uri": f"{sent.rstrip('/')}/t"}
     other = NotFound("TABLE_NOT_FOUND", f"There is no table {place}-2/t.lance")
     hide_links(other, linked)
     assert other.message == f"There is no table {place}-2/t.lance"
+
+
+def test_a_place_that_no_link_leads_to_is_shown_as_it_is(tmp_path):
+    for sent in (
+        str(tmp_path),
+        f"{tmp_path}/",
+        f"file://{tmp_path}",
+        f"{tmp_path}/x/..",
+        "s3://bucket/lake/",
+        "S3://b/x",
+    ):
+        assert canonicalise(catalog_pb2.ListTablesRequest(database=sent), EVERYWHERE).linked == {}
+
+
+def test_each_of_several_places_is_shown_as_it_was_sent(tmp_path):
+    """Also where one leads to a folder that another is called by."""
+    (tmp_path / "real" / "below").mkdir(parents=True)
+    (tmp_path / "one").symlink_to(tmp_path / "real")
+    (tmp_path / "two").symlink_to(tmp_path / "real" / "below")
+    request = catalog_pb2.CreateMaterializedViewRequest()
+    request.view.database, request.query.source.database = f"{tmp_path}/one", f"file://{tmp_path}/two"
+    linked = canonicalise(request, EVERYWHERE).linked
+    error = NotFound("X", f"{tmp_path}/real/v and {tmp_path}/real/below/t")
+    hide_links(error, linked)
+    assert error.message == f"{tmp_path}/one/v and file://{tmp_path}/two/t"
 
 
 CONTROLS = ["\0", "\n", "\r", "\t", "\x1b", "\x7f", "\x85", "\u2028"]

@@ -123,6 +123,16 @@ def test_a_server_that_says_what_it_was_sent_does_not_pass_on_the_token():
     assert servers.shortened(error, ServerAccess("grpc://a:1", token="SECRET")) == "you sent Bearer ***"
 
 
+@pytest.mark.parametrize(
+    "resolved", ["ipv4:10.1.2.3:7443", "ipv6:%5B2001:db8::7%5D:7443", "ipv6:[fe80::1%25eth0]:7443"]
+)
+def test_what_an_address_was_resolved_to_is_not_told(resolved):
+    said = "failed to connect to all addresses; last error: UNKNOWN: {}: Failed to connect to remote host"
+    access = ServerAccess("grpc://features.internal:7443")
+    error = flight.FlightUnavailableError(said.format(resolved))
+    assert servers.shortened(error, access) == said.format("grpc://features.internal:7443")
+
+
 def test_one_server_that_answers_is_enough(registry, server):
     udf, _ = registered(registry, nowhere(), server)
     assert udf.version == "1"

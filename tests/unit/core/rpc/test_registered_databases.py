@@ -231,6 +231,40 @@ def test_a_name_does_not_lead_out_of_the_roots(kept, monkeypatch):
     assert run(scenario) == ("/data/lake", "DATABASE_NOT_ALLOWED")
 
 
+def test_errors_call_a_database_by_the_name_that_the_caller_gave(kept, monkeypatch, tmp_path):
+    """Also a link that was followed before the name was looked for."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "way").symlink_to(tmp_path / "real")
+    world = World(kept, monkeypatch)
+    request = catalog_pb2.CreateMaterializedViewRequest()
+    request.view.database, request.query.source.database = f"{tmp_path}/way", "lake"
+
+    async def scenario():
+        return (await world.places.settle(request, from_peer=False)).linked
+
+    linked = run(scenario)
+    assert linked == {f"{tmp_path}/real": f"{tmp_path}/way", "/data/lake": "lake"}
+    error = NotFound("TABLE_NOT_FOUND", f"no {tmp_path}/real/v.lance, no /data/lake/t.lance", uri="/data/lake/t.lance")
+    places.hide_links(error, linked)
+    assert error.message == f"no {tmp_path}/way/v.lance, no lake/t.lance"
+    assert error.facts == {"uri": "lake/t.lance"}
+
+
+def test_a_table_that_is_a_link_is_refused_by_the_name_of_its_database(kept, monkeypatch, tmp_path):
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "t.lance").symlink_to(tmp_path)
+    kept.roots["lake"] = str(tmp_path / "lake")
+    world = World(kept, monkeypatch, roots=(str(tmp_path / "lake"),))
+    request = jobs_pb2.CreateJobRequest()
+    request.backfill.table.database, request.backfill.table.table = "lake", "t"
+
+    async def scenario():
+        await world.places.settle(request, from_peer=False)
+
+    with pytest.raises(PermissionDenied, match=r"^'lake/t\.lance' does not lie"):
+        run(scenario)
+
+
 def test_without_a_registry_there_are_no_names():
     names = names_of(Server())
     assert isinstance(names, PathsAlone)

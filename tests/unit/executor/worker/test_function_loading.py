@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import cloudpickle
 import pytest
@@ -14,6 +15,20 @@ from core.udf.python_versions import PYTHON
 from executor.worker.function_loading import load
 
 
+def ref_of(**given):
+    """A function, with the parts of it that matter to a test."""
+    told = {"bundle_uri": "", "bundle_sha256": "", "bundle_python": "", "entrypoint": "", "stateful": False, **given}
+    return UdfRef(
+        name="f",
+        version="1",
+        kind=UdfKind.SCALAR,
+        input_columns=("n",),
+        batch_size=1,
+        error_policy=ErrorPolicy(),
+        **told,
+    )
+
+
 class NotCallable:
     """A class whose instances cannot be called."""
 
@@ -23,19 +38,16 @@ class NotCallable:
 )
 def test_a_bundle_that_gives_nothing_to_call_is_not_loadable(made, stateful):
     bundle = cloudpickle.dumps(made)
-    ref = UdfRef(
-        name="f",
-        version="1",
-        kind=UdfKind.SCALAR,
-        input_columns=("n",),
-        bundle_uri="",
-        bundle_sha256=hashlib.sha256(bundle).hexdigest(),
-        bundle_python=PYTHON,
-        entrypoint="",
-        stateful=stateful,
-        batch_size=1,
-        error_policy=ErrorPolicy(),
-    )
+    ref = ref_of(bundle_sha256=hashlib.sha256(bundle).hexdigest(), bundle_python=PYTHON, stateful=stateful)
     with pytest.raises(FailedPrecondition) as caught:
         load(ref, bundle)
     assert caught.value.reason == "UDF_NOT_LOADABLE"
+
+
+def test_an_entrypoint_that_cannot_be_imported_is_told_without_where_its_module_lies(tmp_path, monkeypatch):
+    (tmp_path / "some_features.py").write_text("from json import no_such_name\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(FailedPrecondition) as caught:
+        load(ref_of(entrypoint="some_features:f"))
+    assert "cannot import name 'no_such_name' from 'json'." in caught.value.message
+    assert json.__file__ not in caught.value.message
