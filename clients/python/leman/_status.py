@@ -62,13 +62,16 @@ def code_of(error: grpc.RpcError) -> grpc.StatusCode:
 
 
 def _was_cut(error: grpc.RpcError) -> bool:
-    """Whether a proxy lost the service amid an answer. As headers are out it can only reset the stream, and gRPC tells
-    that in words of its own: the services give every INTERNAL a reason."""
-    if error.code() not in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN):
-        return False
-    status = status_of(error)
-    told = status is not None and bool(_details(status)[0].reason)
-    return not told and "RST_STREAM" in (error.details() or "")
+    """Whether a call ended on its way, though neither the service nor this program ended it: a proxy lost the service
+    amid an answer, which gRPC tells in words of its own, or the channel was closed to open another one. The services
+    give every INTERNAL and CANCELLED a reason."""
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.CANCELLED:
+        ended = "Locally cancelled" not in details
+    else:
+        ended = code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and "RST_STREAM" in details
+    status = status_of(error) if ended else None
+    return ended and not (status is not None and _details(status)[0].reason)
 
 
 def retry_after(error: grpc.RpcError) -> float:

@@ -64,10 +64,13 @@ class Failure(grpc.RpcError):
         ("UNKNOWN", "Stream removed (RST_STREAM with error code 2)", "", "UNAVAILABLE"),
         ("INTERNAL", "Received RST_STREAM with error code 2", "INTERNAL_BUG", "INTERNAL"),
         ("INTERNAL", "Exception deserializing response!", "", "INTERNAL"),
-        ("CANCELLED", "Received RST_STREAM with error code 8", "", "CANCELLED"),
+        ("CANCELLED", "Received RST_STREAM with error code 8", "", "UNAVAILABLE"),
+        ("CANCELLED", "Channel closed!", "", "UNAVAILABLE"),
+        ("CANCELLED", "The job was cancelled", "JOB_CANCELLED", "CANCELLED"),
+        ("CANCELLED", "Locally cancelled by application!", "", "CANCELLED"),
     ],
 )
-def test_a_stream_that_a_proxy_reset_is_of_services_that_cannot_be_reached(code, details, reason, expected):
+def test_a_call_that_was_cut_is_of_services_that_cannot_be_reached(code, details, reason, expected):
     failure = Failure(grpc.StatusCode[code], details, reason)
     assert _status.code_of(failure) is grpc.StatusCode[expected]
     assert _status.from_rpc(failure, service="executor", address="h:1").code == expected
