@@ -148,6 +148,7 @@ def check_ended(two: Two, lake: Lake, state: JobState, version: int) -> None:
         wait_for(lambda: not redis.exists(f"leman:job:{two.job_id}"), seconds=RESERVATION_SECONDS / 3)
 
 
+@pytest.mark.long
 def test_it_wakes_while_the_other_is_at_work(lake, two):
     future = two.there.job_future(two.job_id)
     assert not future.done(), "the other one was through before"

@@ -21,6 +21,7 @@ def beside(table) -> set[Path]:
     return set(Path(table.uri, "_checkpoints").iterdir())
 
 
+@pytest.mark.long
 def test_what_a_killed_job_left_survives_and_is_used(lake, db, call_log):
     table = db.create_table("gc_killed", numbers(ROWS))
     table.add_columns({"y": call_log.double()})

@@ -88,6 +88,7 @@ def test_in_a_refresh_of_what_changed(lake, db, call_log, point, victim):
 SLOW = 0.05
 
 
+@pytest.mark.long
 def test_while_workers_compute(lake, db, call_log):
     """Everything that computes nothing itself dies, and a worker."""
     _, view = make(db, call_log, "computing", seconds=SLOW)

@@ -47,6 +47,7 @@ def test_of_the_executor(lake: Lake, db: leman.Database):
     lake.wait_back("executor", before=pid)
 
 
+@pytest.mark.long
 def test_of_the_coordinator(lake: Lake, db: leman.Database):
     table, future = begin(db, "sql_coordinator")
     pid = lake.pid("commit_coordinator")

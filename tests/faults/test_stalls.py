@@ -70,6 +70,7 @@ def begin(
     return table, table.backfill_async("y", task_size=TASK, **parameters)
 
 
+@pytest.mark.long
 def test_a_call_that_does_not_come_back_is_reported(lake, db, tmp_path):
     """The function has no timeout, and may well be at work: nothing is taken from it."""
     gate = tmp_path / "gate"
@@ -188,6 +189,7 @@ def test_a_function_that_silences_its_worker_is_not_handed_out_for_ever(lake, db
         future.result(timeout=60)
 
 
+@pytest.mark.long
 def test_a_commit_without_an_answer_is_reported(lake, db, call_log):
     table, future = begin(db, call_log, "unanswered")
     coordinator = lake.pid("commit_coordinator")

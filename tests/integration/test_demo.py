@@ -61,6 +61,7 @@ def demo(system, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_demo_computes_answers_and_then_has_nothing_to_do(demo, tmp_path):
     first, second = demo(), demo()
 

@@ -77,6 +77,7 @@ def test_each_language_does_its_part_and_another_run_has_nothing_to_do(demo):
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @needs_toolchains
+@pytest.mark.long
 def test_one_that_is_interrupted_ends_its_programs(demo, monkeypatch):
     started = []
 

@@ -170,6 +170,7 @@ def test_flight_reads_and_writes(on_store):
         assert sorted(found.column("x").to_pylist()) == list(range(2 * ROWS))
 
 
+@pytest.mark.long
 def test_checkpoints_in_a_place_of_their_own_are_gone_on_from_and_collected(on_store):
     log, mended = on_store.folder / "apart.txt", on_store.folder / "mended"
     seen_file, flag = str(log), str(mended)
@@ -231,6 +232,7 @@ def test_what_was_computed_is_not_computed_again_after_a_kill(on_store, harm, re
 
 
 @pytest.mark.timeout(SECONDS)
+@pytest.mark.long
 def test_writers_at_the_same_moment_lose_nothing(on_store, harm, request):
     name = request.node.name.replace("[", "-").strip("]")
     with on_store.connect(name) as db, on_store.harmed(harm):

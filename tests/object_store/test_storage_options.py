@@ -47,6 +47,7 @@ def is_readable(db: leman.Database, table: leman.Table) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_what_a_store_is_told_is_given_once_and_renewed(tmp_path, lake):
     db, restart_store = lake
     table = db.create_table("t", pa.table({"x": pa.array(range(400), pa.int64())}), max_rows_per_file=100)

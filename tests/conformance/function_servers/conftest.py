@@ -24,7 +24,12 @@ def no_stream_stays() -> Iterator[None]:
 
 
 @pytest.fixture(
-    scope="session", params=[one for one in LANGUAGES if not one.missing()], ids=lambda language: language.name
+    scope="session",
+    params=[
+        pytest.param(one, id=one.name, marks=[pytest.mark.long] * (one.name == "java"))
+        for one in LANGUAGES
+        if not one.missing()
+    ],
 )
 def language(request: pytest.FixtureRequest) -> Language:
     return request.param

@@ -118,6 +118,7 @@ def contest(system, tmp_path, server) -> Contest:
     return Contest(system, tmp_path, server)
 
 
+@pytest.mark.long
 def test_jobs_with_overlapping_filters_all_end_right_and_compute_each_row_once(contest):
     filters = [f"x >= {10 * n} AND x < {10 * n + 120}" for n in range(12)]
     runs = contest.run(*filters)

@@ -40,6 +40,7 @@ def built() -> Path:
     return CLIENT / "target"
 
 
+@pytest.mark.long
 def test_its_own_tests_pass_and_it_is_packed_with_its_sources(built: Path):
     reports = [ElementTree.parse(path).getroot() for path in built.glob("surefire-reports/*.xml")]
 

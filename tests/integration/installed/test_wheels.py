@@ -61,6 +61,7 @@ def test_the_first_program_of_the_readme_has_a_result(environment, project):
     assert str(ROOT) not in told
 
 
+@pytest.mark.long
 def test_a_project_may_have_packages_that_are_called_like_those_of_the_services(environment, project):
     """One that is installed, and modules beside the script."""
     home = Path(environment.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())

@@ -391,7 +391,7 @@ def test_rows_that_were_compared_are_known_after_cleaning_when_their_input_gets_
 @pytest.mark.timeout(7200 if LONG else 300)
 def test_histories_of_chains_call_for_changed_rows_alone():
     profile = settings(
-        max_examples=1000 if LONG else 10,
+        max_examples=1000 if LONG else 7,
         stateful_step_count=12,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -70,6 +70,7 @@ def test_rows_that_come_and_change(db, call_log):
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["first", "second"])
+@pytest.mark.long
 def test_one_of_two_functions(db, tmp_path, at):
     logs = [CallLog(tmp_path, f"log{number}") for number in range(2)]
     table, view = make(db, *(log.double(seconds=SECONDS) for log in logs))

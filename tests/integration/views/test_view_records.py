@@ -34,6 +34,7 @@ PLAIN = {"append", "delete", "evolve"}
     bounds=st.sampled_from([(None, None), (5, None), (4, 6)]),
     steps=st.lists(st.tuples(STEPS, st.sampled_from(["", "refresh", "clean"])), min_size=1, max_size=7),
 )
+@pytest.mark.long
 def test_a_view_follows_a_source_whose_history_is_cleaned(bounds, steps):
     """No row is missed, whatever happened; none is computed for nothing where names and row ids tell."""
     with tempfile.TemporaryDirectory() as folder:

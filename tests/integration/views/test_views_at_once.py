@@ -256,6 +256,7 @@ def test_many_first_fills_and_refreshes_at_once(db, table, gate):
     assert scratch_tables(view) == []
 
 
+@pytest.mark.long
 def test_many_while_the_source_is_written_and_cleaned(db, table, gate):
     """Each is right, or says that it is to be run again."""
     gate.open()

@@ -10,6 +10,7 @@ from core import keys
 from core.domain.plan import Reason
 from planner import planning
 from planner.covered_fragments import cover
+from tests.shares import examples
 from tests.unit.planner.planner_helpers import UDF, column_file, fragment, plan, range_key, record, resolved
 from tests.unit.planner.test_properties import World, worlds
 
@@ -36,7 +37,7 @@ def covered_worlds(draw):
     return World(fragments, where, {}, draw(st.permutations(found)), {}, {})
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(st.one_of(covered_worlds(), covered_worlds(), worlds()), st.sampled_from([0, 1, 2]))
 def test_the_plan_is_the_same_as_one_by_one(world, num_frags):
     made = world.plan(num_frags=num_frags)

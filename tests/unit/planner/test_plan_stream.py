@@ -12,6 +12,7 @@ from core.rpc import convert
 from core.task_columns import PlannedTasks
 from planner import plan_stream
 from planner.plan_stream import messages
+from tests.shares import examples
 from tests.unit.planner.planner_helpers import (
     X,
     Y,
@@ -42,7 +43,7 @@ def arrived(made):
     return PlannedTasks(untouched, stored, checkpointed)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(worlds(), st.sampled_from([1, 2, 100]))
 def test_tasks_arrive_as_they_were_planned(world, at_once):
     made = world.plan()

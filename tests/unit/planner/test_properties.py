@@ -11,6 +11,7 @@ from core.domain.plan import Reason
 from core.domain.ranges import RowRange
 from core.domain.table import DataFile
 from core.row_states import StateSummary
+from tests.shares import examples
 from tests.unit.planner.planner_helpers import (
     COLUMN_ID,
     OTHER,
@@ -147,7 +148,7 @@ def offsets(ranges):
     return {o for r in ranges for o in range(r.start, r.end)}
 
 
-@settings(max_examples=700)
+@settings(max_examples=examples(700))
 @given(worlds())
 def test_every_offset_is_settled_or_missing_and_never_both(world):
     made = world.plan()
@@ -176,7 +177,7 @@ def test_every_offset_is_settled_or_missing_and_never_both(world):
         assert missing | offsets(settling.values()) == set(range(one.physical_rows))
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(worlds())
 def test_the_counts_add_up(world):
     header = world.plan().header
@@ -188,7 +189,7 @@ def test_the_counts_add_up(world):
     assert header.rows_reused >= 0
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_same_stored_work_in_any_order_gives_the_same_plan(world, shuffler: random.Random):
     first = world.plan()
@@ -200,7 +201,7 @@ def test_the_same_stored_work_in_any_order_gives_the_same_plan(world, shuffler: 
     assert (again.header, again.tasks) == (first.header, first.tasks)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds(), st.lists(st.sampled_from(["", "_frag-{}_range-0-12", "_srcfiles-x_frag-{}_range-0-12"])))
 def test_a_legacy_key_is_never_used(world, endings):
     first = world.plan()
@@ -210,7 +211,7 @@ def test_a_legacy_key_is_never_used(world, endings):
     assert not any(ref.key.startswith(LEGACY) for task in first.tasks for ref in task.checkpoints)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_an_unrelated_column_file_changes_nothing(world):
     first = world.plan()
@@ -219,7 +220,7 @@ def test_an_unrelated_column_file_changes_nothing(world):
     assert (later.tasks, later.header) == (first.tasks, first.header)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds(), st.data())
 def test_a_deletion_opens_nothing(world, data):
     first = {task.fragment_id: task for task in world.plan().tasks}
@@ -232,7 +233,7 @@ def test_a_deletion_opens_nothing(world, data):
         assert task == before
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.sets(st.integers(0, 9), min_size=1), st.data())
 def test_a_rewritten_input_makes_its_fragment_stale_and_no_other(ids, data):
     changed = data.draw(st.sets(st.sampled_from(sorted(ids))))
@@ -242,7 +243,7 @@ def test_a_rewritten_input_makes_its_fragment_stale_and_no_other(ids, data):
     assert all(task.missing == (RowRange(0, 5),) for task in made.tasks)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_another_version_of_the_function_uses_nothing_of_this_one(world):
     world.found = [key for key in world.found if "_ver-2_" not in key]
@@ -255,7 +256,7 @@ def test_another_version_of_the_function_uses_nothing_of_this_one(world):
             assert task.reason is Reason.UDF_CHANGED
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds())
 def test_a_column_that_was_dropped_and_added_again_reuses_checkpoints_but_no_file(world):
     """Lance may give the new column the old field id."""
@@ -270,7 +271,7 @@ def test_a_column_that_was_dropped_and_added_again_reuses_checkpoints_but_no_fil
     assert all(task.staged is None for task in kept_files.tasks)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(worlds(), st.sampled_from([STRANGE, "c_where-" + keys.md5(""), "c_frag-3_file", 'c "d" é']))
 def test_names_that_look_like_keys_do_no_harm(world, column):
     """A column whose name continues another's key finds its own checkpoints and not the other's."""

@@ -19,6 +19,7 @@ from planner.resolved_request import Past
 from planner.reuse_decision import inspect_fragment
 from planner.statuses import inspect
 from planner.stored_work import StoredWork, open_inputs
+from tests.shares import examples
 from tests.unit.planner.planner_helpers import C, X, Y, column_file, fragment, prefix, record, resolved
 from tests.unit.planner.test_properties import UDF_2, worlds
 
@@ -27,7 +28,7 @@ def several_files(one):
     return one._replace(files=(*one.files, DataFile("z.lance", (C,))))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(worlds(), st.data())
 def test_statuses_in_columns_are_those_of_one_fragment_after_the_other(world, data):
     chosen = data.draw(st.sets(st.sampled_from(world.fragments))) if world.fragments else set()
@@ -38,7 +39,7 @@ def test_statuses_in_columns_are_those_of_one_fragment_after_the_other(world, da
     assert [found[at] for at in range(len(found))] == list(found)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(worlds(), st.data())
 def test_also_of_an_older_version(world, data):
     ids = [one.fragment_id for one in world.fragments]

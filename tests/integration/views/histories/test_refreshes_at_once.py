@@ -54,6 +54,7 @@ def outcome(process) -> str:
     return next(line.strip() for line in process.stdout if line.startswith("#"))
 
 
+@pytest.mark.long
 def test_refreshes_of_two_processes_are_right_and_leave_nothing(world, others):
     for number, change in enumerate(["", *CHANGES, *CHANGES]):
         if change:

@@ -20,12 +20,14 @@ from tests.integration.views.histories.world import World
 KEPT = [shape for shape in SHAPES if not shape.offset]
 LONG = bool(os.environ.get("LEMAN_LONG"))
 DEPTH = 3
-#: One of the operations that may come third follows each sixth pair; with LEMAN_LONG all follow each.
-EACH_PAIR = 1 if LONG else 6
+#: Each operation is followed by each second one; with LEMAN_LONG by each.
+SECONDS = 1 if LONG else 2
+#: One of the operations that may come third follows each twelfth pair; with LEMAN_LONG all follow each.
+EACH_PAIR = 1 if LONG else 12
 THIRD = len(OPERATIONS) if LONG else 1
 #: Before going back to earlier versions each operation meets itself and some of those after it, in a circle: a
-#: fifth of all; with LEMAN_LONG all in both.
-SECOND = len(OPERATIONS) if LONG else len(OPERATIONS) // 5
+#: tenth of all; with LEMAN_LONG all in both.
+SECOND = len(OPERATIONS) if LONG else len(OPERATIONS) // 10
 
 
 @pytest.mark.parametrize("first", list(OPERATIONS))
@@ -34,8 +36,10 @@ def test_every_sequence_of_operations(views_system, quick_folder, first):
     root = World(views_system, quick_folder / "root")
     root.refresh_and_check()
     steps = _descend(root, quick_folder, [first])
-    pairs = [pair for pair in range(len(OPERATIONS)) if _has_third(list(OPERATIONS).index(first), pair)]
-    assert steps == 1 + len(OPERATIONS) + len(pairs) * THIRD
+    operations = list(OPERATIONS)
+    seconds = [operations.index(second) for second in _following([first])]
+    pairs = [second for second in seconds if _has_third(operations.index(first), second)]
+    assert steps == 1 + len(seconds) + len(pairs) * THIRD
 
 
 def _descend(world: World, folder, sequence: list[str]) -> int:
@@ -60,7 +64,7 @@ def _has_third(first: int, second: int) -> bool:
 def _following(sequence: list[str]) -> list[str]:
     operations = list(OPERATIONS)
     if len(sequence) < DEPTH - 1:
-        return operations
+        return operations[operations.index(sequence[-1]) % SECONDS :: SECONDS]
     if not _has_third(*(operations.index(operation) for operation in sequence)):
         return []
     begin = sum((place + 1) * operations.index(operation) for place, operation in enumerate(sequence))

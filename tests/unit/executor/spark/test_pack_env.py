@@ -71,6 +71,7 @@ def test_an_editable_install_that_only_works_here_is_named(environment, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_everything_that_is_installed_is_in_it_also_what_has_folders_called_like_packages_of_leman():
     into = f"lib/{pack_env._PYTHON}/site-packages"
     names = {name.removeprefix(f"{into}/") for _, name in pack_env._installed(into)}
