@@ -14,7 +14,7 @@ from core.domain.udf import FunctionVersion
 from core.errors import InvalidArgument
 from core.rpc.convert_arrow import known
 from core.rpc.convert_udfs import bounds_from_proto, bounds_to_proto
-from core.rpc.convert_values import given, number_from_proto, ref_to_proto
+from core.rpc.convert_values import MOST_THREADS, MOST_WORKERS, given, number_from_proto, ref_to_proto
 from leman.v1 import catalog_pb2, planner_pb2
 
 _REASON_TO = {
@@ -82,13 +82,13 @@ def spec_from_proto(message: planner_pb2.BackfillSpec) -> BackfillSpec:
         where=message.where,
         read_version=number_from_proto(message, "read_version"),
         read_tag=_tag(message),
-        concurrency=number_from_proto(message, "concurrency"),
+        concurrency=number_from_proto(message, "concurrency", most=MOST_WORKERS),
         checkpoint=bounds_from_proto(message.checkpoint),
         task_size=number_from_proto(message, "task_size"),
         commit_granularity=number_from_proto(message, "commit_granularity"),
         commit_rows=number_from_proto(message, "commit_rows"),
         num_frags=number_from_proto(message, "num_frags"),
-        intra_applier_concurrency=number_from_proto(message, "intra_applier_concurrency"),
+        intra_applier_concurrency=number_from_proto(message, "intra_applier_concurrency", most=MOST_THREADS),
         failed_only=message.failed_only,
         task_shuffle_diversity=number_from_proto(message, "task_shuffle_diversity"),
         optimize_indices=message.optimize_indices,

@@ -13,6 +13,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from core.errors import InvalidArgument
 from leman.v1 import udf_pb2
 
+#: Workers of a job, and threads of each of them, that a request may ask for.
+MOST_WORKERS, MOST_THREADS = 10_000, 1_000
+
 #: The longest duration that protobuf knows: 10,000 years.
 _LONGEST_SECONDS = 315_576_000_000
 #: The times that protobuf knows: of the years 1 to 9999.
@@ -68,17 +71,18 @@ def microseconds_from_proto(message: Any, field: str) -> int | None:
     return given.seconds * 10**6 + round(given.nanos / 1000)
 
 
-def number_from_proto(message: Any, field: str, *, least: float = 1, default: Any = 0) -> Any:
+def number_from_proto(message: Any, field: str, *, least: float = 1, most: float = math.inf, default: Any = 0) -> Any:
     """Return a number that may be left out.
 
     Args:
         message: What has the field.
         field: Its name.
         least: The least value that it may have where it is set.
+        most: The largest one.
         default: What is returned where it is not set.
 
     Raises:
-        InvalidArgument: BAD_NUMBER – it is set and below `least`, or no number at all.
+        InvalidArgument: BAD_NUMBER – it is set and below `least`, above `most`, or no number at all.
     """
     if not message.HasField(field):
         return default
@@ -86,6 +90,8 @@ def number_from_proto(message: Any, field: str, *, least: float = 1, default: An
     if not value >= least or math.isinf(value):
         what = f"{least} or more" if least else "zero or more"
         raise InvalidArgument("BAD_NUMBER", f"{field} is {value}: set {what}, or leave it out", field=field)
+    if value > most:
+        raise InvalidArgument("BAD_NUMBER", f"{field} is {value}: set {most:,} or less, or leave it out", field=field)
     return value
 
 

@@ -12,7 +12,7 @@ from core.domain.view import INTERNAL_COLUMNS, MaterializedView, ViewColumn, Vie
 from core.errors import InvalidArgument
 from core.rpc import convert
 from core.rpc.convert_types import schema_to_json
-from core.rpc.convert_values import given, number_from_proto, ref_to_proto
+from core.rpc.convert_values import MOST_WORKERS, given, number_from_proto, ref_to_proto
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 Word = TypeVar("Word", RefreshMode, RefreshReason, ChangeKind)
@@ -114,7 +114,7 @@ def refresh_spec_from_proto(message: planner_pb2.RefreshSpec) -> RefreshSpec:
         src_version=number_from_proto(message, "src_version"),
         max_rows_per_fragment=number_from_proto(message, "max_rows_per_fragment"),
         policy=policy,
-        concurrency=number_from_proto(message, "concurrency"),
+        concurrency=number_from_proto(message, "concurrency", most=MOST_WORKERS),
         optimize_indices=message.optimize_indices,
         on_stale_input=convert.on_stale_input_from_proto(message.on_stale_input),
     )

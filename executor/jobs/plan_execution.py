@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.domain.plan import Plan
 from core.domain.udf import UdfKind
@@ -24,6 +24,7 @@ from executor.jobs.worker_fleet import WorkerFleet
 from executor.scheduling.crash_tracker import CrashTracker
 from executor.scheduling.dispatcher import ExecutorEndpoint
 from executor.scheduling.reservation_waits import ReservationWaits
+from executor.scheduling.resources import TaskSlots
 from executor.scheduling.server_breaks import ServerBreaks
 from executor.scheduling.stalls import WorkerWatch
 from executor.scheduling.work_queue import WorkQueue
@@ -76,7 +77,7 @@ class PlanExecution:
         self._plan = plan
         self._services = services
         settings, spec = services.settings, status.job.backfill
-        self._slots = slots_of(plan.header.udf, spec.concurrency, services)
+        self._slots = self._usable_slots()
         self._work_queue = WorkQueue(
             plan.tasks,
             self._slots.count,
@@ -253,13 +254,18 @@ class PlanExecution:
 
     async def _grow_with_cluster(self) -> None:
         """Use more workers where a cluster has grown: Spark's executors come one by one, some after the job."""
-        concurrency = self._status.job.backfill.concurrency
-        slots = await asyncio.to_thread(slots_of, self._plan.header.udf, concurrency, self._services)
+        slots = await asyncio.to_thread(self._usable_slots)
         if slots.count > self._slots.count and not self._computed:
             self._status.note("resources", f"{slots.count} workers from now on: the cluster has more cores than before")
             self._slots = slots
             self._work_queue.spread(slots.count)
             self._fleet.grow(slots.count)
+
+    def _usable_slots(self) -> TaskSlots:
+        """Return the task slots of the job, no more than there are rows to compute, or files to write."""
+        found = slots_of(self._plan.header.udf, self._status.job.backfill.concurrency, self._services)
+        useful = max(1, self._plan.header.rows_to_compute, len(self._plan.tasks))
+        return replace(found, count=min(found.count, useful))
 
     @property
     def _spark_busy(self) -> str:

@@ -174,13 +174,13 @@ SPECS = st.builds(
     udf_name=TEXT,
     udf_version=TEXT,
     where=TEXT,
-    concurrency=SMALL,
+    concurrency=st.integers(0, 10_000),
     checkpoint=BOUNDS,
     task_size=COUNT,
     commit_granularity=SMALL,
     commit_rows=COUNT,
     num_frags=SMALL,
-    intra_applier_concurrency=SMALL,
+    intra_applier_concurrency=st.integers(0, 1_000),
     task_shuffle_diversity=SMALL,
     failed_only=st.booleans(),
     optimize_indices=st.booleans(),
@@ -191,6 +191,16 @@ SPECS = st.builds(
         TEXT.filter(str.strip).map(lambda tag: dataclasses.replace(spec, read_tag=tag)),
     )
 )
+
+
+@pytest.mark.parametrize(("field", "most"), [("concurrency", 10_000), ("intra_applier_concurrency", 1_000)])
+def test_a_number_of_workers_or_threads_that_no_machine_has_is_refused(field, most):
+    message = planner_pb2.BackfillSpec(table={"database": "/lake", "table": "t"}, column="y", **{field: most})
+    assert getattr(convert.spec_from_proto(message), field) == most
+    setattr(message, field, most + 1)
+    with pytest.raises(InvalidArgument, match=f"{field} is {most + 1}: set {most:,} or less") as refused:
+        convert.spec_from_proto(message)
+    assert refused.value.reason == "BAD_NUMBER"
 
 
 @given(udfs())

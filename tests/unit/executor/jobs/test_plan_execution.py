@@ -193,6 +193,7 @@ def a_plan() -> Plan:
         udf=udf,
         bundle_uri="",
         where="",
+        rows_to_compute=20,
     )
     tasks = tuple(
         FragmentTask(i, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),)) for i in range(2)
@@ -267,6 +268,20 @@ def test_a_job_that_began_before_the_clusters_executors_gets_their_cores(monkeyp
         return spark.counts, done
 
     assert asyncio.run(scenario()) == ([1, 5], (None, 2))
+
+
+def test_no_more_workers_are_started_than_there_are_rows():
+    class OneWorker(SilentSpark):
+        count = 0
+
+        async def run_workers(self, unit_source: Any, _: object, count: int, *__: object, **more: object) -> None:
+            self.count = count
+            await super().run_workers(unit_source, **more)
+
+    spark = OneWorker()
+    greedy = replace(JOB, request=replace(JOB.backfill, concurrency=2**31 - 1))
+    assert asyncio.run(work(spark, JobStatus(greedy))) == (None, 2)
+    assert spark.count == 20
 
 
 class LosingSpark(SilentSpark):

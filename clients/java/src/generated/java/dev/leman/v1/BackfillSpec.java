@@ -358,7 +358,7 @@ private static final long serialVersionUID = 0L;
   private int concurrency_ = 0;
   /**
    * <pre>
-   * Worker processes at the most, 1 or more; unset: one for each task slot.
+   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 7;</code>
@@ -370,7 +370,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Worker processes at the most, 1 or more; unset: one for each task slot.
+   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 7;</code>
@@ -504,7 +504,7 @@ private static final long serialVersionUID = 0L;
   private int intraApplierConcurrency_ = 0;
   /**
    * <pre>
-   * Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
+   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
    * `concurrency` times as many calls run at once.
    * </pre>
    *
@@ -517,7 +517,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
+   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
    * `concurrency` times as many calls run at once.
    * </pre>
    *
@@ -2276,7 +2276,7 @@ private static final long serialVersionUID = 0L;
     private int concurrency_ ;
     /**
      * <pre>
-     * Worker processes at the most, 1 or more; unset: one for each task slot.
+     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 7;</code>
@@ -2288,7 +2288,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 or more; unset: one for each task slot.
+     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 7;</code>
@@ -2300,7 +2300,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 or more; unset: one for each task slot.
+     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 7;</code>
@@ -2316,7 +2316,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 or more; unset: one for each task slot.
+     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 7;</code>
@@ -2657,7 +2657,7 @@ private static final long serialVersionUID = 0L;
     private int intraApplierConcurrency_ ;
     /**
      * <pre>
-     * Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
+     * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
      * `concurrency` times as many calls run at once.
      * </pre>
      *
@@ -2670,7 +2670,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
+     * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
      * `concurrency` times as many calls run at once.
      * </pre>
      *
@@ -2683,7 +2683,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
+     * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
      * `concurrency` times as many calls run at once.
      * </pre>
      *
@@ -2700,7 +2700,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
+     * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
      * `concurrency` times as many calls run at once.
      * </pre>
      *

@@ -152,7 +152,7 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * Worker processes at the most, 1 or more; unset: one for each task slot.
+   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 7;</code>
@@ -161,7 +161,7 @@ public interface BackfillSpecOrBuilder extends
   boolean hasConcurrency();
   /**
    * <pre>
-   * Worker processes at the most, 1 or more; unset: one for each task slot.
+   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 7;</code>
@@ -255,7 +255,7 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
+   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
    * `concurrency` times as many calls run at once.
    * </pre>
    *
@@ -265,7 +265,7 @@ public interface BackfillSpecOrBuilder extends
   boolean hasIntraApplierConcurrency();
   /**
    * <pre>
-   * Threads in each worker process that call the function at the same time, 1 or more; unset: one. At most
+   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
    * `concurrency` times as many calls run at once.
    * </pre>
    *
