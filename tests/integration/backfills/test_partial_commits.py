@@ -49,7 +49,7 @@ def begun(db: leman.Database, call_log: CallLog, gate: Path, rows: int = GATE, f
     """A table of one fragment, and a job that has committed its first rows and waits at the gate."""
     table = db.create_table("t", numbers(ROWS), max_rows_per_file=ROWS)
     table.add_columns({"y": gated(call_log, gate, failing)})
-    future = table.backfill_async("y", concurrency=1, checkpoint_size=10, commit_rows=10)
+    future = table.backfill_async("y", concurrency=1, min_checkpoint_size=10, max_checkpoint_size=10, commit_rows=10)
     wait_for(lambda: table.row_states("y").computed + table.row_states("y").failed >= rows)
     return table, future
 
