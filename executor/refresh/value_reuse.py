@@ -15,11 +15,14 @@ from core import keys
 from core.domain.plan import FragmentTask, Plan
 from core.domain.ranges import RowRange, chunks
 from core.domain.refresh import EarlierValues, RefreshPlan, SourceChange
+from core.domain.udf import UdfKind
+from core.domain.view import ViewQuery
 from core.errors import LemanError
 from core.lance_io.views import failed_rows_file as view_failed
 from core.ports import CheckpointStore
 from core.sorted_sets import contains, distinct
-from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, unchanged_rows
+from core.views.rows import Mask
+from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, earlier_rows, equal_inputs
 from executor.refresh.file_layout import Ints
 from executor.refresh.storage_retries import in_thread
 from executor.worker.computed_rows import Piece, to_checkpoint
@@ -56,7 +59,7 @@ class ValueReuse:
     def __init__(self, plan: RefreshPlan, rows: Ints) -> None:
         self._plan = plan
         self._rows = rows
-        self._found: dict[tuple[int, tuple[SourceChange, ...]], EarlierRows | None] = {}
+        self._found: dict[tuple[int, ViewQuery, tuple[SourceChange, ...]], EarlierRows | None] = {}
 
     @cached_property
     def columns(self) -> frozenset[str]:
@@ -80,7 +83,7 @@ class ValueReuse:
         stored = 0
         starts = np.cumsum([0, *rows]).tolist()
         try:
-            known = self._known(plan.header.output.name)
+            known = self._known(plan.header.output.name, stop)
             for task in plan.tasks:
                 for key, batch in self._batches(plan, task, known, starts[task.fragment_id]):
                     if stop.is_set():
@@ -92,30 +95,45 @@ class ValueReuse:
             _log.warning("earlier values cannot be read", uri=self._plan.uri, error=str(error))
         return stored
 
-    def _known(self, column: str) -> _Known:
+    def _known(self, column: str, stop: threading.Event) -> _Known:
         versions = [earlier for earlier in self._plan.earlier if column in earlier.columns]
         chosen, own = np.full(len(self._rows), -1, np.int64), np.full(len(self._rows), -1, np.int64)
         for number, earlier in enumerate(versions):
-            found = self._unchanged(earlier)
-            if found is None or not (chosen < 0).any():
+            left = chosen < 0
+            found = self._earlier_rows(earlier) if left.any() else None
+            if found is None:
                 continue
-            here = found.among(self._rows)
-            here[contains(self._failed(earlier, column), self._rows)] = -1  # a function may get another chance
-            fresh = (chosen < 0) & (here >= 0)
-            chosen[fresh], own[fresh] = number, here[fresh]
+            left &= ~contains(self._failed(earlier, column), self._rows)  # a function may get another chance
+            same = found.among(self._rows, same=True)
+            fresh = left & (same >= 0)
+            chosen[fresh], own[fresh] = number, same[fresh]
+            written = found.among(self._rows, same=False)
+            asked = np.flatnonzero(left & (written >= 0))
+            equal = asked[self._equal_inputs(earlier, column, self._rows[asked], stop)]
+            chosen[equal], own[equal] = number, written[equal]
         return _Known(versions, chosen, own)
 
-    def _unchanged(self, earlier: EarlierValues) -> EarlierRows | None:
-        at, comparison = earlier.view_version, (earlier.view_version, earlier.changes)
+    def _earlier_rows(self, earlier: EarlierValues) -> EarlierRows | None:
+        at, comparison = earlier.view_version, (earlier.view_version, earlier.definition.query, earlier.changes)
         if comparison not in self._found:
             try:
                 if view_failed.read(self._plan.uri, earlier.definition.failed) is None:
                     raise KeyError("its failed rows are not known any more")
-                self._found[comparison] = unchanged_rows(self._plan, earlier, self._rows)
+                self._found[comparison] = earlier_rows(self._plan, earlier, self._rows)
             except _ERRORS as error:
                 _log.warning("an earlier version cannot be read", uri=self._plan.uri, version=at, error=str(error))
                 self._found[comparison] = None
         return self._found[comparison]
+
+    def _equal_inputs(self, earlier: EarlierValues, column: str, ids: Ints, stop: threading.Event) -> Mask:
+        """Tell of rows that were written once more whether the function's inputs are what they were."""
+        function = next(f for f in self._plan.functions if f.column.name == column)
+        if len(ids) and function.udf.kind is not UdfKind.SQL:  # an expression costs no more than the comparison
+            try:
+                return equal_inputs(self._plan, earlier, function.column.inputs, ids, stop)
+            except _ERRORS as error:
+                _log.warning("rows cannot be compared", uri=self._plan.definition.source_uri, error=str(error))
+        return np.zeros(len(ids), np.bool_)
 
     def _failed(self, earlier: EarlierValues, column: str) -> Ints:
         """Return the rows that had no value, sorted."""

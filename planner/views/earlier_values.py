@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from core.domain.refresh import ChangeKind, EarlierValues, RefreshMode, RefreshPlan, RefreshReason, SourceChange
 from core.domain.table import Fragment, TableSnapshot
+from core.domain.udf import UdfKind
 from core.domain.view import EarlierState, ViewDefinition, ViewFunction
 from core.errors import FailedPrecondition
 from planner.views.refresh_planning import Case, broken_link
@@ -75,7 +76,7 @@ def told(earlier: Sequence[EarlierValues]) -> str:
     """Return the end of a plan's message, which names the earlier versions."""
     if not earlier:
         return ""
-    versions = " and ".join(str(found.view_version) for found in earlier)
+    versions = " and ".join(dict.fromkeys(str(found.view_version) for found in earlier))
     return f". Rows that are as they were in version {versions} of the view have their values from there"
 
 
@@ -100,18 +101,22 @@ def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
 def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierValues]:
     """Yield the view as it is, for functions whose values there can stay.
 
-    That is where columns of the source were rewritten in place that one of the functions does not read, or where
+    That is where rows of the source were rewritten of which one of the functions may read the same values, or where
     another function has to compute all rows (`whole`).
     """
     rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
-    if case.base is None or not (rewritten or whole):
+    kinds = {change.kind for change in plan.changes}
+    moved = ChangeKind.APPEARED in kinds and not kinds.isdisjoint({ChangeKind.GONE, ChangeKind.DELETIONS})
+    if case.base is None or not (rewritten or moved or whole):
         return
-    for function in case.definition.query.functions:
+    for resolved in plan.functions:
+        function = resolved.column
         if case.definition.computed.get(function.name) != function.identity:
             continue
         alone = replace(case.definition.query, columns=(), where="", functions=(function,))
         found = changes(alone, case.base, case.target, case.compactions)
-        if whole or not rewritten.issubset(found):
+        is_dear = resolved.udf.kind is not UdfKind.SQL
+        if whole or is_dear or not rewritten.issubset(found):
             yield EarlierValues(
                 view_version=case.view.version,
                 definition=replace(case.definition, query=alone),

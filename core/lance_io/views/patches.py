@@ -1,9 +1,11 @@
-"""Patches: what a view's file says about the rows that it changed, so that views on the view need not compute others.
+"""Patches: what a file says about the rows that it changed, so that views on its table need not compute others.
 
-A file that replaces columns of a fragment carries, in the global buffer that the schema metadata key `leman.patch`
-names: 4 bytes length (little endian) of a JSON header {"replaces": {column: old file}, "rows": n}, the header, zlib of
-the offsets of the changed rows as n 32-bit numbers (little endian, ascending). Values of all other rows are those of
-the old files.
+A view's file that replaces columns of a fragment carries, in the global buffer that the schema metadata key
+`leman.patch` names: 4 bytes length (little endian) of a JSON header {"replaces": {column: old file}, "rows": n}, the
+header, zlib of the offsets of the changed rows as n 32-bit numbers (little endian, ascending). Values of all other rows
+are those of the old files.
+
+The file of a computed column lists the files before it, see `core.changed_rows`.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from core import keys
 from core.filesystems import filesystem_of
 from core.lance_io import footer
-from core.lance_io.column_files import data_path
+from core.lance_io.column_files import data_path, read_predecessors
 from core.sorted_sets import distinct
 from core.views.rows import NO_IDS, Ids
 
@@ -79,6 +82,9 @@ def _chain(uri: str, known: dict[str, Patch | None], column: str, file: str, old
     """Return the offsets of each patch from a column's file back to an older one; None: patches do not lead there."""
     chain: list[Ids] = []
     at = file
+    if at != oldest and keys.parse_column_file_name(at) is not None:
+        earlier = next((p for p in read_predecessors(uri, at) if p.file == oldest), None)
+        return None if earlier is None else [np.flatnonzero(earlier.changed)]
     while at != oldest:
         if at not in known:
             known[at] = read(uri, at)

@@ -1,6 +1,9 @@
 """Rows that compaction moved without changing what a view reads, found through the compaction history.
 
 `_row_last_updated_at_version` alone does not tell: it also moves when another column of the fragment is rewritten.
+
+A computed column of a compacted fragment may have got another file since. That file says in which rows it differs from
+the one that compaction wrote (`core.changed_rows`): all others are still as compaction moved them.
 """
 
 from __future__ import annotations
@@ -9,11 +12,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from core import keys
+from core.changed_rows import Predecessor
 from core.domain.compactions import CompactionHistory
 from core.domain.row_address import addresses_of
 from core.domain.table import Fragment
 from core.errors import LemanError
 from core.lance_io import compactions
+from core.lance_io.column_files import read_predecessors
 from core.lance_io.views.row_facts import NO_ROWS, RowFacts
 from core.lance_io.views.source import SourceRows
 from core.sorted_sets import among, contains, distinct
@@ -33,6 +39,7 @@ class Ancestry:
         self._fields = tuple(fields)
         self._read: dict[tuple[int, int], RowFacts] = {}
         self._ancestors: dict[int, Mapping[State, Ids]] = {}
+        self._predecessors: dict[str, Sequence[Predecessor]] = {}
         self._compactions = CompactionHistory()
 
     def state(self, fragment: Fragment) -> State:
@@ -40,13 +47,13 @@ class Ancestry:
 
     def trace(self, fragment_ids: Collection[int], is_end: Callable[[Fragment], bool]) -> None:
         """Learn what these fragments were made of, and what that was made of, up to fragments for which `is_end`."""
-        files = {self._file(self.fragments[i]) for i in fragment_ids if i in self.fragments} - {""}
+        files = {self._compacted(self.fragments[i])[0] for i in fragment_ids if i in self.fragments} - {""}
         if not files:
             return
         most = compactions.versions_to_look_at(len(self.fragments))
         try:
             found = compactions.trace(
-                self._uri, self._version, files, lambda old: "" if is_end(old) else self._file(old), most
+                self._uri, self._version, files, lambda old: "" if is_end(old) else self._compacted(old)[0], most
             )
         except LemanError:
             return
@@ -55,12 +62,25 @@ class Ancestry:
         )
 
     def made_of(self, fragment: Fragment) -> Iterator[tuple[Fragment, RowFacts]]:
-        """Yield the fragments that one compaction made this one of, with the rows that it took over."""
-        rewrite = self._compactions.rewrites.get(self._file(fragment))
-        if rewrite is None or not any(self.is_same(made, fragment) for made in rewrite.new):
+        """Yield the fragments that one compaction made this one of, with the rows that have the same values still."""
+        file, changed = self._compacted(fragment)
+        rewrite = self._compactions.rewrites.get(file)
+        if rewrite is None:
             return
+        made, before = rewrite.place_of(file)
+        has_all = all(made.file_of(i) == (file if fragment.file_of(i) else "") for i in self._fields)
+        if not has_all or made.physical_rows != fragment.physical_rows:
+            return
+        begin = -before
         for old in rewrite.old:
-            yield old, self._alive(rewrite.before, old.fragment_id)
+            alive = self._alive(rewrite.before, old.fragment_id)
+            if not changed.any():
+                yield old, alive
+            elif len(alive) == old.live_rows:  # they lie in the new fragment in their order
+                places = begin + np.argsort(np.argsort(alive.offsets))
+                inside = (places >= 0) & (places < len(changed))
+                yield old, alive.at(inside & ~changed[np.where(inside, places, 0)])
+            begin += old.live_rows
 
     def ancestors(self, fragment_id: int) -> Mapping[State, Ids]:
         """Return the states in which compactions found rows of this fragment, with the sorted ids of those rows."""
@@ -80,10 +100,31 @@ class Ancestry:
     def is_same(self, one: Fragment, other: Fragment) -> bool:
         return self.state(one) == self.state(other) and one.physical_rows == other.physical_rows
 
-    def _file(self, fragment: Fragment) -> str:
-        """Return the one file that has all that is read; empty where there are several."""
+    def _compacted(self, fragment: Fragment) -> tuple[str, Mask]:
+        """Return the one file that had all that is read, and which rows have had other values since then.
+
+        The file's name is empty where there was none, or nothing tells what changed.
+        """
+        changed = np.zeros(fragment.physical_rows, np.bool_)
         files = fragment.files_of(self._fields)
-        return files[0] if len(files) == 1 else ""
+        if len(files) == 1 and keys.parse_column_file_name(files[0]) is None:
+            return files[0], changed
+        earlier = [self._earlier(file) for file in files]
+        known = [name for name in earlier[0] if all(name in found for found in earlier)] if earlier else []
+        file = next((name for name in known if keys.parse_column_file_name(name) is None), "")
+        for found in earlier if file else ():
+            predecessor = found[file]
+            if predecessor is not None and predecessor.rows != len(changed):
+                return "", changed
+            if predecessor is not None:
+                changed |= predecessor.changed
+        return file, changed
+
+    def _earlier(self, file: str) -> Mapping[str, Predecessor | None]:
+        """Return a column's file and those that it follows; nothing differs from the file itself."""
+        if file not in self._predecessors:
+            self._predecessors[file] = read_predecessors(self._uri, file)
+        return {file: None, **{predecessor.file: predecessor for predecessor in self._predecessors[file]}}
 
     def _moved(self, version: int, fragment_id: int) -> RowFacts:
         """Return the rows as recorded by the compaction that took them over; none where it recorded nothing."""

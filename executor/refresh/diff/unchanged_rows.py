@@ -7,7 +7,7 @@ Three things tell, the cheapest first; a row for which none does counts as chang
 2. The row lies elsewhere, and compaction alone brought it there (`ancestry`). Fragments 0 and 1 became fragment 4: a
    row of 4 is the same as in 0 if the files of 0 that the view reads are those that the older version has.
 3. The row lies where it did, its fragment has another file, and that file says which rows it changed
-   (`core.lance_io.views.patches`): all others are the same.
+   (`core.lance_io.views.patches`): all others are the same. So do the files of views and those of computed columns.
 
 Row 17 at (fragment 0, offset 3) before and at (4, 3) now, where 4 was compacted from 0 and 1: 1 tells where no column
 was rewritten in between. If another column of fragment 0 was rewritten first, the row counts as updated, and 2 tells.

@@ -65,3 +65,26 @@ def picky(id: int, a: int) -> int:  # noqa: A002
     if a % 3 == 0:
         raise ValueError(a)
     return a * 1000
+
+
+#: For these `tenth` fails.
+BROKEN: set[int] = set()
+
+
+def tenth(a: int) -> int:
+    if a in BROKEN:
+        raise ValueError(a)
+    return a // 10
+
+
+def negative(id: int, c: int | None) -> int | None:  # noqa: A002
+    EVALUATED.append(id)
+    return None if c is None else -c
+
+
+SQUARED: list[int] = []
+
+
+def squared(id: int, b: int | None) -> int | None:  # noqa: A002
+    SQUARED.append(id)
+    return None if b is None else b * b

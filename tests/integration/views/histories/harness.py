@@ -271,9 +271,10 @@ class System:
     def put(self, database: str, udf: UdfDefinition) -> None:
         UdfRegistry(database).put(udf)
 
-    def backfill(self, database: str, table: str, column: str) -> Job:
+    def backfill(self, database: str, table: str, column: str, **parameters: Any) -> Job:
         """Runs a backfill to its end; the job as it ended."""
-        job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, BackfillSpec(database, table, column), 0, 0)
+        spec = BackfillSpec(database, table, column, **parameters)
+        job = Job(f"job-{uuid.uuid4().hex}", "", JobState.PLANNING, spec, 0, 0)
         return self._runner.run(self._backfill(BackfillRun(job, self.services)))
 
     async def _backfill(self, run: BackfillRun) -> Job:

@@ -41,6 +41,8 @@ class Shape:
     matches: Callable[[Row], bool]
     columns: dict[str, tuple[str, Callable[[Row], int | None]]]
     reads: frozenset[str]
+    #: Columns that the function is given.
+    given: tuple[str, ...] = ()
     function: tuple[str, Callable[[Row], int | None]] | None = None
     shuffle: bool = False
     limit: int | None = None

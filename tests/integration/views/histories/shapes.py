@@ -29,6 +29,7 @@ SHAPES = [
         lambda r: _k(r) < 7 and (r["id"] or 0) >= 3,
         {"id": ID, "k": ("k", lambda r: r["k"])},
         frozenset("kxy"),
+        given=("id", "x", "y"),
         function=("score", _score),
         shuffle=True,
     ),
@@ -46,7 +47,7 @@ SHAPES = [
 
 def query(shape: Shape, database: str, table: str) -> ViewQuery:
     """What is asked of the catalog."""
-    functions = () if shape.function is None else (ViewFunction("score", "score", "1", ("id", "x", "y")),)
+    functions = () if shape.function is None else (ViewFunction("score", "score", "1", shape.given),)
     columns = tuple(
         ViewColumn(name, expression, name if expression == name else "")
         for name, (expression, _) in shape.columns.items()
