@@ -12,6 +12,7 @@ current there either.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -175,7 +176,11 @@ class UnchangedInputs:
 
     def _before(self, transaction: Transaction, before: TableSnapshot, hit: Sequence[_Place]) -> Iterator[_Place]:
         """Take in what was current in a version, and yield the places where the walk goes on."""
-        by_id = {fragment.fragment_id: fragment for fragment in before.fragments}
+        moved = {place: _rewritten_ids(transaction, place.fragment) for place in hit if before.stable_row_ids}
+        fragments = FragmentColumns.of(before.fragments)
+        wanted = {*(place.fragment.fragment_id for place in hit), *itertools.chain.from_iterable(moved.values())}
+        found = fragments.some(np.flatnonzero(fragments.with_ids(wanted)))
+        by_id = {fragment.fragment_id: fragment for fragment in found}
         earlier: list[tuple[_Place, Fragment, bool]] = []
         for place in hit:
             same = by_id.get(place.fragment.fragment_id)
@@ -184,9 +189,8 @@ class UnchangedInputs:
                     yield place
                 else:
                     earlier.append((place, same, place.same_offsets))
-            elif before.stable_row_ids:
-                ids = _rewritten_ids(transaction, place.fragment)
-                earlier += [(place, by_id[i], False) for i in ids if i in by_id]
+            else:
+                earlier += [(place, by_id[i], False) for i in moved.get(place, ()) if i in by_id]
         statuses = self._statuses(before, {fragment.fragment_id: fragment for _, fragment, _ in earlier}.values())
         columns = self._columns(before)
         for place, fragment, same_offsets in earlier:
