@@ -1,33 +1,38 @@
 """Decide which stored rows are to be stored anew, and where. Pure: the reader is asked for what has to be read.
 
 A plan cannot use checkpoints and finished files of fragments that compaction took away, nor files that another
-function's replaced. Their rows are stored once more, as checkpoints under the fragments that have them now
-(`MigratedRows`); the next plan finds them there. A file that was replaced is not installed again:
-`cleanup_old_versions` may delete it at any moment.
+function's replaced, nor what was computed from files that its inputs had before. Their rows are stored once more, as
+checkpoints under the fragments that have them now (`MigratedRows`); the next plan finds them there. A file that was
+replaced is not installed again: `cleanup_old_versions` may delete it at any moment.
 
 Where a row went: the live rows of the old fragments lie in the new one in their order. Fragment 0 has rows 0 to 9 of
 which 3 is deleted, fragment 1 rows 0 to 4, and both became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then
 covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13. Where fragment 7 was compacted
 again, the walk goes on from it.
+
+Where a computed column is an input and got another file, that file says which rows differ (`core.changed_rows`): stored
+values of the others are good still.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from core import keys
+from core.changed_rows import Predecessor
 from core.checkpoints.records import FragmentRecord
 from core.domain.compactions import CompactionHistory, Rewrite
 from core.domain.plan import MigratedRows, Plan, Reason
 from core.domain.ranges import RowRange, chunks, subtract
 from core.domain.table import Fragment
-from planner.compacted_rows import Live
+from planner.compacted_rows import Live, as_before
 from planner.fragment_tasks import Tasks
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, inspect_fragment
@@ -37,6 +42,7 @@ from planner.stored_work import Slot, StoredWork
 #: Rows of a file that go into one checkpoint.
 CHUNK_ROWS = 1 << 15
 _NO_FILTER = keys.md5("")
+_NONE: Live = np.zeros(0, np.bool_)
 
 
 class CheckpointReader(Protocol):
@@ -48,6 +54,10 @@ class CheckpointReader(Protocol):
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
         """Tell which physical rows of an old fragment were not deleted in a version."""
+        ...
+
+    def predecessors(self, file: str) -> Sequence[Predecessor]:
+        """Return the files that an input's column file follows; none where that is not known."""
         ...
 
 
@@ -63,6 +73,21 @@ class _Target:
 
     is_traced: bool = False
     """What was committed before the compaction is known to hold still."""
+
+    changed: Live | None = None
+    """Which rows have other inputs than those that are stored; None: none has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A fragment as compaction made it, perhaps."""
+
+    #: With the files that its inputs had then.
+    fragment: Fragment
+    #: The file that tells which compaction that was; empty: there is none.
+    file: str
+    #: Which rows have other inputs since then; None: none has.
+    changed: Live | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +132,7 @@ class CheckpointMigrator:
         self._resolved = resolved
         self._stored_work = stored_work
         self._reader = reader
-        self._stored = self._by_slot([*stored_work.records, *stored_work.gone])
+        self._stored = self._by_slot([*stored_work.records, *stored_work.gone, *stored_work.outdated])
 
     def _by_slot(self, listed: Iterable[str]) -> dict[Slot, list[keys.FamilyKey]]:
         found: dict[Slot, list[keys.FamilyKey]] = defaultdict(list)
@@ -137,6 +162,32 @@ class CheckpointMigrator:
             for source in self._files(status.fragment, status.sources, status.current_file):
                 yield from self._migrated(source, target, _Move(status.fragment, 0))
 
+    def followed(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
+        """Yield the rows that were computed from earlier files of the inputs, and whose inputs did not change since."""
+        outdated = {key.fragment_id for key in self._resolved.family.parse_all(self._stored_work.outdated)}
+        known = plan.tasks.of(outdated) if isinstance(plan.tasks, Tasks) else plan.tasks
+        tasks = {task.fragment_id: task for task in known if task.missing}
+        for status in statuses.some(np.flatnonzero(statuses.fragments.with_ids(outdated))):
+            task = tasks.get(status.fragment.fragment_id)
+            for earlier, changed in self._as_before(status.fragment) if task is not None else ():
+                target = _Target(status.fragment, status.sources, task.missing if task else None, changed=changed)
+                sources = keys.sources(self._resolved.input_pairs(earlier))
+                files = self._files(earlier, sources, status.current_file)
+                for source in (*files, *self._checkpoints(earlier, sources)):
+                    yield from self._migrated(source, target, _Move(status.fragment, 0))
+
+    def made(self, fragment: Fragment) -> _Made:
+        """Return a fragment as compaction made it, perhaps before its inputs got other files."""
+        states: Iterable[tuple[Fragment, Live | None]] = itertools.chain([(fragment, None)], self._as_before(fragment))
+        for then, changed in states:
+            files = then.files_of(self._resolved.input_ids)
+            if files and all(keys.parse_column_file_name(file) is None for file in files):
+                return _Made(then, origin(self._resolved, then), changed)
+        return _Made(fragment, "")
+
+    def _as_before(self, fragment: Fragment) -> Iterator[tuple[Fragment, Live]]:
+        return as_before(fragment, self._resolved.input_ids, self._reader.predecessors)
+
     def moved(
         self, plan: Plan, statuses: Iterable[FragmentStatus], compactions: CompactionHistory
     ) -> Iterator[MigratedRows]:
@@ -150,19 +201,23 @@ class CheckpointMigrator:
         seen = {target.fragment.fragment_id for target in waiting}
         while waiting:
             target = waiting.pop()
-            rewrite = compactions.rewrites.get(origin(self._resolved, target.fragment))
+            made = _Made(target.fragment, origin(self._resolved, target.fragment))
+            if target.missing is not None:
+                made = self.made(target.fragment)
+            rewrite = compactions.rewrites.get(made.file)
             if rewrite is None:
                 continue
-            for move in self._moves(rewrite, target.fragment):
-                yield from self._from(move, target)
+            for move in self._moves(rewrite, made):
+                yield from self._from(move, replace(target, changed=made.changed))
                 if move.fragment.fragment_id not in seen:
                     seen.add(move.fragment.fragment_id)
                     sources = keys.sources(self._resolved.input_pairs(move.fragment))
                     waiting.append(_Target(move.fragment, sources, None, target.is_traced))
 
-    def _moves(self, rewrite: Rewrite, fragment: Fragment) -> Iterator[_Move]:
+    def _moves(self, rewrite: Rewrite, found: _Made) -> Iterator[_Move]:
         """Yield where the rows of the old fragments went; nothing where the new one is not as compaction made it."""
-        made, before = rewrite.place_of(origin(self._resolved, fragment))
+        fragment = found.fragment
+        made, before = rewrite.place_of(found.file)
         same = self._resolved.input_pairs(made) == self._resolved.input_pairs(fragment)
         rows = sum(old.live_rows for old in rewrite.old)
         if not same or rows != sum(new.physical_rows for new in rewrite.new):
@@ -222,21 +277,24 @@ class CheckpointMigrator:
         )
 
     def _migrated(self, source: _Source, target: _Target, move: _Move) -> Iterator[MigratedRows]:
-        whole = RowRange(0, target.fragment.physical_rows)
-        prefix = self._resolved.family.prefix_under(source.filter_id, target.sources)
-        known = [
-            stored.range
-            for stored in self._covered.get((target.sources, target.fragment.fragment_id), ())
-            if stored.range is not None and stored.filter_id == source.filter_id
-        ]
+        fragment_id, whole = target.fragment.fragment_id, RowRange(0, target.fragment.physical_rows)
+        known: dict[str, list[RowRange]] = defaultdict(list)
+        for stored in self._covered.get((target.sources, fragment_id), ()):
+            if stored.range is not None:
+                known[stored.filter_id].append(stored.range)
         for rows in source.ranges:
             at = move.rank(rows.start)
             covered = RowRange(at, move.rank(rows.end)).intersect(whole)
-            if covered is None or not subtract([covered], known):
+            if covered is None:
+                continue
+            changed = _NONE if target.changed is None else target.changed[covered.start : covered.end]
+            # of rows that are left out the checkpoint says nothing
+            filter_id = keys.md5(f"rows of {source.key}") if changed.any() else source.filter_id
+            if not subtract([covered], known.get(filter_id, ())) or (len(changed) and changed.all()):
                 continue
             if target.missing is not None and not any(covered.intersect(r) for r in target.missing):
                 continue
-            fragment_id = target.fragment.fragment_id
+            prefix = self._resolved.family.prefix_under(filter_id, target.sources)
             yield MigratedRows(
                 fragment_id=fragment_id,
                 key=keys.range_key(prefix, fragment_id, covered),
@@ -246,6 +304,7 @@ class CheckpointMigrator:
                 from_rows=rows,
                 at=at,
                 before=move.before,
+                left_out=np.packbits(changed).tobytes() if changed.any() else b"",
             )
 
 

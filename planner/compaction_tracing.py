@@ -86,11 +86,14 @@ def migrated(
     store: CheckpointStore,
 ) -> tuple[MigratedRows, ...]:
     """Return what the plan's fragments lack and what is stored elsewhere."""
-    migrator = CheckpointMigrator(resolved, stored_work, _CheckpointReader(resolved, store, stored_work.records))
-    found = list(migrator.replaced(plan, statuses))
+    reader = _CheckpointReader(resolved, store, stored_work.records)
+    migrator = CheckpointMigrator(resolved, stored_work, reader)
+    found = [*migrator.replaced(plan, statuses), *migrator.followed(plan, statuses)]
     if stored_work.gone:
         by_id = {fragment.fragment_id: fragment for fragment in resolved.table.fragments}
-        files = {origin(resolved, by_id[task.fragment_id]) for task in plan.tasks if task.missing} - {""}
+        waiting = [by_id[task.fragment_id] for task in plan.tasks if task.missing]
+        reader.read_ahead(waiting)
+        files = {migrator.made(fragment).file for fragment in waiting} - {""}
         compactions = (
             _trace(resolved, lambda fragment: origin(resolved, fragment), files) if files else CompactionHistory()
         )
@@ -108,12 +111,14 @@ def _trace(resolved: ResolvedRequest, more: Callable[[Fragment], str], files: se
         return CompactionHistory(lost=frozenset(files))
 
 
-class _OldVersions:
-    """Deletions in versions that compactions rewrote."""
+class _OldFiles:
+    """Deletions in versions that compactions rewrote, and files that the inputs' files follow."""
 
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
+    def __init__(self, resolved: ResolvedRequest) -> None:
+        self._uri = resolved.table.uri
+        self._input_ids = resolved.input_ids
         self._old: dict[int, compactions.OldVersion] = {}
+        self._predecessors: dict[str, Sequence[Predecessor]] = {}
 
     def live(self, version: int, fragment: Fragment) -> Live | None:
         try:
@@ -124,12 +129,26 @@ class _OldVersions:
             _log.warning("an old fragment cannot be read", version=version, error=str(error))
             return None
 
+    def read_ahead(self, fragments: Iterable[Fragment]) -> None:
+        """Read what `predecessors` returns for the inputs of some fragments, several at a time."""
+        ids = self._input_ids
+        files = sorted({file for fragment in fragments for file in fragment.files_of(ids) if _is_column_file(file)})
+        if len(files) > 1 and in_object_store(self._uri):  # a local file takes 20 µs, which threads would make 100
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="plan") as pool:
+                self._predecessors.update(zip(files, pool.map(self.predecessors, files), strict=True))
 
-class _CheckpointReader(_OldVersions):
+    def predecessors(self, file: str) -> Sequence[Predecessor]:
+        """Return the files that an input's column file follows; none where that is not known."""
+        if file not in self._predecessors:
+            self._predecessors[file] = column_files.read_predecessors(self._uri, file)
+        return self._predecessors[file]
+
+
+class _CheckpointReader(_OldFiles):
     """See `planner.checkpoint_migration.CheckpointReader`."""
 
     def __init__(self, resolved: ResolvedRequest, store: CheckpointStore, known: Mapping[str, FragmentRecord]) -> None:
-        super().__init__(resolved.table.uri)
+        super().__init__(resolved)
         self._store = store
         self._known = known
 
@@ -137,16 +156,15 @@ class _CheckpointReader(_OldVersions):
         return self._known[key] if key in self._known else read_record(self._store, key)
 
 
-class _Archive(_OldVersions):
+class _Archive(_OldFiles):
     """See `planner.compacted_rows.Archive`."""
 
     def __init__(self, resolved: ResolvedRequest, store: CheckpointStore) -> None:
-        super().__init__(resolved.table.uri)
+        super().__init__(resolved)
         self._resolved = resolved
         self._store = store
         self._records: dict[tuple[str, str], FragmentRecord] | None = None
         self._buffers: dict[str, bytes | None] = {}
-        self._predecessors: dict[str, Sequence[Predecessor]] = {}
 
     def record(self, status: FragmentStatus) -> FragmentRecord | None:
         """Return the record; None too where it is about another output column, or other inputs."""
@@ -164,20 +182,6 @@ class _Archive(_OldVersions):
         ):
             return None
         return record
-
-    def read_ahead(self, fragments: Iterable[Fragment]) -> None:
-        """Read what `predecessors` returns for the inputs of some fragments, several at a time."""
-        uri, ids = self._resolved.table.uri, self._resolved.input_ids
-        files = sorted({file for fragment in fragments for file in fragment.files_of(ids) if _is_column_file(file)})
-        if len(files) > 1 and in_object_store(uri):  # a local file takes 20 µs, which threads would make 100
-            with ThreadPoolExecutor(_READERS, thread_name_prefix="plan") as pool:
-                self._predecessors.update(zip(files, pool.map(self.predecessors, files), strict=True))
-
-    def predecessors(self, file: str) -> Sequence[Predecessor]:
-        """Return the files that an input's column file follows; none where that is not known."""
-        if file not in self._predecessors:
-            self._predecessors[file] = column_files.read_predecessors(self._resolved.table.uri, file)
-        return self._predecessors[file]
 
     def states(self, status: FragmentStatus) -> bytes | None:
         """Return row states from the file, or from the record that was stored with it."""

@@ -177,8 +177,9 @@ class PlanMaker:
             return StoredWork(states=states, decided=wanted.decided, failed=failed)
         store = self._checkpoints(uri)
         sifted = select_relevant(resolved, wanted, store.list_keys(resolved.family.head))
-        if sifted.outdated:
-            _log.info("Checkpoint data files mismatch", column=resolved.output.name, fragments=sifted.outdated)
+        if sifted.fragments_outdated:
+            mismatched = sifted.fragments_outdated
+            _log.info("Checkpoint data files mismatch", column=resolved.output.name, fragments=mismatched)
         records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
         return StoredWork(
@@ -186,6 +187,7 @@ class PlanMaker:
             found=sifted.found,
             records=records,
             gone=sifted.gone,
+            outdated=sifted.outdated,
             decided=wanted.decided,
             failed=failed,
             kept=() if resolved.failed_only else tuple(self._kept_work(resolved, wanted, store)),
@@ -198,7 +200,7 @@ class PlanMaker:
             if listed:
                 sifted = select_relevant(earlier, wanted, listed)
                 records = self._records(resolved.table.uri, store, sifted.records)
-                stored = StoredWork(found=sifted.found, records=records, gone=sifted.gone)
+                stored = StoredWork(found=sifted.found, records=records, gone=sifted.gone, outdated=sifted.outdated)
                 yield KeptWork(version=version, resolved=earlier, stored=stored)
 
     def _migrated(self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored: StoredWork) -> Plan:
@@ -207,7 +209,7 @@ class PlanMaker:
             return plan
         everyone = [(resolved, statuses, stored)]
         everyone += [(kept.resolved, self.statuses(kept.resolved), kept.stored) for kept in stored.kept]
-        elsewhere = [work for work in everyone if work[2].records or work[2].gone]
+        elsewhere = [work for work in everyone if work[2].records or work[2].gone or work[2].outdated]
         if not elsewhere or not any(task.missing for task in plan.tasks):
             return plan
         store = self._checkpoints(resolved.table.uri)

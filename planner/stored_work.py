@@ -16,6 +16,7 @@ from core.keys import FamilyKey
 from core.object_columns import Numbers
 from core.row_states import StateSummary
 from core.sorted_sets import among, distinct
+from planner.column_graph import is_computed
 from planner.resolved_request import ResolvedRequest
 from planner.reuse_decision import FragmentStatus, ReuseDecision, decide
 from planner.statuses import SETTLES, Mask, Statuses, outcome_codes
@@ -97,6 +98,8 @@ class StoredWork:
     records: Mapping[str, FragmentRecord] = field(default_factory=dict)
     #: Keys of fragments that the table does not have.
     gone: Sequence[str] = ()
+    #: Keys of fragments with work under files that their inputs had before, where computed columns are among these.
+    outdated: Sequence[str] = ()
     #: By place of the fragment, what was decided already; of others it is decided when the plan is made.
     decided: Mapping[int, Decided] = field(default_factory=dict)
     #: By id of the fragment, where fewer failed rows may count than its file's header says.
@@ -114,14 +117,15 @@ class StoredWork:
 
 
 class RelevantWork(NamedTuple):
-    """Keys that matter. `found` and `gone` are those of `StoredWork`."""
+    """Keys that matter. `found`, `gone` and `outdated` are those of `StoredWork`."""
 
     found: FoundCheckpoints
     #: Keys of fragment records.
     records: list[str]
     gone: list[str]
+    outdated: list[str]
     #: Number of the fragments with work that have keys under other input files.
-    outdated: int
+    fragments_outdated: int
 
 
 class OpenInputs:
@@ -186,9 +190,11 @@ def select_relevant(resolved: ResolvedRequest, wanted: OpenInputs, listed: Seque
     Args:
         wanted: what `open_inputs` returns.
     """
+    follows = any(is_computed(resolved.table, column.name.split(".")[0]) for column in resolved.inputs)
     ranges, others = parsed(resolved.family, listed)
     same, other_inputs, gone = wanted.sift(ranges.fragment_ids, ranges.sources)
-    outdated = set(ranges.fragment_ids[other_inputs].tolist())
+    fragments_outdated = set(ranges.fragment_ids[other_inputs].tolist())
+    outdated = [key.key for key in ranges.some(other_inputs)] if follows else []
     keys_gone = [key.key for key in ranges.some(gone)]
     records: list[str] = []
     strange: dict[int, list[FamilyKey]] = defaultdict(list)
@@ -199,10 +205,11 @@ def select_relevant(resolved: ResolvedRequest, wanted: OpenInputs, listed: Seque
         if is_gone:
             keys_gone.append(key.key)
         elif has_others:
-            outdated.add(key.fragment_id)
+            fragments_outdated.add(key.fragment_id)
+            outdated += [key.key] if follows else []
         elif is_same and key.range is None:
             records.append(key.key)
         elif is_same:
             strange[key.fragment_id].append(key)
     found = FoundCheckpoints(ranges.some(same), strange)
-    return RelevantWork(found, records, sorted(keys_gone), len(outdated))
+    return RelevantWork(found, records, sorted(keys_gone), sorted(outdated), len(fragments_outdated))

@@ -214,7 +214,8 @@ class ComparedFile:
 class MigratedRows:
     """Rows that are to be stored once more, as a checkpoint of the fragment that has them now.
 
-    They are stored for a fragment that compaction took away, or in a file that another function's replaced.
+    They are stored for a fragment that compaction took away, under files that its inputs had before, or in a file that
+    another function's replaced.
     """
 
     #: The fragment that gets the checkpoint.
@@ -232,6 +233,9 @@ class MigratedRows:
     at: int
     #: The version that tells which of them are live; 0: all.
     before: int = 0
+    #: A bit for each row of `covered`, as `numpy.packbits` gives them: those whose inputs are other ones now. Empty:
+    #: none is.
+    left_out: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

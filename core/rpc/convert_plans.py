@@ -349,6 +349,7 @@ def migrated_to_proto(migrated: MigratedRows) -> plan_pb2.MigratedRows:
         from_rows=range_to_proto(migrated.from_rows),
         at=migrated.at,
         before_version=migrated.before,
+        left_out=migrated.left_out,
     )
 
 
@@ -362,4 +363,5 @@ def migrated_from_proto(message: plan_pb2.MigratedRows) -> MigratedRows:
         from_rows=range_from_proto(message.from_rows),
         at=message.at,
         before=message.before_version,
+        left_out=message.left_out,
     )

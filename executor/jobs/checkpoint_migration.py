@@ -77,6 +77,8 @@ def _batches(
         if piece is not None and migrated.from_fragment != migrated.fragment_id:
             old = versions.setdefault(migrated.before, OldVersion(header.uri, migrated.before))
             piece = _moved(piece, migrated, old)
+        if piece is not None and migrated.left_out:
+            piece = _without(piece, migrated)
         pieces = [] if piece is None else [piece]
         if any(p.values.type != kind for p in pieces):
             raise DataLoss("CHECKPOINT_DAMAGED", f"{key} does not hold {kind}", key=key)
@@ -96,6 +98,12 @@ def _moved(piece: Piece, migrated: MigratedRows, old: OldVersion) -> Piece | Non
         return None
     states = None if piece.states is None else piece.states[kept]
     return Piece(offsets[kept], piece.values.filter(pa.array(kept)), states)
+
+
+def _without(piece: Piece, migrated: MigratedRows) -> Piece | None:
+    """Return the rows whose inputs are still those that they were computed from."""
+    left_out = np.unpackbits(np.frombuffer(migrated.left_out, np.uint8), count=migrated.covered.rows)
+    return piece.without(np.flatnonzero(left_out) + migrated.covered.start)
 
 
 def _open(store: CheckpointStore, uri: str, key: str) -> _Source:

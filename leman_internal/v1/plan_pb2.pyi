@@ -765,8 +765,9 @@ Global___MigratedRowsBatch: _TypeAlias = MigratedRowsBatch  # noqa: Y015
 
 @_typing.final
 class MigratedRows(_message.Message):
-    """Rows that are stored for a fragment that compaction took away, or in a file that another function's replaced. Whoever
-    runs the plan stores them once more, and plans again: then they are found, and not computed.
+    """Rows that are stored for a fragment that compaction took away, under files that its inputs had before, or in a file
+    that another function's replaced. Whoever runs the plan stores them once more, and plans again: then they are found,
+    and not computed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -779,6 +780,7 @@ class MigratedRows(_message.Message):
     FROM_ROWS_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
     BEFORE_VERSION_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
     fragment_id: _builtins.int
     """The fragment that has the rows now."""
     key: _builtins.str
@@ -793,6 +795,10 @@ class MigratedRows(_message.Message):
     """
     before_version: _builtins.int
     """The version of the table that tells which of them are deleted; 0: none of them is."""
+    left_out: _builtins.bytes
+    """A bit for each row of `covered`, the highest bit of the first byte first: those whose inputs are other ones now are
+    left out. Empty: none is.
+    """
     @_builtins.property
     def covered(self) -> _planner_pb2.RowRange:
         """What it covers."""
@@ -812,10 +818,11 @@ class MigratedRows(_message.Message):
         from_rows: _planner_pb2.RowRange | None = ...,
         at: _builtins.int = ...,
         before_version: _builtins.int = ...,
+        left_out: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["covered", b"covered", "from_rows", b"from_rows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "before_version", b"before_version", "covered", b"covered", "fragment_id", b"fragment_id", "from_fragment", b"from_fragment", "from_rows", b"from_rows", "key", b"key", "source", b"source"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "before_version", b"before_version", "covered", b"covered", "fragment_id", b"fragment_id", "from_fragment", b"from_fragment", "from_rows", b"from_rows", "key", b"key", "left_out", b"left_out", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,7 @@ with which input each value was computed.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
 import tempfile
@@ -20,8 +21,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from core import keys
 from core.domain.plan import BackfillSpec
 from core.domain.udf import CheckpointBounds
+from executor.worker.computed_rows import from_checkpoint
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import Fate, Killed, Made, System, decisions
 from tests.integration.stateful.test_machine import _MEMORY, KILLS, LONG
@@ -53,9 +56,13 @@ class Chain(RuleBasedStateMachine):
         #: Rows whose input others had overwritten when old versions were cleaned away: the only version that had both
         #: the value and its input is gone, so they may be computed again when the input comes back.
         self.forgotten: dict[str, set[int]] = {name: set() for name in CHAIN}
+        #: By column and id the input of a value that a job stored before it died.
+        self.stored: dict[str, dict[int, Any]] = {name: {} for name in CHAIN}
         #: Whether values may come from earlier versions, of which plans do not know how many rows they have.
         self.are_restored = False
         self.indexed = False
+        #: The ids of the rows that the last job called a function for.
+        self.called: set[int] = set()
         self.numbers = itertools.count(1)
         self.next_id = 0
 
@@ -222,6 +229,30 @@ class Chain(RuleBasedStateMachine):
     def backfill(self, name: str, interval: int = 0, kill: str = "") -> None:
         self._run(name, self.rows, interval, kill)
 
+    @rule(name=columns, interval=st.sampled_from([0, 3]), kill=st.sampled_from(KILLS[:3]))
+    def abandon(self, name: str, kill: str, interval: int = 3) -> None:
+        """A job dies, and nobody goes on with it."""
+        read, layout = CHAIN[name][1], self.system.layout()
+
+        def stored(key: str, batch: pa.RecordBatch) -> None:
+            found = keys.parse_range_key(key)
+            fragment_id = found.fragment_id if found else (keys.parse_record_key(key) or ("", -1))[1]
+            offsets = from_checkpoint(batch).offsets.tolist() if found else layout.get(fragment_id, {})
+            ids = [layout[fragment_id][at] for at in offsets if at in layout[fragment_id]]
+            self.stored[name] |= {i: self.rows[i][read] for i in ids}
+
+        spec = BackfillSpec(self.system.database, "t", name, checkpoint=CheckpointBounds(interval))
+        if (plan := self.system.plan(spec)).tasks:
+            with contextlib.suppress(Killed):
+                self.system.compute(spec, Made(plan), Fate(kill, 2), stored)
+        self.are_restored = True
+        self._check()
+
+    def known(self, name: str) -> set[int]:
+        """The ids of stale rows whose value was stored for the input that they have."""
+        read, stored = CHAIN[name][1], self.stored[name]
+        return {i for i in self.stale(name) if i in stored and stored[i] == self.rows[i][read]}
+
     @rule(name=columns, low=st.integers(0, 40), interval=st.sampled_from([0, 3]))
     def backfill_where(self, name: str, low: int, interval: int) -> None:
         self._run(name, {i for i in self.rows if i >= low}, interval, where=f"id >= {low}")
@@ -256,6 +287,7 @@ class Chain(RuleBasedStateMachine):
         open_ = set(asked) if options else set(asked) & (self.stale(name) | self.lost[name]) | forgotten
         seen = self.seen[name]
         perhaps = forgotten if options else {i for i in open_ if self.rows[i][read] in seen.get(i, ())} | forgotten
+        perhaps |= self.known(name)
         needed = open_ - perhaps
         udfs.EVALUATED.clear()
         plan = self.system.plan(spec)
@@ -277,6 +309,7 @@ class Chain(RuleBasedStateMachine):
         called = list(udfs.EVALUATED)
         assert needed <= set(called) <= open_, (sorted(set(called) - open_), sorted(needed - set(called)))
         assert kill or len(called) == len(set(called)), "a row was evaluated twice"
+        self.called = set(called)
         self.lost[name] -= open_
         self.forgotten[name] -= open_
         for i in open_:
@@ -386,6 +419,33 @@ def test_rows_that_were_compared_are_known_after_cleaning_when_their_input_gets_
     chain.clean()
     chain.backfill("c")
     chain.backfill("d")
+
+
+def _merge_in_place(chain: Chain) -> None:
+    chain.index()
+    chain.upsert(977, 0, 2, all_rows=False)
+
+
+NEW_FILES: dict[str, Callable[[Chain], None]] = {
+    "merged in place": _merge_in_place,
+    "filled": lambda chain: None,
+    "compacted": lambda chain: chain.compact(),
+    "compacted and merged in place": lambda chain: (chain.compact(), _merge_in_place(chain))[-1],
+}
+
+
+@pytest.mark.parametrize("change", NEW_FILES)
+@pytest.mark.parametrize("kill", KILLS[:3])
+def test_values_that_a_dead_job_stored_outlive_a_new_file_of_their_input(chain, change, kill):
+    """In the rows of which that file says that they are as they were."""
+    chain.backfill_where("c", 2, 0)
+    chain.abandon("d", kill)
+    NEW_FILES[change](chain)
+    chain.backfill("c")
+    known, stale = chain.known("d"), chain.stale("d")
+    assert known
+    chain.backfill("d")
+    assert chain.called == stale - known
 
 
 @pytest.mark.timeout(7200 if LONG else 300)

@@ -296,6 +296,7 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
         from_rows=RANGES,
         at=st.integers(-(2**62), 2**62),
         before=COUNT,
+        left_out=st.binary(max_size=4),
     )
 )
 def test_migrated_rows_survive_the_wire(migrated):
