@@ -74,6 +74,9 @@ def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
         raise InvalidArgument("BAD_NUMBER", said, field="version")
     if message.HasField("tag") and not message.tag.strip():
         raise InvalidArgument("BAD_REQUEST", "tag is empty: name a tag, or leave it out", field="tag")
+    if message.include_checkpointed and (at := message.WhichOneof("at")):
+        said = f"include_checkpointed reads the latest version: leave {at} out"
+        raise InvalidArgument("BAD_REQUEST", said, field=at)
     return ReadRequest(
         uri=uri_of(message.table),
         columns=tuple(message.columns),
@@ -86,6 +89,7 @@ def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
         with_row_id=message.with_row_id,
         with_row_address=message.with_row_address,
         incarnation=message.incarnation,
+        include_checkpointed=message.include_checkpointed,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from core import keys
 from core.domain.garbage import UNFINISHED_NAME, StoredFile
-from core.domain.table import DataFile, Fragment, TableSnapshot
+from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
 from core.domain.udf import ColumnBinding
 from core.udf import binding
 from core.views.metadata import BASE_RECORD, FAILED_PREFIX, RECORD_PREFIX, failed_in
@@ -57,7 +57,8 @@ class Uses:
 
     def __init__(self, latest: TableSnapshot) -> None:
         self.version = latest.version
-        self.columns = {column.name: column for column in _columns(latest)}
+        found = (computed_column(latest, field) for field in latest.fields)
+        self.columns = {column.name: column for column in found if column is not None}
         #: Names that columns have in keys, by the names that they have now.
         self.key_names = {column.name: column.family.column for column in self.columns.values()}
         self.column_names = frozenset(f.name for f in latest.fields) | frozenset(self.key_names.values())
@@ -123,17 +124,21 @@ class Uses:
         return found is not None and found[2] is None
 
 
-def _columns(table: TableSnapshot) -> Iterable[Column]:
-    for column in table.fields:
-        bound = binding.read(column.arrow)
-        if bound is None:
-            continue
-        inputs = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
-        ids = tuple(i for f in inputs if f is not None for i in f.field_ids)
-        family = keys.KeyFamily(
-            udf_name=bound.udf_name, udf_version=bound.udf_version, column=bound.keyed_as(column.name), uri=table.uri
-        )
-        yield Column(name=column.name, bound=bound, field_ids=column.field_ids, input_ids=ids, family=family)
+def computed_column(table: TableSnapshot, column: TableField) -> Column | None:
+    """Return a column of a table with what its binding says; None where no function computes it.
+
+    Raises:
+        LemanError: what `binding.read` raises.
+    """
+    bound = binding.read(column.arrow)
+    if bound is None:
+        return None
+    inputs = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
+    ids = tuple(i for f in inputs if f is not None for i in f.field_ids)
+    family = keys.KeyFamily(
+        udf_name=bound.udf_name, udf_version=bound.udf_version, column=bound.keyed_as(column.name), uri=table.uri
+    )
+    return Column(name=column.name, bound=bound, field_ids=column.field_ids, input_ids=ids, family=family)
 
 
 def _slot(column: Column, fragment: Fragment, sources: str) -> Slot:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import lance
@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from commit_coordinator.lance_io.checkpointed_rows import CheckpointedRows
 from commit_coordinator.tables.decoded_size import bytes_beside_dictionaries
 from commit_coordinator.tables.requests import ReadRequest
+from core.checkpoints.rows import ROW_ADDRESS
 from core.domain.table import TableField, TableSnapshot
 from core.domain.view import INTERNAL_COLUMNS, IS_SET
 from core.errors import Aborted, FailedPrecondition, InvalidArgument
@@ -23,6 +25,7 @@ from core.lance_io.error_translation import using_storage
 from core.lance_io.scan import judged
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.source import blob_sizes
+from core.sql import filters
 from core.sql.relative_time import pin
 from core.udf import blobs, storable_types
 from core.views import metadata as view_metadata
@@ -41,6 +44,11 @@ _SAMPLE_ROWS = 8
 _ALL = 1 << 62
 _COLUMNS_LISTED = 40
 _BLOBS_AS_BYTES: Final = "all_binary"
+_ROW_ID = "_rowid"
+#: What filters may read of a row beside its columns.
+_ROW_COLUMNS = frozenset(
+    {_ROW_ID, ROW_ADDRESS, "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
+)
 
 Addresses: TypeAlias = npt.NDArray[np.int64]
 
@@ -85,12 +93,102 @@ def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
     Raises:
         LemanError: what `TableService.ReadRows` (protos/leman/v1/tables.proto) names.
     """
+    if request.include_checkpointed:
+        return _with_checkpointed(request, now)
     table, reading, fields = _opened(request, now)
     with using_storage(request.uri):
         reading.bound(fields)
     schema = _schema(table, reading)
     windows = ([*_bounded(window, request)] for window in reading.windows(schema))
     return Rows(table.version, table.incarnation, schema, windows)
+
+
+def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
+    """Return the rows of the latest version with what checkpoints and finished files have of them."""
+    tables = LanceTables()
+    table = tables.snapshot(request.uri)
+    dataset = tables.dataset(request.uri, table.version)
+    _check_incarnation(table, request)
+    if view_metadata.is_view(table.metadata):
+        raise FailedPrecondition(
+            "IS_A_VIEW",
+            f"{request.uri} is a view, whose rows appear with its refreshes: leave include_checkpointed out",
+            uri=request.uri,
+        )
+    fields = _wanted(table, request.columns, is_view=False)
+    where = _filter(tables, dataset, request, now)
+    mentioned = filters.names(where) if where else frozenset[str]()
+    read = [field for field in table.fields if field.name.casefold() in mentioned]
+    stored = CheckpointedRows(table, {field.name.partition(".")[0] for field in (*fields, *read)})
+    asked = [field.name for field in fields]
+    scanned, judge = replace(request, with_row_address=True), None
+    if any(stored.has(field.name) for field in read):
+        _check_row_columns(mentioned)
+        fields += [field for field in read if field.name not in asked]
+        judge = _Judge(request, pin(request.where, now), [field.name for field in read])
+        scanned, where = replace(scanned, where="", limit=None, offset=0), ""
+    reading = _Reading(dataset, [field.name for field in fields], where, scanned)
+    with using_storage(request.uri):
+        reading.bound(fields)
+        schema = reading.schema()
+    shown = [*asked, *([_ROW_ID] if request.with_row_id else []), *([ROW_ADDRESS] if request.with_row_address else [])]
+
+    def windows() -> Iterator[list[pa.RecordBatch]]:
+        for window in reading.windows(schema):
+            for batch in window:
+                for rows in stored.over(batch, fields):
+                    matching = rows if judge is None else judge.matching(rows)
+                    yield [*_bounded([matching.select(shown)], request)]
+                    if judge is not None and judge.is_done:
+                        return
+
+    visible = pa.schema([schema.field(name) for name in shown], schema.metadata)
+    return Rows(table.version, table.incarnation, visible, windows())
+
+
+class _Judge:
+    """What evaluates a filter over values that no version has, and counts the rows that are asked for.
+
+    Args:
+        where: The checked filter.
+        columns: Those that it reads.
+    """
+
+    def __init__(self, request: ReadRequest, where: str, columns: list[str]) -> None:
+        self._request = request
+        self._where = where
+        self._columns = columns
+        self._offset = request.offset
+        self._left = _ALL if request.limit is None else request.limit
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether no further row is wanted."""
+        return not self._left
+
+    def matching(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return those of the rows that match and are wanted."""
+        read = rows.select(self._columns)
+        schema = pa.schema([field.remove_metadata() for field in read.schema])
+        read = pa.Table.from_batches([pa.RecordBatch.from_arrays(read.columns, schema=schema)])
+        with using_storage(self._request.uri):
+            table = lance.write_dataset(read, "memory://rows.lance", max_rows_per_file=read.num_rows)
+            scanner = table.scanner(columns=[], filter=Dialect(table).lance(self._where), with_row_address=True)
+            found = judged(iter(scanner.to_batches()), self._request.where)
+            parts = [batch.column(ROW_ADDRESS).to_numpy().astype(np.int64) for batch in found]
+        places = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+        wanted = places[self._offset :][: self._left]
+        self._offset -= min(self._offset, len(places))
+        self._left -= len(wanted)
+        return rows if len(wanted) == rows.num_rows else rows.take(pa.array(wanted))
+
+
+def _check_row_columns(mentioned: Collection[str]) -> None:
+    """Refuse a filter over values of checkpoints that also asks where rows lie, which only Lance knows."""
+    if own := [name for name in mentioned if name in _ROW_COLUMNS]:
+        raise filters.invalid(
+            f"it reads {own[0]} and a column with checkpointed values; leave one of them out, or include_checkpointed"
+        )
 
 
 def look_at_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
@@ -116,14 +214,18 @@ def _opened(request: ReadRequest, now: dt.datetime) -> tuple[TableSnapshot, _Rea
     version = tables.tagged(request.uri, request.tag) if request.tag else request.version
     dataset = tables.dataset(request.uri, version)
     table = snapshot_of(request.uri, dataset, ())
-    if request.incarnation and request.incarnation != table.incarnation:
-        raise Aborted("TABLE_REPLACED", f"{request.uri} is another table now: begin to read it anew", uri=request.uri)
+    _check_incarnation(table, request)
     is_view = view_metadata.is_view(table.metadata)
     fields = _wanted(table, request.columns, is_view=is_view)
     where = _filter(tables, dataset, request, now)
     if is_view:
         where = f"({where}) AND {IS_SET}" if where else IS_SET
     return table, _Reading(dataset, [field.name for field in fields], where, request), fields
+
+
+def _check_incarnation(table: TableSnapshot, request: ReadRequest) -> None:
+    if request.incarnation and request.incarnation != table.incarnation:
+        raise Aborted("TABLE_REPLACED", f"{request.uri} is another table now: begin to read it anew", uri=request.uri)
 
 
 def _schema(table: TableSnapshot, reading: _Reading) -> pa.Schema:

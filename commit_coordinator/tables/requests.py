@@ -29,6 +29,8 @@ class ReadRequest:
     with_row_address: bool = False
     #: That of the table which is meant; empty: whichever is there.
     incarnation: str = ""
+    #: Whether values that no version has yet are shown; then of the latest version alone.
+    include_checkpointed: bool = False
     #: Bytes of a record batch at the most, where it has more than one row.
     batch_bytes: int = 4 << 20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar
 
 from commit_coordinator.lance_io import row_reading
@@ -15,6 +16,8 @@ from core.rpc.concurrency_limit import CallPlaces
 
 #: Threads that read rows. A call holds one only while it makes its next piece.
 _THREADS = 4
+#: A call that reads checkpoints takes the memory of so many others: it holds one or two of them, of 128 MB at the most.
+_PLAIN_READS = 8
 #: Each call that reads rows has one piece in work.
 _MOST_PIECES = 1 << 20
 
@@ -31,6 +34,8 @@ class RowReads:
 
     def __init__(self, most: int) -> None:
         self._places = CallPlaces(most, "TOO_MANY_READS", "calls that read rows")
+        few = max(1, most // _PLAIN_READS)
+        self._with_checkpoints = CallPlaces(few, "TOO_MANY_READS", "calls that read rows with checkpointed values")
         self._pool = BlockingPool(_THREADS, max_queued=_MOST_PIECES, name="rows")
 
     def close(self) -> None:
@@ -49,7 +54,7 @@ class RowReads:
         Raises:
             LemanError: what `row_reading.open_rows` raises; ResourceExhausted (TOO_MANY_READS).
         """
-        with self._places.one():
+        with self._places.one(), self._with_checkpoints.one() if wanted.include_checkpointed else nullcontext():
             rows = await self._pool.run(row_reading.open_rows, wanted, now())
             items: AsyncGenerator[Any, None] = self._pool.each(made(rows))
             async with contextlib.aclosing(items):

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -186,6 +186,13 @@ class LanceCheckpointStore:
         hashed = (self._key_in(name) for name in names if name.startswith(_HASHED))
         keys += [key for key in hashed if key is not None and key.startswith(wanted)]
         return sorted(keys)
+
+    def modified(self, keys: Sequence[str]) -> list[float]:
+        """Return when each key was set, in seconds; 0: it is gone."""
+        filesystem, root = self._filesystem()
+        with self._available():
+            found = filesystem.get_file_info([f"{root}/{_file_name(key)}" for key in keys])
+        return [info.mtime_ns / 1e9 if info.is_file else 0.0 for info in found]
 
     def files(self) -> list[StoredFile]:
         """Return everything in the folder, damaged and external files too, by name.

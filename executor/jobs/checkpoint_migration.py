@@ -24,6 +24,7 @@ import structlog
 
 from core import keys, row_states
 from core.checkpoints.records import FragmentRecord
+from core.checkpoints.rows import Piece, from_checkpoint, to_checkpoint
 from core.domain.plan import MigratedRows, Plan
 from core.domain.ranges import RowRange
 from core.errors import DataLoss, LemanError
@@ -32,7 +33,6 @@ from core.lance_io.compactions import OldVersion
 from core.ports import CheckpointStore
 from core.row_states import RowState
 from core.udf import blobs
-from executor.worker.computed_rows import Piece, from_checkpoint, to_checkpoint
 
 _log = structlog.get_logger(__name__)
 

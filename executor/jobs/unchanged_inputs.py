@@ -16,6 +16,7 @@ import pyarrow as pa
 import structlog
 
 from core import keys, row_states
+from core.checkpoints.rows import Piece, to_checkpoint
 from core.domain.plan import ComparedFile, EarlierRows, Plan, TracedFile
 from core.domain.ranges import RowRange, chunks
 from core.equal_values import Mask, equal_rows
@@ -27,7 +28,6 @@ from core.sorted_sets import among
 from core.udf import blobs
 from core.udf.nested_types import relabelled
 from executor.jobs.ports import Comparison
-from executor.worker.computed_rows import Piece, to_checkpoint
 
 _log = structlog.get_logger(__name__)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import structlog
 
 from core import keys
+from core.checkpoints.rows import Piece, to_checkpoint
 from core.domain.plan import FragmentTask, Plan
 from core.domain.ranges import RowRange, chunks
 from core.domain.refresh import EarlierValues, RefreshPlan, SourceChange
@@ -25,7 +26,6 @@ from core.views.rows import Mask
 from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, earlier_rows, equal_inputs
 from executor.refresh.file_layout import Ints
 from executor.refresh.storage_retries import in_thread
-from executor.worker.computed_rows import Piece, to_checkpoint
 
 _log = structlog.get_logger(__name__)
 

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from core import keys
+from core.checkpoints.rows import Piece, to_checkpoint
 from core.crash_points import crash_point
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, RowFailure, WorkContext
 from core.row_states import RowState
-from executor.worker.computed_rows import Piece, to_checkpoint
 from executor.worker.unit_runtime import UnitRuntime
 
 #: Rows that are in the column file may skip the checkpoint if they take at least this many bytes, …

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from core import keys
 from core.checkpoints.records import FragmentRecord
+from core.checkpoints.rows import Piece
 from core.crash_points import crash_point
 from core.domain.plan import CheckpointRef, StagedFile
 from core.domain.ranges import RowRange, merge, subtract, total
@@ -24,7 +25,7 @@ from core.errors import Internal, LemanError
 from core.lance_io.scan import Chunk
 from core.row_states import RowState
 from executor.worker.checkpointing import Checkpoints
-from executor.worker.computed_rows import CheckpointLost, KnownRows, Piece
+from executor.worker.computed_rows import CheckpointLost, KnownRows
 from executor.worker.fragment_writer import Existing, FragmentWriter, Unwritten
 from executor.worker.installed_file import InstalledFile
 from executor.worker.row_source import RowSource, only, without

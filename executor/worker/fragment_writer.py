@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core import changed_rows, keys, row_states
+from core.checkpoints.rows import Piece
 from core.domain.plan import StagedFile
 from core.domain.ranges import RowRange
 from core.equal_values import equal_rows
@@ -21,7 +22,6 @@ from core.lance_io import column_file_writer, column_files
 from core.lance_io.concatenation import joined
 from core.lance_io.deletions import Deletions
 from core.row_states import RowState, States
-from executor.worker.computed_rows import Piece
 
 _EMIT_BYTES = 16 << 20
 

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from core import keys, row_states
+from core.checkpoints.rows import Piece
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, WorkContext
 from core.lance_io import column_files
 from core.lance_io.scan import FragmentReader
 from core.row_states import RowState, States
 from core.sorted_sets import without
-from executor.worker.computed_rows import Piece
 
 Offsets = npt.NDArray[np.int64]
 

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core.checkpoints.rows import Piece
 from core.domain.ranges import RowRange, chunks
 from core.domain.udf import UdfKind
 from core.domain.work import FragmentWork, WorkContext
 from core.lance_io.scan import CHUNK_ROWS, Chunk
 from core.sorted_sets import among
 from core.udf.nested_types import relabelled
-from executor.worker.computed_rows import Piece
 from executor.worker.installed_file import InstalledFile
 from executor.worker.sql_source import SqlSource
 from executor.worker.unit_runtime import UnitRuntime

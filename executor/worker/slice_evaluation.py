@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from core.checkpoints.rows import Piece
 from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, RowFailure
 from core.lance_io.scan import Chunk
 from core.row_states import RowState
 from core.sorted_sets import among
-from executor.worker.computed_rows import Piece
 from executor.worker.evaluator import Evaluated, JobFailing
 from executor.worker.unit_runtime import UnitRuntime
 

@@ -78,23 +78,35 @@ class Relation(Shown):
         offset: int = 0,
         version: int | str | None = None,
         batch_size: int = 0,
+        include_checkpointed: bool = False,
     ) -> pa.RecordBatchReader:
         """The rows as a reader of record batches, through the services: needs no pylance, and holds a few megabytes.
 
         `columns`: None: all that queries show. `where`: SQL. `limit`, `offset`: of the rows that it is true for.
         `version`: a number, a tag, None: the latest. `batch_size`: rows in a batch at the most; 0: 8,192.
+        `include_checkpointed`: computed columns also show what jobs have stored and no version has yet: the values that
+        the column's function of now computed from the inputs of now. Other rows have the value of the latest version.
+        `where` is about the values that are shown. It works while a job runs, and after it failed or was cancelled. It
+        goes with no `version` and no view. Interrupted, the reader raises instead of going on.
 
-        Raises TableNotFound, VersionNotFound, ColumnNotFound, InvalidArgument; what comes up later, the reader raises.
+        Raises TableNotFound, VersionNotFound, ColumnNotFound, InvalidArgument, and FailedPrecondition (IS_A_VIEW) for a
+        view with `include_checkpointed`; what comes up later, the reader raises.
         """
         request = read_request(
-            self.ref(), columns, where, limit=limit, offset=offset, version=version, batch_size=batch_size
+            *(self.ref(), columns, where),
+            limit=limit,
+            offset=offset,
+            version=version,
+            batch_size=batch_size,
+            include_checkpointed=include_checkpointed,
         )
         return RowStream(self._services, request).reader()
 
-    def head(self, n: int = 5) -> pa.Table:
-        """The first rows, as an Arrow table. Raises as `to_arrow`."""
-        return self.to_arrow(limit=n)
+    def head(self, n: int = 5, *, include_checkpointed: bool = False) -> pa.Table:
+        """The first rows, as an Arrow table; `include_checkpointed` and errors: as `to_arrow`."""
+        return self.to_arrow(limit=n, include_checkpointed=include_checkpointed)
 
+    @boundary
     def to_arrow(
         self,
         columns: list[str] | None = None,
@@ -103,9 +115,17 @@ class Relation(Shown):
         limit: int | None = None,
         offset: int = 0,
         version: int | str | None = None,
+        include_checkpointed: bool = False,
     ) -> pa.Table:
         """The rows as an Arrow table; parameters and errors: as `to_batches`."""
-        return self.to_batches(columns, where, limit=limit, offset=offset, version=version).read_all()
+        request = read_request(
+            *(self.ref(), columns, where),
+            limit=limit,
+            offset=offset,
+            version=version,
+            include_checkpointed=include_checkpointed,
+        )
+        return RowStream(self._services, request).read_all()
 
     def search(self, query: None = None) -> Query:
         """A query over its rows, of which a view can be made. `query`: None, as search by vector or text is no

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -53,7 +53,8 @@ class _Incoming:
 
 
 class RowStream:
-    """The rows of one version of a table, batch by batch; interrupted, it goes on where it was."""
+    """The rows of one version of a table; interrupted, it goes on where it was. With checkpointed values it begins
+    anew, as there may be more of them by then."""
 
     def __init__(self, services: Services, request: tables_pb2.ReadRowsRequest) -> None:
         """Ask for the rows, and wait for their schema. Raises LemanError."""
@@ -72,25 +73,45 @@ class RowStream:
         return self._incoming.version
 
     def reader(self) -> pa.RecordBatchReader:
-        """The rows as pyarrow hands them on."""
-        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+        """The rows as pyarrow hands them on. Once it has given rows, a read that cannot go on raises what interrupted
+        it."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches(None))
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
-        patience = self._services.patient()
+    def read_all(self) -> pa.Table:
+        """All rows, however often a read has to begin anew. Raises LemanError."""
+        found: list[pa.RecordBatch] = []
+        for batch in self._batches(found.clear):
+            found.append(batch)
+        return pa.Table.from_batches(found, self.schema)
+
+    def _batches(self, forget: Callable[[], None] | None) -> Iterator[pa.RecordBatch]:
+        """`forget`: what drops the batches so far, where the read begins anew; None: nothing can."""
+        anew = tables_pb2.ReadRowsRequest()
+        anew.CopyFrom(self._request)
+        can_go_on = not anew.include_checkpointed
+        patience, given = self._services.patient(), False
         try:
             while True:
                 try:
                     for batch in self._reader:
+                        given = True
                         yield batch
                         self._request.offset += batch.num_rows
                         if self._request.HasField("limit"):
                             self._request.limit -= batch.num_rows
-                        patience = self._services.patient()
+                        patience = self._services.patient() if can_go_on else patience
                     return
                 except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
                     failure = error
+                if given and not can_go_on and forget is None and isinstance(failure, grpc.RpcError):
+                    raise self._services.explain(_SERVICE, failure) from None
                 self._services.wait_or_raise(_SERVICE, failure, patience, repeatable=True)
-                self._request.version, self._request.incarnation = self.version, self._incoming.incarnation
+                if can_go_on:
+                    self._request.version, self._request.incarnation = self.version, self._incoming.incarnation
+                else:
+                    self._request.CopyFrom(anew)
+                    if forget is not None:
+                        forget()
                 self._incoming, self._reader = self._opened()
         finally:
             self._incoming.close()
@@ -115,12 +136,13 @@ def read_request(
     offset: int,
     version: int | str | None,
     batch_size: int = 0,
+    include_checkpointed: bool = False,
 ) -> tables_pb2.ReadRowsRequest:
     """What is asked of the services. Raises InvalidArgument."""
     if isinstance(columns, str):
         raise InvalidArgument(f"columns is a list of names, not {columns!r}")
     request = tables_pb2.ReadRowsRequest(table=table, columns=columns or (), where=where or "", offset=offset)
-    request.batch_size = batch_size
+    request.batch_size, request.include_checkpointed = batch_size, include_checkpointed
     if limit is not None:
         request.limit = limit
     if isinstance(version, str):

@@ -59,13 +59,20 @@ class Table(Relation):
         limit: int | None = None,
         offset: int = 0,
         version: int | str | None = None,
+        include_checkpointed: bool = False,
     ) -> pa.Table:
         """The rows as an Arrow table; parameters and errors: as `to_batches`."""
-        if self._services.direct:
+        if self._services.direct and not include_checkpointed:
             found = local.read_table(self.uri, columns, where, limit=limit, offset=offset, version=version)
             if found is not None:
                 return found
-        return super().to_arrow(columns, where, limit=limit, offset=offset, version=version)
+        return super().to_arrow(
+            *(columns, where),
+            limit=limit,
+            offset=offset,
+            version=version,
+            include_checkpointed=include_checkpointed,
+        )
 
     @boundary
     def add(self, data: Any, *, max_rows_per_file: int | None = None, request_id: str | None = None) -> None:

@@ -66,10 +66,17 @@ class View(Relation):
         limit: int | None = None,
         offset: int = 0,
         version: int | str | None = None,
+        include_checkpointed: bool = False,
     ) -> pa.Table:
         """The rows with values as an Arrow table, without internal columns; parameters and errors: as `to_batches`."""
-        if not self._services.direct or not _plain_filters.is_plain(where or "true"):
-            return super().to_arrow(columns, where, limit=limit, offset=offset, version=version)
+        if include_checkpointed or not self._services.direct or not _plain_filters.is_plain(where or "true"):
+            return super().to_arrow(
+                *(columns, where),
+                limit=limit,
+                offset=offset,
+                version=version,
+                include_checkpointed=include_checkpointed,
+            )
         dataset = self.to_lance(version)
         shown = [name for name in dataset.schema.names if name not in INTERNAL_COLUMNS]
         if internal := [name for name in columns or [] if name in INTERNAL_COLUMNS]:

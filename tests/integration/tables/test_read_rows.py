@@ -82,8 +82,15 @@ def test_a_tag_on_a_branch_is_refused_by_the_name_of_the_branch(tmp_path):
     assert caught.value.reason == "TAG_NOT_FOUND"
 
 
-def test_all_rows_come_as_lance_has_them(lake):
-    assert read(lake) == lance.dataset(lake / "t.lance").to_table()
+@pytest.mark.parametrize("include_checkpointed", [False, True])
+def test_all_rows_come_as_lance_has_them(lake, include_checkpointed):
+    found = read(lake, include_checkpointed=include_checkpointed)
+    assert found == lance.dataset(lake / "t.lance").to_table()
+    assert read(lake, "old", include_checkpointed=include_checkpointed).column("b").to_pylist() == [
+        b"a",
+        None,
+        b"c" * 100,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -212,6 +219,10 @@ def test_of_a_view_rows_with_values_and_public_columns_come(lake):
         ("t", {"tag": ""}, "INVALID_ARGUMENT", "BAD_REQUEST", "tag"),
         ("t", {"tag": " "}, "INVALID_ARGUMENT", "BAD_REQUEST", "tag"),
         ("t", {"tag": "nope"}, "NOT_FOUND", "TAG_NOT_FOUND", ""),
+        ("t", {"tag": "before", "include_checkpointed": True}, "INVALID_ARGUMENT", "BAD_REQUEST", "tag"),
+        ("t", {"version": 1, "include_checkpointed": True}, "INVALID_ARGUMENT", "BAD_REQUEST", "version"),
+        ("t", {"columns": ["nope"], "include_checkpointed": True}, "FAILED_PRECONDITION", "COLUMN_NOT_FOUND", ""),
+        ("views/v", {"include_checkpointed": True}, "FAILED_PRECONDITION", "IS_A_VIEW", ""),
         ("nope", {}, "NOT_FOUND", "TABLE_NOT_FOUND", ""),
         ("", {}, "INVALID_ARGUMENT", "BAD_TABLE_NAME", "table.table"),
         ("__leman_scratch_x", {}, "INVALID_ARGUMENT", "RESERVED_NAME", "table"),

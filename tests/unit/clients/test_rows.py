@@ -47,6 +47,25 @@ def test_an_interrupted_read_goes_on_with_the_same_version_where_it_was(fake, ta
     assert second.offset + second.limit == 10
 
 
+def test_a_read_with_checkpointed_values_begins_anew_or_says_that_it_was_interrupted(fake, table):
+    cuts = iter([900, None, 900])
+    fake.scripts["ReadRows"] = lambda request: answers(request, next(cuts))
+    assert table.to_arrow(limit=10, include_checkpointed=True) == ROWS, "no row twice"
+    first, second = fake.named("ReadRows")
+    assert first == second
+    assert (second.version, second.offset, second.include_checkpointed) == (0, 0, True)
+    with pytest.raises(leman.errors.Unavailable):
+        list(table.to_batches(include_checkpointed=True))
+    assert len(fake.named("ReadRows")) == 3
+
+
+def test_checkpointed_values_are_read_by_the_services_also_where_rows_could_be_read_here(fake, db):
+    fake.scripts["ReadRows"] = answers
+    db._services.direct = True
+    assert db._table("docs").head(include_checkpointed=True) == ROWS
+    assert [(r.limit, r.include_checkpointed) for r in fake.named("ReadRows")] == [(5, True)]
+
+
 def test_a_read_that_is_refused_in_the_middle_raises_what_it_was_told(fake, table):
     def refused(request):
         yield from list(answers(request))[:2]

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from core.checkpoints import LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
+from core.checkpoints.rows import Piece, from_checkpoint, to_checkpoint
 from core.domain.ranges import RowRange
 from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
 from core.errors import LemanError
@@ -21,7 +22,6 @@ from core.lance_io.scan import FragmentReader
 from core.lance_io.tables import LanceTables
 from core.sql import expressions
 from core.udf import validation
-from executor.worker.computed_rows import Piece, from_checkpoint, to_checkpoint
 from executor.worker.evaluator import Evaluator, JobFailing
 from executor.worker.fragment_writer import FragmentWriter
 from executor.worker.sql_source import SqlValues

@@ -1638,9 +1638,15 @@ type ReadRowsRequest struct {
 	WithRowAddress bool `protobuf:"varint,10,opt,name=with_row_address,json=withRowAddress,proto3" json:"with_row_address,omitempty"`
 	// Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
 	// Empty: whichever is there.
-	Incarnation   string `protobuf:"bytes,11,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Incarnation string `protobuf:"bytes,11,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
+	// files takes the place of the value in the latest version, where the column's function of now, or one whose values the
+	// column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
+	// then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
+	// runs, and after it failed or was cancelled. As more is stored all the time, an interrupted call begins anew.
+	IncludeCheckpointed bool `protobuf:"varint,12,opt,name=include_checkpointed,json=includeCheckpointed,proto3" json:"include_checkpointed,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *ReadRowsRequest) Reset() {
@@ -1759,6 +1765,13 @@ func (x *ReadRowsRequest) GetIncarnation() string {
 		return x.Incarnation
 	}
 	return ""
+}
+
+func (x *ReadRowsRequest) GetIncludeCheckpointed() bool {
+	if x != nil {
+		return x.IncludeCheckpointed
+	}
+	return false
 }
 
 type isReadRowsRequest_At interface {
@@ -1960,7 +1973,7 @@ const file_leman_v1_tables_proto_rawDesc = "" +
 	"\t_new_nameB\v\n" +
 	"\t_nullable\"5\n" +
 	"\x19AlterPlainColumnsResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\xe9\x02\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\x9c\x03\n" +
 	"\x0fReadRowsRequest\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x18\n" +
 	"\acolumns\x18\x02 \x03(\tR\acolumns\x12\x14\n" +
@@ -1974,7 +1987,8 @@ const file_leman_v1_tables_proto_rawDesc = "" +
 	"\vwith_row_id\x18\t \x01(\bR\twithRowId\x12(\n" +
 	"\x10with_row_address\x18\n" +
 	" \x01(\bR\x0ewithRowAddress\x12 \n" +
-	"\vincarnation\x18\v \x01(\tR\vincarnationB\x04\n" +
+	"\vincarnation\x18\v \x01(\tR\vincarnation\x121\n" +
+	"\x14include_checkpointed\x18\f \x01(\bR\x13includeCheckpointedB\x04\n" +
 	"\x02atB\b\n" +
 	"\x06_limit\"k\n" +
 	"\x10ReadRowsResponse\x12\x1b\n" +

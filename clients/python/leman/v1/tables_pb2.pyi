@@ -817,6 +817,7 @@ class ReadRowsRequest(_message.Message):
     WITH_ROW_ID_FIELD_NUMBER: _builtins.int
     WITH_ROW_ADDRESS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    INCLUDE_CHECKPOINTED_FIELD_NUMBER: _builtins.int
     where: _builtins.str
     """Only rows for which this SQL is true; what it may say: docs/sql.md. `now()` and the like are read as of the call.
     Empty: all rows.
@@ -838,6 +839,13 @@ class ReadRowsRequest(_message.Message):
     incarnation: _builtins.str
     """Which table of that name is read, as an earlier answer says. Another one has taken its place: ABORTED (TABLE_REPLACED).
     Empty: whichever is there.
+    """
+    include_checkpointed: _builtins.bool
+    """Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
+    files takes the place of the value in the latest version, where the column's function of now, or one whose values the
+    column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
+    then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
+    runs, and after it failed or was cancelled. As more is stored all the time, an interrupted call begins anew.
     """
     @_builtins.property
     def table(self) -> _catalog_pb2.TableRef:
@@ -863,10 +871,11 @@ class ReadRowsRequest(_message.Message):
         with_row_id: _builtins.bool = ...,
         with_row_address: _builtins.bool = ...,
         incarnation: _builtins.str = ...,
+        include_checkpointed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "at", b"at", "limit", b"limit", "table", b"table", "tag", b"tag", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "at", b"at", "batch_size", b"batch_size", "columns", b"columns", "incarnation", b"incarnation", "limit", b"limit", "offset", b"offset", "table", b"table", "tag", b"tag", "version", b"version", "where", b"where", "with_row_address", b"with_row_address", "with_row_id", b"with_row_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_limit", b"_limit", "at", b"at", "batch_size", b"batch_size", "columns", b"columns", "incarnation", b"incarnation", "include_checkpointed", b"include_checkpointed", "limit", b"limit", "offset", b"offset", "table", b"table", "tag", b"tag", "version", b"version", "where", b"where", "with_row_address", b"with_row_address", "with_row_id", b"with_row_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__limit: _TypeAlias = _typing.Literal["limit"]  # noqa: Y015
     _WhichOneofArgType__limit: _TypeAlias = _typing.Literal["_limit", b"_limit"]  # noqa: Y015

@@ -149,11 +149,14 @@ class TableServiceServicer(object):
         however slowly its caller reads.
 
         An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
-        counts what was read.
+        counts what was read. One with `include_checkpointed` begins anew.
 
         Errors:
         * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
         column is named twice; correct the field that BadRequest names.
+        * `INVALID_ARGUMENT` (BAD_REQUEST): `tag` is empty, or a version or tag comes with `include_checkpointed`, which reads
+        the latest version; correct the field that BadRequest names.
+        * `FAILED_PRECONDITION` (IS_A_VIEW): `include_checkpointed` is set, and the rows of a view appear with its refreshes.
         * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version (any more), or no such tag; name one
         that it has.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column, or queries do not show it; name one of those

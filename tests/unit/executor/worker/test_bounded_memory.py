@@ -5,10 +5,11 @@ import pyarrow as pa
 import pytest
 
 from core.checkpoints import InMemoryCheckpointStore
+from core.checkpoints.rows import Piece, to_checkpoint
 from core.domain.plan import CheckpointRef
 from core.domain.ranges import RowRange
 from executor.worker import computed_rows, fragment_writer
-from executor.worker.computed_rows import KnownRows, Piece, to_checkpoint
+from executor.worker.computed_rows import KnownRows
 from executor.worker.fragment_writer import Unwritten
 
 ROW_BYTES = 1000

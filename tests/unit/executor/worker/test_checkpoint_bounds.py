@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
+from core.checkpoints.rows import Piece
 from core.domain.ranges import RowRange
 from core.domain.udf import UdfKind
 from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.scan import CHUNK_ROWS
-from executor.worker.computed_rows import Piece
 from executor.worker.fragment_writer import FragmentWriter
 from tests.unit.executor.executor_helpers import Lab
 

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 from core.checkpoints import InMemoryCheckpointStore
+from core.checkpoints.rows import Piece
 from core.domain.ranges import RowRange, subtract, total
 from core.domain.udf import CheckpointBounds, UdfKind
 from core.domain.work import WorkUnit
 from executor.worker import checkpointing
 from executor.worker.checkpointing import Checkpoints
-from executor.worker.computed_rows import Piece
 from executor.worker.slice_sizes import SliceSizer
 from executor.worker.unit_runner import UnitRunner
 from executor.worker.unit_runtime import UnitRuntime

@@ -463,6 +463,25 @@ private static final long serialVersionUID = 0L;
     }
   }
 
+  public static final int INCLUDE_CHECKPOINTED_FIELD_NUMBER = 12;
+  private boolean includeCheckpointed_ = false;
+  /**
+   * <pre>
+   * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
+   * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
+   * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
+   * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
+   * runs, and after it failed or was cancelled. As more is stored all the time, an interrupted call begins anew.
+   * </pre>
+   *
+   * <code>bool include_checkpointed = 12;</code>
+   * @return The includeCheckpointed.
+   */
+  @java.lang.Override
+  public boolean getIncludeCheckpointed() {
+    return includeCheckpointed_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -510,6 +529,9 @@ private static final long serialVersionUID = 0L;
     }
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(incarnation_)) {
       com.google.protobuf.GeneratedMessageV3.writeString(output, 11, incarnation_);
+    }
+    if (includeCheckpointed_ != false) {
+      output.writeBool(12, includeCheckpointed_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -566,6 +588,10 @@ private static final long serialVersionUID = 0L;
     if (!com.google.protobuf.GeneratedMessageV3.isStringEmpty(incarnation_)) {
       size += com.google.protobuf.GeneratedMessageV3.computeStringSize(11, incarnation_);
     }
+    if (includeCheckpointed_ != false) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeBoolSize(12, includeCheckpointed_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -605,6 +631,8 @@ private static final long serialVersionUID = 0L;
         != other.getWithRowAddress()) return false;
     if (!getIncarnation()
         .equals(other.getIncarnation())) return false;
+    if (getIncludeCheckpointed()
+        != other.getIncludeCheckpointed()) return false;
     if (!getAtCase().equals(other.getAtCase())) return false;
     switch (atCase_) {
       case 6:
@@ -657,6 +685,9 @@ private static final long serialVersionUID = 0L;
         getWithRowAddress());
     hash = (37 * hash) + INCARNATION_FIELD_NUMBER;
     hash = (53 * hash) + getIncarnation().hashCode();
+    hash = (37 * hash) + INCLUDE_CHECKPOINTED_FIELD_NUMBER;
+    hash = (53 * hash) + com.google.protobuf.Internal.hashBoolean(
+        getIncludeCheckpointed());
     switch (atCase_) {
       case 6:
         hash = (37 * hash) + VERSION_FIELD_NUMBER;
@@ -825,6 +856,7 @@ private static final long serialVersionUID = 0L;
       withRowId_ = false;
       withRowAddress_ = false;
       incarnation_ = "";
+      includeCheckpointed_ = false;
       atCase_ = 0;
       at_ = null;
       return this;
@@ -893,6 +925,9 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00000400) != 0)) {
         result.incarnation_ = incarnation_;
+      }
+      if (((from_bitField0_ & 0x00000800) != 0)) {
+        result.includeCheckpointed_ = includeCheckpointed_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -983,6 +1018,9 @@ private static final long serialVersionUID = 0L;
         incarnation_ = other.incarnation_;
         bitField0_ |= 0x00000400;
         onChanged();
+      }
+      if (other.getIncludeCheckpointed() != false) {
+        setIncludeCheckpointed(other.getIncludeCheckpointed());
       }
       switch (other.getAtCase()) {
         case VERSION: {
@@ -1084,6 +1122,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000400;
               break;
             } // case 90
+            case 96: {
+              includeCheckpointed_ = input.readBool();
+              bitField0_ |= 0x00000800;
+              break;
+            } // case 96
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2026,6 +2069,62 @@ private static final long serialVersionUID = 0L;
       checkByteStringIsUtf8(value);
       incarnation_ = value;
       bitField0_ |= 0x00000400;
+      onChanged();
+      return this;
+    }
+
+    private boolean includeCheckpointed_ ;
+    /**
+     * <pre>
+     * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
+     * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
+     * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
+     * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
+     * runs, and after it failed or was cancelled. As more is stored all the time, an interrupted call begins anew.
+     * </pre>
+     *
+     * <code>bool include_checkpointed = 12;</code>
+     * @return The includeCheckpointed.
+     */
+    @java.lang.Override
+    public boolean getIncludeCheckpointed() {
+      return includeCheckpointed_;
+    }
+    /**
+     * <pre>
+     * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
+     * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
+     * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
+     * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
+     * runs, and after it failed or was cancelled. As more is stored all the time, an interrupted call begins anew.
+     * </pre>
+     *
+     * <code>bool include_checkpointed = 12;</code>
+     * @param value The includeCheckpointed to set.
+     * @return This builder for chaining.
+     */
+    public Builder setIncludeCheckpointed(boolean value) {
+
+      includeCheckpointed_ = value;
+      bitField0_ |= 0x00000800;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Whether computed columns also show values that no version has yet. What a job has stored in checkpoints or finished
+     * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
+     * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
+     * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
+     * runs, and after it failed or was cancelled. As more is stored all the time, an interrupted call begins anew.
+     * </pre>
+     *
+     * <code>bool include_checkpointed = 12;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearIncludeCheckpointed() {
+      bitField0_ = (bitField0_ & ~0x00000800);
+      includeCheckpointed_ = false;
       onChanged();
       return this;
     }

@@ -214,42 +214,43 @@ public final class TablesProto {
       "\010new_name\030\002 \001(\tH\000\210\001\001\022)\n\004type\030\003 \001(\0132\033.lem" +
       "an.v1.JsonArrowDataType\022\025\n\010nullable\030\004 \001(" +
       "\010H\001\210\001\001B\013\n\t_new_nameB\013\n\t_nullable\",\n\031Alte" +
-      "rPlainColumnsResponse\022\017\n\007version\030\001 \001(\003\"\202" +
+      "rPlainColumnsResponse\022\017\n\007version\030\001 \001(\003\"\240" +
       "\002\n\017ReadRowsRequest\022!\n\005table\030\001 \001(\0132\022.lema" +
       "n.v1.TableRef\022\017\n\007columns\030\002 \003(\t\022\r\n\005where\030" +
       "\003 \001(\t\022\022\n\005limit\030\004 \001(\003H\001\210\001\001\022\016\n\006offset\030\005 \001(" +
       "\003\022\021\n\007version\030\006 \001(\003H\000\022\r\n\003tag\030\007 \001(\tH\000\022\022\n\nb" +
       "atch_size\030\010 \001(\005\022\023\n\013with_row_id\030\t \001(\010\022\030\n\020" +
       "with_row_address\030\n \001(\010\022\023\n\013incarnation\030\013 " +
-      "\001(\tB\004\n\002atB\010\n\006_limit\"K\n\020ReadRowsResponse\022" +
-      "\021\n\tarrow_ipc\030\001 \001(\014\022\017\n\007version\030\002 \001(\003\022\023\n\013i" +
-      "ncarnation\030\003 \001(\t2\265\007\n\014TableService\022P\n\010Rea" +
-      "dRows\022\031.leman.v1.ReadRowsRequest\032\032.leman" +
-      ".v1.ReadRowsResponse\"\013\220\002\002\262\336\"\004\010\001 \0010\001\022R\n\013C" +
-      "reateTable\022\034.leman.v1.CreateTableRequest" +
-      "\032\035.leman.v1.CreateTableResponse\"\006\262\336\"\002\010\003\022" +
-      "Q\n\nAppendRows\022\033.leman.v1.AppendRowsReque" +
-      "st\032\034.leman.v1.AppendRowsResponse\"\006\262\336\"\002\010\003" +
-      "(\001\022O\n\nDeleteRows\022\033.leman.v1.DeleteRowsRe" +
-      "quest\032\034.leman.v1.DeleteRowsResponse\"\006\262\336\"" +
-      "\002\010\003\022O\n\nUpdateRows\022\033.leman.v1.UpdateRowsR" +
-      "equest\032\034.leman.v1.UpdateRowsResponse\"\006\262\336" +
-      "\"\002\010\003\022N\n\tMergeRows\022\032.leman.v1.MergeRowsRe" +
-      "quest\032\033.leman.v1.MergeRowsResponse\"\006\262\336\"\002" +
-      "\010\003(\001\022L\n\tDropTable\022\032.leman.v1.DropTableRe" +
-      "quest\032\033.leman.v1.DropTableResponse\"\006\262\336\"\002" +
-      "\010\003\022R\n\013RenameTable\022\034.leman.v1.RenameTable" +
-      "Request\032\035.leman.v1.RenameTableResponse\"\006" +
-      "\262\336\"\002\010\003\022^\n\017AddPlainColumns\022 .leman.v1.Add" +
-      "PlainColumnsRequest\032!.leman.v1.AddPlainC" +
-      "olumnsResponse\"\006\262\336\"\002\010\003\022R\n\013DropColumns\022\034." +
-      "leman.v1.DropColumnsRequest\032\035.leman.v1.D" +
-      "ropColumnsResponse\"\006\262\336\"\002\010\003\022d\n\021AlterPlain" +
-      "Columns\022\".leman.v1.AlterPlainColumnsRequ" +
-      "est\032#.leman.v1.AlterPlainColumnsResponse" +
-      "\"\006\262\336\"\002\010\003Bd\n\014dev.leman.v1B\013TablesProtoP\001Z" +
-      "\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010L" +
-      "eman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
+      "\001(\t\022\034\n\024include_checkpointed\030\014 \001(\010B\004\n\002atB" +
+      "\010\n\006_limit\"K\n\020ReadRowsResponse\022\021\n\tarrow_i" +
+      "pc\030\001 \001(\014\022\017\n\007version\030\002 \001(\003\022\023\n\013incarnation" +
+      "\030\003 \001(\t2\265\007\n\014TableService\022P\n\010ReadRows\022\031.le" +
+      "man.v1.ReadRowsRequest\032\032.leman.v1.ReadRo" +
+      "wsResponse\"\013\220\002\002\262\336\"\004\010\001 \0010\001\022R\n\013CreateTable" +
+      "\022\034.leman.v1.CreateTableRequest\032\035.leman.v" +
+      "1.CreateTableResponse\"\006\262\336\"\002\010\003\022Q\n\nAppendR" +
+      "ows\022\033.leman.v1.AppendRowsRequest\032\034.leman" +
+      ".v1.AppendRowsResponse\"\006\262\336\"\002\010\003(\001\022O\n\nDele" +
+      "teRows\022\033.leman.v1.DeleteRowsRequest\032\034.le" +
+      "man.v1.DeleteRowsResponse\"\006\262\336\"\002\010\003\022O\n\nUpd" +
+      "ateRows\022\033.leman.v1.UpdateRowsRequest\032\034.l" +
+      "eman.v1.UpdateRowsResponse\"\006\262\336\"\002\010\003\022N\n\tMe" +
+      "rgeRows\022\032.leman.v1.MergeRowsRequest\032\033.le" +
+      "man.v1.MergeRowsResponse\"\006\262\336\"\002\010\003(\001\022L\n\tDr" +
+      "opTable\022\032.leman.v1.DropTableRequest\032\033.le" +
+      "man.v1.DropTableResponse\"\006\262\336\"\002\010\003\022R\n\013Rena" +
+      "meTable\022\034.leman.v1.RenameTableRequest\032\035." +
+      "leman.v1.RenameTableResponse\"\006\262\336\"\002\010\003\022^\n\017" +
+      "AddPlainColumns\022 .leman.v1.AddPlainColum" +
+      "nsRequest\032!.leman.v1.AddPlainColumnsResp" +
+      "onse\"\006\262\336\"\002\010\003\022R\n\013DropColumns\022\034.leman.v1.D" +
+      "ropColumnsRequest\032\035.leman.v1.DropColumns" +
+      "Response\"\006\262\336\"\002\010\003\022d\n\021AlterPlainColumns\022\"." +
+      "leman.v1.AlterPlainColumnsRequest\032#.lema" +
+      "n.v1.AlterPlainColumnsResponse\"\006\262\336\"\002\010\003Bd" +
+      "\n\014dev.leman.v1B\013TablesProtoP\001Z\035leman.dev" +
+      "/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010" +
+      "Leman\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -407,7 +408,7 @@ public final class TablesProto {
     internal_static_leman_v1_ReadRowsRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ReadRowsRequest_descriptor,
-        new java.lang.String[] { "Table", "Columns", "Where", "Limit", "Offset", "Version", "Tag", "BatchSize", "WithRowId", "WithRowAddress", "Incarnation", "At", });
+        new java.lang.String[] { "Table", "Columns", "Where", "Limit", "Offset", "Version", "Tag", "BatchSize", "WithRowId", "WithRowAddress", "Incarnation", "IncludeCheckpointed", "At", });
     internal_static_leman_v1_ReadRowsResponse_descriptor =
       getDescriptor().getMessageTypes().get(24);
     internal_static_leman_v1_ReadRowsResponse_fieldAccessorTable = new
