@@ -28,9 +28,8 @@ _DURATIONS = tuple(
     (f"{name}_duration", f"{name}_seconds")
     for name in ("udf", "read", "checkpoint", "write", "commit", "load", "elapsed")
 )
-_COUNTS = sorted(
-    Progress.__dataclass_fields__.keys() - {name for _, name in _DURATIONS} - {"eta_seconds", "bottleneck"}
-)
+_NOT_COUNTS = {name for _, name in _DURATIONS} | {"eta_seconds", "bottleneck", "rows_partly_committed"}
+_COUNTS = sorted(Progress.__dataclass_fields__.keys() - _NOT_COUNTS)
 
 
 def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:

@@ -73,6 +73,9 @@ class Progress:
     commits: int = 0
     rows_computed: int = 0
     rows_failed_before: int = 0
+    #: Of the committed rows, those of fragments that are still being computed. Not on the wire: for an executor that
+    #: goes on with the job, which counts all rows of these fragments once they are finished.
+    rows_partly_committed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

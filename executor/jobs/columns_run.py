@@ -7,7 +7,7 @@ import functools
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -67,7 +67,7 @@ _ADDED = (
     *("rows_total", "rows_reused", "rows_planned", "rows_checkpointed", "rows_ready_to_commit", "rows_committed"),
     *("rows_skipped", "rows_failed", "rows_evaluated", "rows_computed", "rows_failed_before", "fragments_planned"),
     *("fragments_committed", "udf_seconds", "read_seconds", "checkpoint_seconds", "write_seconds", "load_seconds"),
-    *("commit_seconds", "spark_jobs", "rows_per_second"),
+    *("commit_seconds", "spark_jobs", "rows_per_second", "rows_partly_committed"),
 )
 #: What earlier executors did for the job and plans do not see again.
 _OF_EARLIER = (
@@ -96,18 +96,20 @@ class ColumnsMetrics(JobMetrics):
         self.expected: dict[str, int] = {}
         self._done_before = self._committed_before = 0
 
-    def taken_over(self, plans: Iterable[Plan]) -> None:
+    def taken_over(self, plans: Mapping[str, Plan]) -> None:
         """Count what earlier executors did, as far as it is known: what they planned and is planned no more."""
         before, done, stored = self._attempts, 0, 0
         if not before.rows_planned:
             return
         done = before.rows_planned - sum(self.expected.values())
-        for plan in plans:
+        shown, self._shown_before = self._shown_before, 0
+        for name, plan in plans.items():
+            shown = self.parts[name].show(plan, shown)
             rows = sum(task.physical_rows - task.deleted_rows for task in plan.tasks)
             done -= plan.header.rows_to_compute
             stored += 0 if plan.header.where else rows - plan.header.rows_to_compute
         self._done_before = max(0, done)
-        self._committed_before = max(before.rows_committed, self._done_before - stored)
+        self._committed_before = max(before.rows_committed + shown, self._done_before - stored)
 
     def add(self, column: str, part: JobMetrics) -> None:
         """Add those of a column."""
@@ -252,7 +254,7 @@ class ColumnsRun:
             if not (header.where or header.failed_only):
                 self._metrics.expected = dict.fromkeys(found.waiting, header.rows_total)
             if self.status.job.attempt > 1:
-                self._metrics.taken_over(plans.values())
+                self._metrics.taken_over(plans)
             await self._describe(found)
             note_lost_commit(self.status, self._services.jobs, header.read_version)
         return found

@@ -53,6 +53,8 @@ class JobMetrics:
         self._rows_ready = self._rows_skipped = 0  # sums, as they are asked for with each message of a worker
         #: By fragment, its live rows that a partial file of the job shows; by file, its failed rows.
         self._shown: dict[int, int] = {}
+        #: The same of earlier executors, until a plan tells of which fragments.
+        self._shown_before = 0
         self._failed_in_partial: dict[str, int] = {}
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
@@ -72,6 +74,12 @@ class JobMetrics:
         """Take in a plan: the first one sets the totals, later ones only add work that turned up."""
         self.planning_seconds += seconds
         header = plan.header
+        left = self.show(plan, self._shown_before)
+        self._shown_before = 0
+        if self.rows_total or not self._attempts.rows_planned:
+            self.rows_committed += left
+        else:
+            self._attempts = replace(self._attempts, rows_committed=self._attempts.rows_committed + left)
         if not self.rows_total:
             self.rows_total, self.fragments_planned = header.rows_total, len(plan.tasks)
             self._before = header.rows_failed_before
@@ -98,6 +106,31 @@ class JobMetrics:
             fragments_committed=max(before.fragments_committed, before.fragments_planned - left if rows > 0 else 0),
         )
 
+    def show(self, plan: Plan, rows: int) -> int:
+        """Take in of which fragments rows are shown that are still to be computed: others may have compacted them.
+
+        Args:
+            plan: It has these fragments.
+            rows: Rows that earlier executors had committed of such fragments.
+
+        Returns:
+            How many of the rows shown are in none of them: somebody has finished their fragments.
+        """
+        left = rows + sum(self._shown.values())
+        if not left:
+            return 0
+        live = {t.fragment_id: t.physical_rows - t.deleted_rows for t in plan.tasks if t.extend_current}
+        shown = {i: min(live[i], n) for i, n in self._shown.items() if i in live}
+        known = sum(t.physical_rows - t.deleted_rows for t in plan.tasks) - plan.header.rows_to_compute
+        unplaced = max(0, min(left, known) - sum(shown.values()))
+        for fragment_id, most in live.items():
+            more = min(unplaced, most - shown.get(fragment_id, 0))
+            shown[fragment_id] = shown.get(fragment_id, 0) + more
+            unplaced -= more
+        left -= sum(shown.values())
+        self._shown = shown
+        return left
+
     def _take_rows(self, header: PlanHeader) -> None:
         """Take in how many rows need nothing and how many are left, beside those that earlier executors made safe.
 
@@ -114,7 +147,10 @@ class JobMetrics:
         Args:
             before: The job's progress as the last of them wrote it down: with its first plan, or as the job was paused.
         """
-        self._attempts = before
+        self._shown_before = before.rows_partly_committed
+        self._attempts = replace(
+            before, rows_committed=before.rows_committed - self._shown_before, rows_partly_committed=0
+        )
 
     def own_failures(self, found: int) -> None:
         """Count all failed rows of the table, as the table is the job's own.
@@ -207,7 +243,7 @@ class JobMetrics:
     def partly_committed(self, task: FragmentTask, staged: StagedFile) -> int:
         """Take in that a partial file is committed of a fragment that is still being computed; return its live rows."""
         rows = max(0, task.physical_rows - task.deleted_rows - staged.rows_skipped)
-        self._shown[task.fragment_id] = rows
+        self._shown[task.fragment_id] = max(rows, self._shown.get(task.fragment_id, 0))
         before = self._failed_in_partial.get(task.current_file, 0)
         self._failed_in_partial[staged.file] = max(0, staged.rows_failed - task.rows_failed_before) + before
         return rows
@@ -270,13 +306,15 @@ class JobMetrics:
         elapsed = self._clock() - self._begin
         rate = self._rate(evaluated, elapsed)
         left = max(0, self.rows_planned - self._safe_before - evaluated)
+        shown = sum(self._shown.values()) + self._shown_before
         now = Progress(
             rows_total=self.rows_total,
             rows_reused=self.rows_reused,
             rows_planned=self.rows_planned,
             rows_checkpointed=self._safe_before + self._safe + sum(h.rows_safe for h in self._running.values()),
             rows_ready_to_commit=self._rows_ready,
-            rows_committed=self.rows_committed + sum(self._shown.values()),
+            rows_committed=self.rows_committed + shown,
+            rows_partly_committed=shown,
             rows_skipped=self._rows_skipped,
             rows_failed=self.rows_failed,
             rows_evaluated=evaluated,

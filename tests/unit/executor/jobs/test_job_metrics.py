@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.domain.job import Progress
-from core.domain.plan import Plan
+from core.domain.plan import Plan, StagedFile
 from core.domain.ranges import RowRange, total
 from core.domain.work import FragmentResult, ProgressReport, Timings, UnitFailure, UnitOutcome, WorkUnit
 from executor.jobs.job_metrics import JobMetrics
@@ -157,6 +158,63 @@ def test_what_was_committed_and_not_written_down_counts_for_who_goes_on():
     filtered = JobMetrics()
     filtered.go_on(begun)
     assert planned(filtered, left=45, reused=55, fragments=(20,) * 3, where="x > 3").progress().rows_committed == 0
+
+
+def partial(metrics: JobMetrics, fragment_id: int, rows: int, computed: int) -> None:
+    """Commit a partial file with some rows of a fragment."""
+    file = StagedFile(file="p", size_bytes=1, digest="", physical_rows=rows, rows_computed=computed, rows_failed=0)
+    metrics.partly_committed(TASK._replace(fragment_id=fragment_id, physical_rows=rows), file)
+
+
+def go_on(paused: Progress, *, left: int, fragments: tuple[int, ...], first: int = 0) -> JobMetrics:
+    """What knows the plan of another executor, in which all fragments have a file that shows some rows."""
+    after = JobMetrics()
+    after.go_on(paused)
+    header = replace(HEADER, rows_total=100, rows_reused=100 - left, rows_to_compute=left)
+    task = TASK._replace(extend_current=True)
+    tasks = tuple(task._replace(fragment_id=first + i, physical_rows=n) for i, n in enumerate(fragments))
+    after.planned(Plan(header, tasks), 0.0)
+    return after
+
+
+@pytest.mark.parametrize("first", [0, 7])
+def test_rows_of_an_unfinished_fragment_count_once_when_another_executor_goes_on(first):
+    """Also where a compaction gave the fragments other numbers."""
+    before = planned(JobMetrics(), left=100, reused=0, fragments=(40, 60))
+    partial(before, 0, 40, 30)
+    partial(before, 1, 60, 20)
+    after = go_on(before.progress(), left=50, fragments=(40, 60), first=first)
+    seen = [after.progress().rows_committed]
+    partial(after, first, 40, 35)
+    seen.append(after.progress().rows_committed)
+    for fragment_id, rows in ((first, 40), (first + 1, 60)):
+        after.staged(fragment_id, rows, 0)
+        after.committed(fragment_id)
+        seen.append(after.progress().rows_committed)
+    assert (seen[0], seen[-1]) == (50, 100)
+    assert seen == sorted(seen)
+
+
+def test_rows_of_a_fragment_that_was_finished_before_another_executor_goes_on_count_once():
+    before = planned(JobMetrics(), left=100, reused=0, fragments=(40, 60))
+    partial(before, 0, 40, 30)
+    partial(before, 1, 60, 20)
+    after = go_on(before.progress(), left=30, fragments=(60,), first=1)
+    assert after.progress().rows_committed == 40 + 30, "of the other one as many as need no call"
+    after.staged(1, 60, 0)
+    after.committed(1)
+    assert after.progress().rows_committed == 100
+
+
+def test_rows_of_an_unfinished_fragment_count_once_when_it_is_compacted_under_the_job():
+    metrics = planned(JobMetrics(), left=100, reused=0)
+    partial(metrics, 0, 100, 40)
+    compacted = TASK._replace(fragment_id=5, physical_rows=100, extend_current=True)
+    metrics.planned(Plan(replace(HEADER, rows_total=100, rows_reused=40, rows_to_compute=60), (compacted,)), 0.0)
+    assert metrics.progress().rows_committed == 40
+    metrics.staged(5, 100, 0)
+    metrics.committed(5)
+    assert metrics.progress().rows_committed == 100
 
 
 def test_rows_that_a_dead_worker_had_stored_count():
