@@ -29,6 +29,7 @@ from core.lance_io.column_files import digest_of
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import LANCE_ERRORS, first_line, is_definite
 from core.lance_io.panics import panics_as_errors
+from core.lance_io.table_errors import lost_file
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import remove_staged
 from core.storage_errors import in_use, refusal, unusable
@@ -262,4 +263,4 @@ def _failure(error: Exception, request: MergeRowsRequest) -> LemanError:
         return FailedPrecondition(
             "COMMIT_REFUSED", f"Lance refuses this merge into {request.uri}, and would again: {text}", uri=request.uri
         )
-    return unusable(error, request.uri)
+    return lost_file(request.uri, error) or unusable(error, request.uri)

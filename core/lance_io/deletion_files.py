@@ -26,6 +26,11 @@ _LARGEST_ARRAY, _BITMAP_BYTES = 4096, 8192
 _WITH_PLACES = 4
 
 
+def path_of(fragment_id: int, file: lance.fragment.DeletionFile) -> str:
+    """Return where in its table's folder a fragment's deletion file lies."""
+    return f"_deletions/{fragment_id}-{file.read_version}-{file.id}.{_ENDINGS.get(file.file_type, file.file_type)}"
+
+
 def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
     """Return the offsets of a fragment's deleted rows, sorted; none is deleted: no offsets.
 
@@ -39,10 +44,9 @@ def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
     known: int | None = file.num_deleted_rows  # None: written by an old Lance
     if not known or file.base_id is not None or file.file_type not in _ENDINGS:
         return None
-    name = f"{fragment.fragment_id}-{file.read_version}-{file.id}.{_ENDINGS[file.file_type]}"
     try:
         filesystem, root = filesystem_of(uri)
-        with filesystem.open_input_file(f"{root}/_deletions/{name}") as stored:
+        with filesystem.open_input_file(f"{root}/{path_of(fragment.fragment_id, file)}") as stored:
             content = stored.read()
         offsets = _from_arrow(content) if file.file_type == "array" else roaring_values(content)
     except (OSError, ValueError, struct.error):  # pa.ArrowInvalid is a ValueError

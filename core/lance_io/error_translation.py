@@ -10,6 +10,7 @@ import pyarrow as pa
 from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound
 from core.lance_io.panics import is_panic, panics_as_errors
 from core.lance_io.store_failures import store_failed
+from core.lance_io.table_errors import lost_file
 from core.storage_errors import error_number, failed, refusal, unusable
 
 #: What Lance and pyarrow raise for what they cannot read or write; a panic becomes an OSError, see `panics`.
@@ -69,12 +70,12 @@ def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
 
 @contextlib.contextmanager
 def using_storage(path: str) -> Iterator[None]:
-    """Raise what `storage_errors.unusable` gives in place of any error of Lance."""
+    """Raise what `storage_errors.unusable` gives in place of any error of Lance, or of what `lost_file` finds lost."""
     try:
         with panics_as_errors():
             yield
     except LANCE_ERRORS as error:
-        raise unusable(error, path) from error
+        raise lost_file(path, error) or unusable(error, path) from error
 
 
 @contextlib.contextmanager

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import lance
 
 from core.errors import DataLoss, LemanError
-from core.lance_io import manifest
+from core.lance_io import deletion_files, manifest
 from core.lance_io.error_translation import LANCE_ERRORS
 from core.lance_io.opening import open_checked
 from core.lance_io.panics import is_panic, panics_as_errors
-from core.lance_io.table_errors import table_error
+from core.lance_io.table_errors import lost_file, table_error
 from core.storage_errors import failed
 
 
@@ -67,8 +67,7 @@ def _check_deletions(uri: str, fragment: lance.LanceFragment, deleted: int) -> N
     known: int | None = None if file is None else file.num_deleted_rows  # None: written by an old Lance
     if file is None or known is None or known == deleted:
         return
-    ending = "arrow" if file.file_type == "array" else "bin"
-    path = f"{uri}/_deletions/{fragment.fragment_id}-{file.read_version}-{file.id}.{ending}"
+    path = f"{uri}/{deletion_files.path_of(fragment.fragment_id, file)}"
     raise DataLoss(
         "TABLE_DAMAGED",
         f"Table {uri} is damaged: {path} deletes {deleted} rows of fragment {fragment.fragment_id}, and the manifest "
@@ -83,7 +82,7 @@ def _error(uri: str, version: int, error: Exception) -> LemanError:
     text = str(error).partition("\n")[0].partition(", /")[0]
     what = f"row ids of table {uri} cannot be read from version {version}: {text}"
     if isinstance(error, OSError) and not is_panic(error):
-        return failed(error, f"The {what}", uri)
+        return lost_file(uri, error) or failed(error, f"The {what}", uri)
     path = f"{uri}/_versions/{manifest.file_name(version)}"
     return DataLoss(
         "TABLE_DAMAGED",

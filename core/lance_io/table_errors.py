@@ -7,14 +7,16 @@ import difflib
 import itertools
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import lance
 import pyarrow.fs as pafs
 
 from core.errors import DataLoss, FailedPrecondition, LemanError, NotFound
 from core.filesystems import filesystem_of
-from core.lance_io import manifest
-from core.lance_io.opening import NO_VERSION, OTHER_VERSION
+from core.lance_io import deletion_files, manifest
+from core.lance_io.opening import NO_VERSION, OTHER_VERSION, open_latest
 from core.lance_io.panics import is_panic
 from core.locations import in_object_store
 from core.storage_errors import failed, refusal
@@ -27,6 +29,8 @@ _DAMAGED = re.compile(
     rf"Unknown Lance storage version|{NO_VERSION}|{OTHER_VERSION}"
 )
 _TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
+#: A file in a table's folder, as Lance names it.
+_FILE = re.compile(r"(?:data|_deletions)/[\w.-]+\.(?:lance|arrow|bin)\b")
 _FLAGS = re.compile(r"Flags: (\d+)")
 #: Lance's flag of tables with data overlay files, which no release reads by default.
 _OVERLAYS = 64
@@ -40,7 +44,7 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
     """Return the error of a table of which Lance cannot open a version (0: the latest).
 
     Returns:
-        NotFound: TABLE_NOT_FOUND, where the version is not there.
+        NotFound: VERSION_NOT_FOUND, where the table has other versions only; TABLE_NOT_FOUND, where it has none.
         DataLoss: TABLE_DAMAGED.
         FailedPrecondition: STORAGE_DENIED, STORAGE_MISSING, TABLE_NOT_SUPPORTED.
         Unavailable: STORE_UNAVAILABLE, where it may be readable another time.
@@ -50,6 +54,15 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
     if refused is not None:
         return refused
     if any(sign in text for sign in _MISSING):
+        latest = _latest(uri) if version else 0
+        if latest:
+            return NotFound(
+                "VERSION_NOT_FOUND",
+                f"Table {uri} has no version {version}: the latest is {latest}, old ones may be cleaned up",
+                uri=uri,
+                version=version,
+                latest_version=latest,
+            )
         return NotFound(
             "TABLE_NOT_FOUND",
             f"There is no table at {uri}: {_advice(uri)}",
@@ -79,6 +92,42 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
     return failed(error, f"Table {uri} cannot be read: {text}", uri)
 
 
+def lost_file(uri: str, error: BaseException) -> DataLoss | None:
+    """Return the error (TABLE_DAMAGED) of a missing file that the latest version of a table refers to.
+
+    None where the error says something else, or the version that was read has been cleaned up with the file: a new plan
+    does not need it.
+    """
+    text = str(error)
+    found = _FILE.findall(text)
+    if not found or not any(sign in text for sign in _MISSING):
+        return None
+    name = found[-1]
+    try:
+        filesystem, root = filesystem_of(uri)
+        path = f"{root}/{name}"
+        if filesystem.get_file_info(path).type != pafs.FileType.NotFound or name not in _files_of(open_latest(uri)):
+            return None
+    except (OSError, ValueError):
+        return None
+    return DataLoss(
+        "TABLE_DAMAGED",
+        f"Table {uri} is damaged: {path} is missing, and the latest version refers to it. Put the file back from a "
+        "copy; where there is none, restore a version before it",
+        uri=uri,
+        path=path,
+    )
+
+
+def _files_of(dataset: lance.LanceDataset) -> Iterator[str]:
+    """Yield the files in a table's folder that a version refers to."""
+    for fragment in dataset.get_fragments():
+        metadata = fragment.metadata
+        yield from (f"data/{file.path}" for file in metadata.files)
+        if metadata.deletion_file is not None:
+            yield deletion_files.path_of(int(fragment.fragment_id), metadata.deletion_file)
+
+
 def _advice(uri: str) -> str:
     """Return what to do about a table that is not there; in a local folder it names the tables that may be meant."""
     folder, _, name = uri.rpartition("/")
@@ -97,12 +146,11 @@ def _advice(uri: str) -> str:
 def _look(uri: str, version: int) -> tuple[str, bool]:
     """Return the path of a version's manifest, and whether it makes no sense; empty where it cannot be read."""
     try:
-        filesystem, root = filesystem_of(uri)
-        found = filesystem.get_file_info(pafs.FileSelector(f"{root}/_versions"))
-        paths = {_version_of(entry.base_name): entry.path for entry in found if entry.base_name.endswith(".manifest")}
-        path = paths.get(version) if version else paths[max(paths)]
+        paths = _manifests(uri)
+        path = paths.get(version) if version else paths.get(max(paths, default=0))
         if path is None:
             return "", False
+        filesystem, _ = filesystem_of(uri)
         with filesystem.open_input_stream(path) as stream:
             content = bytes(stream.readall())
     except (OSError, ValueError):
@@ -112,6 +160,21 @@ def _look(uri: str, version: int) -> tuple[str, bool]:
     except ValueError:
         return path, True
     return path, False
+
+
+def _latest(uri: str) -> int:
+    """Return the latest version that lies there; 0 where there is none, or it cannot be told."""
+    try:
+        return max(_manifests(uri), default=0)
+    except (OSError, ValueError):
+        return 0
+
+
+def _manifests(uri: str) -> dict[int, str]:
+    """Return the path of each version's manifest. Raises OSError, ValueError."""
+    filesystem, root = filesystem_of(uri)
+    found = filesystem.get_file_info(pafs.FileSelector(f"{root}/_versions"))
+    return {_version_of(entry.base_name): entry.path for entry in found if entry.base_name.endswith(".manifest")}
 
 
 def _version_of(name: str) -> int:

@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 
 from core.database_roots import EVERYWHERE, DatabaseRoots
 from core.domain.table import Fragment, TableField, TableSnapshot
-from core.errors import InvalidArgument, LemanError, NotFound
+from core.errors import InvalidArgument, NotFound
 from core.filesystems import filesystem_of
 from core.lance_io import dialect
 from core.lance_io.buckets import check_bucket
@@ -23,7 +23,7 @@ from core.lance_io.opening import open_latest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.sql_messages import expression_error, filter_message
 from core.lance_io.table_errors import table_error
-from core.locations import TABLE_ENDING, canonical_database, in_object_store
+from core.locations import TABLE_ENDING, canonical_database
 from core.sql import case_expressions, expressions, filters, json_columns, struct_paths
 from core.storage_errors import failed, in_use
 from core.stores.answers import on_one_line
@@ -53,10 +53,9 @@ def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragm
     )
 
 
-def _worth_sending(uri: str, manifest: bytes | None) -> bytes:
-    """Return a manifest that workers are sent, so that they need not read it."""
-    small = manifest is not None and len(manifest) <= _SENT_BYTES
-    return manifest if small and manifest is not None and in_object_store(uri) else b""
+def _worth_sending(manifest: bytes | None) -> bytes:
+    """Return a manifest that workers are sent: they need not read it, and others may clean its version up."""
+    return manifest if manifest is not None and len(manifest) <= _SENT_BYTES else b""
 
 
 class LanceTables:
@@ -92,7 +91,7 @@ class LanceTables:
             fragments = parse(serialized)
         if fragments is None:
             fragments = walk(self._open(uri, found.version))
-        return replace(found, fragments=fragments, manifest=_worth_sending(uri, serialized))
+        return replace(found, fragments=fragments, manifest=_worth_sending(serialized))
 
     def dataset(self, uri: str, version: int = 0) -> lance.LanceDataset:
         """Return a version of the table (0: latest) as Lance's own dataset, for the packages that know Lance.
@@ -240,20 +239,7 @@ class LanceTables:
         try:
             return open_version(uri, version)
         except (ValueError, OSError) as error:
-            raise self._open_error(uri, version, error) from None
-
-    def _open_error(self, uri: str, version: int, error: Exception) -> LemanError:
-        found = table_error(uri, error, version)
-        if not version or found.reason != "TABLE_NOT_FOUND":
-            return found
-        latest = self._open(uri, 0).latest_version
-        return NotFound(
-            "VERSION_NOT_FOUND",
-            f"Table {uri} has no version {version}: the latest is {latest}, old ones may be cleaned up",
-            uri=uri,
-            version=version,
-            latest_version=latest,
-        )
+            raise table_error(uri, error, version) from None
 
 
 def database_exists(database: str) -> bool:

@@ -42,6 +42,16 @@ def without_extensions(kind: pa.DataType) -> pa.DataType:
     return rebuilt(kind, lambda field: field.with_type(without_extensions(field.type)))
 
 
+def without_programs_own(kind: pa.DataType) -> pa.DataType:
+    """Return a type without extension types that a Python package defines: others read it as what it is stored as.
+
+    Such a type is there in a process that has imported its package, and in no other one.
+    """
+    while isinstance(kind, pa.ExtensionType):
+        kind = kind.storage_type
+    return rebuilt(kind, lambda field: field.with_type(without_programs_own(field.type)))
+
+
 def relabelled(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return an array under a type that differs from its own in names of fields alone. Copies nothing."""
     if values.type == kind:

@@ -6,13 +6,14 @@ from core import errors as error_tree
 from core.domain.job import JobError
 from core.domain.udf import UdfDefinition
 from core.domain.work import RowFailure, UnitFailure
-from core.errors import INTERNAL_BUG, FailedPrecondition, Internal, LemanError, NotFound, Unavailable
+from core.errors import INTERNAL_BUG, DataLoss, FailedPrecondition, Internal, LemanError, NotFound, Unavailable
 
 #: Failures of a unit that are no FailedPrecondition.
 _KINDS: dict[str, type[LemanError]] = {
     INTERNAL_BUG: Internal,
     "FUNCTION_UNAVAILABLE": Unavailable,
     "FUNCTION_NOT_FOUND": NotFound,
+    "TABLE_DAMAGED": DataLoss,
 }
 
 

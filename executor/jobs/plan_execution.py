@@ -190,7 +190,7 @@ class PlanExecution:
         if not (rejected or waiting or trouble or stopped):
             return None
         why = "; ".join(list(dict.fromkeys([*trouble, *rejected]))[:3])
-        overtaken = not trouble and all(outcome.reason == _FASTER for outcome in self._committer.rejected)
+        overtaken = self._units.cleaned_up and all(outcome.reason == _FASTER for outcome in self._committer.rejected)
         pending = 0 if rejected or trouble else waiting
         return Unsettled(pending, why, unusable=unusable, overtaken=overtaken, failing=bool(trouble))
 

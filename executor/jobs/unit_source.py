@@ -35,8 +35,12 @@ from executor.scheduling.server_breaks import ServerBreaks
 from executor.scheduling.stalls import WorkerWatch
 from executor.scheduling.work_queue import WorkQueue
 
+#: Reason of a unit's failure where others committed a version and cleaned up the one that was planned.
+_CLEANED_UP = "VERSION_NOT_FOUND"
 #: Reasons of a unit's failure after which a new plan may help.
-_REPLANNED = frozenset({STORE_UNAVAILABLE, "FILE_MISSING", "FILE_DAMAGED", "FRAGMENT_GONE", "TABLE_NOT_FOUND"})
+_REPLANNED = frozenset(
+    {STORE_UNAVAILABLE, "FILE_MISSING", "FILE_DAMAGED", "FRAGMENT_GONE", "TABLE_NOT_FOUND", _CLEANED_UP}
+)
 
 
 class PlanUnits:
@@ -86,6 +90,8 @@ class PlanUnits:
         self.stopping = False
         #: Why files could not be used: a new plan may help.
         self.trouble: list[str] = []
+        #: Whether all trouble is that others cleaned up the planned version.
+        self.cleaned_up = True
         #: Bytes of values in checkpoints of this plan's units.
         self.stored_bytes = 0
         #: How many units have been given to workers.
@@ -324,6 +330,7 @@ class PlanUnits:
         outdated = failure.reason == DENIED and unit is not None and self.stores.since(unit)
         if failure.reason in _REPLANNED or outdated:
             self.trouble.append(failure.message)
+            self.cleaned_up = self.cleaned_up and failure.reason == _CLEANED_UP
             return None
         if failure.row is not None:
             self._status.blamed = failure.row

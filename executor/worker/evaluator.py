@@ -21,6 +21,7 @@ from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from core.domain.work import RowFailure
 from core.lance_io import concatenation
 from core.sorted_sets import among
+from core.udf.nested_types import relabelled, without_programs_own
 from executor.worker import call_results, user_errors
 from executor.worker import value_conversion as conversion
 from executor.worker.call_results import Converted, WrongResult
@@ -139,7 +140,7 @@ class Evaluator:
             LemanError: No server of a remote function computes rows now.
         """
         forks = self._children.forks
-        evaluated = self._evaluated(fragment_id, offsets, rows)
+        evaluated = self._evaluated(fragment_id, offsets, _as_anywhere(rows))
         try:
             self._children.check(forks)
         except ForkReturned as error:
@@ -366,6 +367,15 @@ class Evaluator:
                 "it must return one value for each row of the batch"
             )
         return values
+
+
+def _as_anywhere(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows as a function is given them whatever its process has imported."""
+    kinds = [without_programs_own(kind) for kind in rows.schema.types]
+    if kinds == rows.schema.types:
+        return rows
+    columns = [relabelled(values, kind) for values, kind in zip(rows.columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def _python_values(column: pa.Array) -> list[Any]:
