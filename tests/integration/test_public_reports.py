@@ -175,7 +175,45 @@ def test_bfloat16_is_given_as_its_two_bytes_whatever_a_process_has_imported(pipe
         assert pipeline.values(table, "y").to_pylist() == [repr(value) for value in given]
 
 
+@pytest.mark.parametrize("file_format", ["2.0", "2.2"])
+def test_json_inside_of_lists_is_given_as_text(pipeline, file_format):
+    texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"k":1}', None, "[]"]))
+    structs = pa.StructArray.from_arrays([texts], fields=[pa.field("j", pa.json_())])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 1, 3], pa.int32()), structs)
+    table = pipeline.table(pa.table({"x": lists}), file_format)
+    pipeline.add(table, "y", pipeline.function(pa.string(), entrypoint=entrypoint("shown")))
+    pipeline.backfill(table, "y")
+    given = [[{"j": '{"k":1}'}], [], [{"j": None}, {"j": "[]"}]]
+    assert pipeline.values(table, "y").to_pylist() == [repr(value) for value in given]
+
+
 # ---- rows that move, go and come
+
+
+def test_a_shallow_clone_and_its_original_are_computed_apart(pipeline):
+    table = numbers(pipeline)
+    pipeline.backfill(table, "y", where="x < 10")
+    original = pipeline.open(table)
+    original.shallow_clone(original.uri.replace(f"{table}.lance", "clone.lance"), original.version)
+    CALLS.clear()
+    for name in ("clone", table):
+        pipeline.backfill(name, "y")
+        assert set(calls()) >= set(range(10, 30))
+        check_doubled(pipeline, name)
+    pipeline.open(table).update({"x": "x + 1000"}, where="id = 3")
+    pipeline.backfill(table, "y")
+    assert calls() == [1003]
+    assert not pipeline.backfill("clone", "y").tasks
+    for name in ("clone", table):
+        check_doubled(pipeline, name)
+
+
+def test_an_address_is_that_of_one_row(pipeline):
+    table = numbers(pipeline)
+    pipeline.backfill(table, "y", where=f"_rowaddr = {(1 << 32) + 3}")
+    assert calls() == [13]
+    pipeline.open(table).delete(f"_rowaddr = {(2 << 32) + 3}")
+    assert [x for x in range(30) if x not in pipeline.values(table, "x").to_pylist()] == [23]
 
 
 def test_deleted_rows_before_the_live_ones_cost_nothing(pipeline):

@@ -85,6 +85,15 @@ def test_rows_are_brought_together(table, rules, updated, inserted, deleted):
     table.open().validate()
 
 
+def test_a_merge_of_the_same_keys_is_done_again_and_again(table):
+    for round_ in range(5):
+        answer = merge(table, given(3, 15, 100, x=1000 * round_))
+        assert (answer.rows_updated, answer.rows_inserted) == ((3, 0) if round_ else (2, 1))
+        found = by_id(table, "x")
+        assert [found[i]["x"] for i in (3, 15, 100)] == [1000 * round_ + i for i in (3, 15, 100)]
+        assert table.open().count_rows() == 21
+
+
 def test_of_an_updated_row_columns_that_are_not_sent_stay(tmp_path):
     made = pa.table({"a": [1, 2], "b": ["x", "y"], "s": ["one", "two"], "n": [1.5, None]})
     lance.write_dataset(made, tmp_path / "t.lance", enable_stable_row_ids=True)

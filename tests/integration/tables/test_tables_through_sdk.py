@@ -46,6 +46,23 @@ def test_a_table_is_made_filled_read_emptied_renamed_and_dropped(far):
     assert far.table_names() == []
 
 
+def test_reads_without_columns_count_rows_and_threads_share_a_connection(far):
+    tables = [
+        far.create_table(f"t{at}", {"id": list(range(100 * at, 100 * at + 30 + at))}, max_rows_per_file=10)
+        for at in range(3)
+    ]
+    assert tables[0].to_arrow([]).num_rows == 30
+    assert tables[0].to_arrow([], "id > 10").num_rows == 19
+    assert sum(batch.num_rows for batch in tables[0].to_batches([])) == 30
+
+    def read(turn: int) -> bool:
+        at = turn % 3
+        return tables[at].to_arrow()["id"].to_pylist() == list(range(100 * at, 100 * at + 30 + at))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(read, range(24)))
+
+
 def test_columns_that_no_function_computes_come_go_and_get_other_names(far):
     table = far.create_table("t", {"id": [1, 2], "s": ["a", "b"]})
     table.add_columns({"up": "upper(s)"})

@@ -40,6 +40,10 @@ PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")
 FILE = re.compile(r"[\w/.-]+\.(?:py|md|proto|toml|ya?ml|json|txt|in)")
 MODULE = re.compile(rf"(?:python -m )?((?:{'|'.join((*PACKAGES, 'tests', 'benchmarks'))})(?:\.\w+)+)")
 TEST = re.compile(r"`(test_\w+)`")
+#: A test of a file, as pytest takes it.
+NODE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+#: Numbers of public reports at the beginning of a table's row.
+REPORTS = re.compile(r"^\| ([\d–, ]+) \|(.*)\|$", re.MULTILINE)
 SETTING = re.compile(r"LEMAN_[A-Z]+__[A-Z_]+")
 REASON = re.compile(r"`([A-Z]{3,}_[A-Z_]{3,})`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -103,6 +107,24 @@ def test_every_test_that_is_named_exists():
     named = {name for document in DOCUMENTS for name in TEST.findall(text_of(document))}
 
     assert named - there == set()
+
+
+def test_every_test_that_is_named_with_its_file_is_in_it():
+    named = [node for document in DOCUMENTS for node in NODE.findall(text_of(document))]
+
+    assert len(named) > 50
+    assert [f"{path}::{name}" for path, name in named if f"def {name}(" not in text_of(path)] == []
+
+
+def test_every_public_report_has_a_line_and_a_test_or_a_word_why_not():
+    found: list[int] = []
+    for numbers, line in REPORTS.findall(text_of("docs/public_reports.md")):
+        for part in numbers.split(", "):
+            first, _, last = part.partition("–")
+            found += range(int(first), int(last or first) + 1)
+        assert NODE.search(line) or re.search(r"\*\*not |no test:", line), line
+
+    assert sorted(found) == list(range(1, 88))
 
 
 def test_every_setting_that_is_named_exists():

@@ -243,6 +243,12 @@ def test_a_file_that_was_changed_before_its_commit_is_an_event_of_the_job(reason
     assert all(message.endswith("is not installed: not that column") for message in said)
 
 
+@pytest.mark.parametrize(("reason", "overtaken"), [("VERSION_NOT_FOUND", True), ("FILE_MISSING", False)])
+def test_a_version_that_others_cleaned_up_is_no_lack_of_progress(reason, overtaken):
+    unsettled, _ = asyncio.run(work(SilentSpark(UnitFailure(reason, "gone"))))
+    assert (unsettled.overtaken, unsettled.why) == (overtaken, "gone")
+
+
 def test_a_spark_that_starts_no_worker_ends_the_job():
     spark = DeadSpark()
     with pytest.raises(Unavailable) as caught:

@@ -28,6 +28,14 @@ class Outside(BaseException):
     pass
 
 
+class Demanding(Exception):
+    """Cannot be made again from its text alone."""
+
+    def __init__(self, code: int, *, reason: str) -> None:
+        super().__init__(code)
+        self.reason = reason
+
+
 class Unreadable:
     """Neither its items nor its looks can be had."""
 
@@ -76,6 +84,9 @@ CASES = {
     "GeneratorExit": raising(GeneratorExit()),
     "Outside": raising(Outside("far")),
     "Unspeakable": raising(Unspeakable()),
+    "Demanding": raising(Demanding(7, reason="of its own")),
+    "ExceptionGroup": raising(ExceptionGroup("several", [ValueError("one"), KeyError("two")])),
+    "RuntimeError": raising(RuntimeError(lambda: 0)),  # cannot be pickled
     "ValueError": raising(ValueError("half of a pair: \ud800")),
 }
 
@@ -108,6 +119,14 @@ def test_a_rule_names_what_is_no_exception(name):
     assert [f.offset for f in found.failures] == [3]
     with pytest.raises(JobFailing):
         evaluate(case, ErrorPolicy((ErrorRule(ErrorAction.SKIP, ("ValueError",)),)))
+
+
+@pytest.mark.parametrize("output", [pa.int64(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])], ids=str)
+def test_an_error_is_the_same_whatever_the_function_returns(output):
+    found = evaluate(raising(OSError("no answer")), output=output)
+    assert [(f.offset, f.error_type, f.message) for f in found.failures if f.offset == 3] == [
+        (3, "OSError", "no answer")
+    ]
 
 
 def test_a_row_that_stopped_is_tried_again():
