@@ -35,7 +35,8 @@ def result_line(job: Job) -> str:
         return text
     if progress.rows_failed:
         stay = "stays" if progress.rows_failed == 1 else "stay"
-        text += f"; {_rows(progress.rows_failed)} failed and {stay} NULL: {errors_command(job)}"
+        every = "all of " if progress.rows_failed == progress.rows_evaluated > 1 else ""
+        text += f"; {every}{_rows(progress.rows_failed)} failed and {stay} NULL: {errors_command(job)}"
         if job.failed_in and not progress.rows_failed_before:  # what a job that was not finished had found of them
             text += f", and {_where_failed(job)}"
     if progress.rows_failed_before or not progress.rows_failed:

@@ -198,6 +198,10 @@ def test_choice_of_display():
             r".*: 1 row computed, .*; 1 row failed and stays NULL: leman errors db job-1",
         ),
         (
+            job("DONE_WITH_ERRORS", {**HALF, "rows_evaluated": 9, "rows_failed": 9, "rows_computed": 0}),
+            r".*: 0 rows computed, .*; all of 9 rows failed and stay NULL: leman errors db job-1",
+        ),
+        (
             job(
                 "DONE_WITH_ERRORS",
                 {"rows_failed_before": 4},
