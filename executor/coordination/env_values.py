@@ -120,16 +120,35 @@ class EnvValues:
         self._client = aioredis.Redis.from_url(url, socket_timeout=0.5, socket_connect_timeout=0.5) if url else None
         known = self._client.connection_pool.connection_kwargs if self._client is not None else {}
         self._password = str(known.get("password") or "")
-        self._warned = False
+        self._warned = self._folder_failed = False
 
-    async def keep(self, job_id: str, env: Mapping[str, str]) -> None:
-        """Keep the values of a job; while Redis cannot be reached they are in this process alone, see `renew`."""
-        if env and self._in_folder is not None:
-            try:
-                await asyncio.to_thread(self._in_folder.keep, job_id, env)
-            except (OSError, ValueError) as error:
+    async def keep(self, job_id: str, env: Mapping[str, str]) -> bool:
+        """Keep the values of a job; while Redis cannot be reached they are in this process alone, see `renew`.
+
+        Returns:
+            Whether they are found again after Redis and all services were stopped.
+        """
+        if not env:
+            return True
+        in_folder = await self._keep_in_folder(job_id, env)
+        await self._keep_in_redis(job_id, env)
+        return in_folder
+
+    async def _keep_in_folder(self, job_id: str, env: Mapping[str, str]) -> bool:
+        if self._in_folder is None:
+            return False
+        try:
+            await asyncio.to_thread(self._in_folder.keep, job_id, env)
+        except (OSError, ValueError) as error:
+            if not self._folder_failed:
                 _log.warning("values of the environment are not kept on this machine", job_id=job_id, error=str(error))
-        if self._client is None or not env:
+            self._folder_failed = True
+            return False
+        self._folder_failed = False
+        return True
+
+    async def _keep_in_redis(self, job_id: str, env: Mapping[str, str]) -> None:
+        if self._client is None:
             return
         if not self._password and not self._warned:
             self._warned = True
@@ -142,17 +161,19 @@ class EnvValues:
             _log.debug("values of the environment are not in redis", job_id=job_id, error=str(error))
 
     async def renew(self, job_id: str, env: Mapping[str, str]) -> None:
-        """Have the values of a job kept for longer, and keep them again where Redis has lost them."""
-        if env and self._in_folder is not None:
-            await asyncio.to_thread(self._in_folder.renew, job_id)
-        if self._client is None or not env:
+        """Have the values of a job kept for longer, and keep them again where they are gone."""
+        if not env:
+            return
+        if self._in_folder is not None and not await asyncio.to_thread(self._in_folder.renew, job_id):
+            await self._keep_in_folder(job_id, env)
+        if self._client is None:
             return
         try:
             known = await self._client.expire(key_of(job_id), _KEPT_SECONDS)
         except (RedisError, OSError):
             return
         if not known:
-            await self.keep(job_id, env)
+            await self._keep_in_redis(job_id, env)
 
     async def find(self, job_id: str) -> dict[str, str] | None:
         """Return the values of a job; None: they are lost.
@@ -181,11 +202,6 @@ class EnvValues:
         """Remove what this machine keeps of a job that has ended; Redis's part goes with its lease."""
         if self._in_folder is not None:
             await asyncio.to_thread(self._in_folder.forget, job_id)
-
-    @property
-    def outlives_services(self) -> bool:
-        """Whether values are found again after Redis and all services were stopped."""
-        return self._in_folder is not None
 
     async def close(self) -> None:
         """Close the connection."""

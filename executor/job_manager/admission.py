@@ -225,9 +225,8 @@ class Admission:
         else:
             run.status.note("queue", "as many jobs run as may: it waits for its turn")
         await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
-        if run.status.env and not self._env_values.outlives_services:
+        if not await self._env_values.keep(job.job_id, run.status.env):
             run.status.note("resources", not_kept(sorted(run.status.env)))
-        await self._env_values.keep(job.job_id, run.status.env)
         await self._store.save(run.status.job)
         if not run.status.lost:
             self._supervisor.start(run, run.run(plan) if at_once else self._supervisor.in_turn(run, turn))

@@ -74,6 +74,7 @@ def settings(folder: Path) -> dict[str, str]:
         # a slow machine makes no commits of its own: it is counted how often files are installed
         "LEMAN_EXECUTOR__PARTIAL_COMMIT_SECONDS": "3600",
         "LEMAN_EXECUTOR__RESERVATION_TTL_SECONDS": "2",
+        "LEMAN_EXECUTOR__ENV_FOLDER": str(folder.parent / "env"),
         "LEMAN_SERVER__GRACE_SECONDS": "5",
         "LEMAN_EMBEDDED__IDLE_SECONDS": "0",
         **class_archive.settings(),
@@ -116,8 +117,10 @@ class CallLog:
         """All processes that made calls."""
         return {line[1] for line in self.lines()}
 
-    def double(self, *, seconds: float = ROW_SECONDS, fatal: int = -1, version: str = "1") -> leman.UDF:
-        """x → 2x, taking its time; its process ends at the row `fatal`."""
+    def double(
+        self, *, seconds: float = ROW_SECONDS, fatal: int = -1, version: str = "1", variable: str = ""
+    ) -> leman.UDF:
+        """x → 2x, taking its time; its process ends at the row `fatal`. It raises where the `variable` is not set."""
         path = str(self._path)
 
         def double(x: int) -> int:
@@ -129,6 +132,8 @@ class CallLog:
             os.close(handle)
             if x == fatal:
                 os._exit(1)
+            if variable:
+                os.environ[variable]
             if seconds:
                 time.sleep(seconds)
             return 2 * x
@@ -143,6 +148,7 @@ class Lake:
         self.database = database
         self.armed = database.parent / "crash"
         self.armed.mkdir(parents=True, exist_ok=True)
+        self.env_folder = database.parent / "env"
         database.mkdir(exist_ok=True)
         self._home = self._own = Home.of(database)
         self._family: set[psutil.Process] = set()

@@ -16,14 +16,20 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 ROWS = 1200
 ORPHANS_END_SECONDS = 15
+KEY = "TEST_KEY_OF_A_JOB"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_the_supervisor_is_ended(lake, db, call_log, number):
-    """SIGTERM lets workers store what they have, or it comes down to the same as SIGKILL: either is enough."""
+@pytest.mark.parametrize(
+    ("number", "env"),
+    [(signal.SIGKILL, {KEY: "a key of this job"}), pytest.param(signal.SIGTERM, {}, marks=pytest.mark.long)],
+    ids=["killed", "ended"],
+)
+def test_the_supervisor_is_ended(lake, db, call_log, number, env):
+    """SIGTERM lets workers store what they have, or it comes down to the same as SIGKILL: either is enough. A job with
+    environment variables goes on with them, as there is a folder for their values."""
     table = db.create_table(f"ended_by_{number.name}", numbers(ROWS), max_rows_per_file=300)
-    table.add_columns({"y": call_log.double()})
-    future = table.backfill_async("y")
+    table.add_columns({"y": call_log.double(variable=next(iter(env), ""))})
+    future = table.backfill_async("y", env=env)
     watch_until(future, checkpointed(ROWS // 3))
     family = lake.family()
     supervisor = psutil.Process(lake.pid("supervisor"))
@@ -42,4 +48,5 @@ def test_the_supervisor_is_ended(lake, db, call_log, number):
         job = again.job(future.result(timeout=60))
         assert (job.state, job.attempt) == (JobState.DONE, 2)
         assert call_log.again() <= WORKERS * ROWS_AT_RISK
+        wait_for(lambda: not list(lake.env_folder.glob("*.env")))  # values are forgotten with the job's end
         check_settled(again, again.open_table(table.name), ROWS)

@@ -96,7 +96,7 @@ class LineDisplay(Display):
 
 class LiveDisplay(Display):
     """A bar with the three row states, rate, time left and bottleneck, and what the job waits for, until rows move
-    again; a single line once the job has ended."""
+    again; a single line once the job has ended. What a job lacks (events of kind `resources`) has a line that stays."""
 
     tells_result = True
 
@@ -135,6 +135,8 @@ class LiveDisplay(Display):
         for event in events:
             if event.kind == "wait":
                 self._wait = event.message
+            elif event.kind == "resources":
+                self._console.print(f"{self._name}: {event.message}", soft_wrap=True, markup=False, highlight=False)
         self._job = job
 
     def _show(self) -> None:
@@ -157,7 +159,8 @@ class LiveDisplay(Display):
 
 
 class NotebookDisplay(Display):
-    """A cell's output that is renewed while the job runs: HTML, or a line of text where a page shows no HTML."""
+    """A cell's output that is renewed while the job runs: HTML, or a line of text where a page shows no HTML. What a
+    job lacks has a line that stays."""
 
     tells_result = True
 
@@ -173,8 +176,11 @@ class NotebookDisplay(Display):
         if self._job is not None and (is_done(self._job) or self._handle is not None):
             self._show(self._job)
 
-    def update(self, job: Job, events: Iterable[JobEvent]) -> None:  # noqa: ARG002 - as in Display
+    def update(self, job: Job, events: Iterable[JobEvent]) -> None:
         """See Display."""
+        for event in events:
+            if event.kind == "resources":
+                sys.stdout.write(f"{job.target}: {event.message}\n")
         self._job = job
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _RENEWAL_SECONDS

@@ -103,7 +103,8 @@ def test_a_folder_keeps_them_although_redis_and_all_services_have_gone(tmp_path)
     folder = tmp_path / "state" / "env"
 
     async def work() -> None:
-        await values.keep("j", ENV)
+        assert await values.keep("j", ENV)
+        next(folder.glob("*.env")).unlink()
         await values.renew("j", ENV)
         later = EnvValues("", str(folder))
         assert (await later.find("j"), await later.find("k")) == (ENV, None)
@@ -116,6 +117,21 @@ def test_a_folder_keeps_them_although_redis_and_all_services_have_gone(tmp_path)
         assert [path.name for path in folder.iterdir()] == ["key"]
 
     values = EnvValues("", str(folder))
+    use(values, work)
+
+
+def test_values_that_a_folder_does_not_take_are_not_said_to_outlive_the_services(tmp_path):
+    """Also where the key of the folder is not a secret."""
+
+    async def work() -> None:
+        assert not await EnvValues("").keep("j", ENV)
+        (tmp_path / "file").touch()
+        assert not await EnvValues("", str(tmp_path / "file")).keep("j", ENV)
+        assert await values.keep("j", ENV)
+        (tmp_path / "key").chmod(0o644)
+        assert not await values.keep("j", ENV)
+
+    values = EnvValues("", str(tmp_path))
     use(values, work)
 
 

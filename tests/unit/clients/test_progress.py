@@ -14,7 +14,16 @@ from rich.console import Console
 import leman
 from leman import _wire
 from leman._progress_view import render, row_states
-from leman.progress import CallbackDisplay, Display, LineDisplay, LiveDisplay, duration, make_display, result_line
+from leman.progress import (
+    CallbackDisplay,
+    Display,
+    LineDisplay,
+    LiveDisplay,
+    NotebookDisplay,
+    duration,
+    make_display,
+    result_line,
+)
 from leman.v1 import jobs_pb2
 from tests.unit.clients.fake_services import make_job, status
 
@@ -135,6 +144,19 @@ def test_what_a_job_waits_for_is_shown_until_rows_move():
         assert shown(display._render()).splitlines()[-1] == "  Spark starts"
         display.update(job(), [])
         assert "Spark" not in shown(display._render())
+
+
+@pytest.mark.parametrize("quiet_seconds", [0, 60])
+def test_what_a_job_lacks_has_a_line_that_stays(quiet_seconds, capsys):
+    """Such as a job with environment variables, which does not go on by itself after a restart of all services."""
+    lacks = _wire.event(jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_RESOURCES, message="[KEY] is lost"))
+    console = Console(file=Terminal(), force_terminal=True, width=120)
+    with LiveDisplay("docs.n", console, quiet_seconds=quiet_seconds) as display:
+        display.update(job(), [lacks])
+        display.update(job("DONE"), [])
+    assert console.file.getvalue().count("docs.n: [KEY] is lost") == 1
+    NotebookDisplay().update(job(), [lacks])
+    assert capsys.readouterr().out.endswith(": [KEY] is lost\n")
 
 
 def test_slow_job_shows_a_bar_and_takes_it_away():

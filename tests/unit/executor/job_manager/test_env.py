@@ -37,9 +37,10 @@ class Values:
         self.away = False
         self.asked = asyncio.Event()
 
-    async def keep(self, job_id: str, env: Mapping[str, str]) -> None:
+    async def keep(self, job_id: str, env: Mapping[str, str]) -> bool:
         if env:
             self.kept[job_id] = dict(env)
+        return not env
 
     async def renew(self, job_id: str, env: Mapping[str, str]) -> None:
         await self.keep(job_id, env)
@@ -52,10 +53,6 @@ class Values:
 
     async def forget(self, job_id: str) -> None:
         self.kept.pop(job_id, None)
-
-    @property
-    def outlives_services(self) -> bool:
-        return False
 
     async def close(self) -> None:
         return
