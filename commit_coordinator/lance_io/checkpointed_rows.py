@@ -201,6 +201,7 @@ class _StoredFragment:
     #: A row's outcome is taken from the first one that has a value of it.
     origins: list[_Origin]
     _pieces: dict[str, Piece | None] = field(default_factory=dict)
+    _bytes: int = 0
     _files: dict[str, tuple[ColumnFileReader, States | None] | None] = field(default_factory=dict)
 
     def over(self, offsets: Offsets, shown: pa.Array, wanted: TableField, most: int) -> pa.Array | None:
@@ -214,11 +215,14 @@ class _StoredFragment:
         """
         known = np.zeros(len(offsets), np.uint8) if self.current is None else self.current[offsets]
         places, parts, size = np.arange(len(offsets)), [shown], 0
+        asked = RowRange(int(offsets[0]), int(offsets[-1]) + 1)
         for origin in self.origins:
-            covered = RowRange(int(offsets[0]), int(offsets[-1]) + 1).intersect(origin.covered)
+            covered = asked.intersect(origin.covered)
+            if covered is None:
+                continue
             # where the function itself failed, values of earlier ones do not count
             left = np.flatnonzero(known < (_FAILED if origin.version else _VALUE))
-            piece = self._read(origin, covered) if covered and len(left) else None
+            piece = self._read(origin, covered) if len(left) else None
             if piece is None or not len(piece.offsets):
                 continue
             at = np.minimum(np.searchsorted(piece.offsets, offsets[left]), len(piece.offsets) - 1)
@@ -241,9 +245,10 @@ class _StoredFragment:
         if origin.file:
             return self._from_file(origin, covered)
         if origin.key not in self._pieces:
-            while self._pieces and sum(p.values.nbytes for p in self._pieces.values() if p is not None) > _KEPT_BYTES:
-                self._pieces.pop(next(iter(self._pieces)))
-            self._pieces[origin.key] = self._from_checkpoint(origin)
+            while self._pieces and self._bytes > _KEPT_BYTES:
+                self._bytes -= _bytes_of(self._pieces.pop(next(iter(self._pieces))))
+            piece = self._pieces[origin.key] = self._from_checkpoint(origin)
+            self._bytes += _bytes_of(piece)
         return self._pieces[origin.key]
 
     def _from_checkpoint(self, origin: _Origin) -> Piece | None:
@@ -270,6 +275,10 @@ class _StoredFragment:
             return ColumnFileReader(uri, origin.file), _states_of(self.column.versions, uri, origin.file)
         except (NotFound, DataLoss):
             return None
+
+
+def _bytes_of(piece: Piece | None) -> int:
+    return 0 if piece is None else int(piece.values.nbytes)
 
 
 def _current(stored: _StoredColumn, fragment: Fragment, sources: str) -> Outcomes | None:

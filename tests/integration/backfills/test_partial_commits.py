@@ -19,7 +19,7 @@ ROWS = 60
 GATE = 40
 
 
-def gated(call_log: CallLog, gate: Path, failing: int = -1) -> leman.UDF:
+def gated(call_log: CallLog, gate: Path, failing: int = -1, *, skips: bool = True) -> leman.UDF:
     """x → 2x, but nothing from `GATE` on before the gate is open."""
     log, opened = str(call_log.path), str(gate)
 
@@ -41,7 +41,7 @@ def gated(call_log: CallLog, gate: Path, failing: int = -1) -> leman.UDF:
         data_type=pa.int64(),
         name="slow",
         version="1",
-        error_handling=leman.ErrorHandlingConfig(on_error=[leman.Skip()]),
+        error_handling=leman.ErrorHandlingConfig(on_error=[leman.Skip()] if skips else []),
     )(slow)
 
 
@@ -83,8 +83,35 @@ def test_failed_rows_of_an_unfinished_fragment_are_marked(db, call_log, tmp_path
     future.resume()
     future.result(timeout=60)
     progress = future.job().progress
-    assert (progress.rows_failed, progress.rows_failed_before) == (1, 0)
+    assert (progress.rows_failed, progress.rows_failed_before, progress.rows_committed) == (1, 0, ROWS)
     assert sorted(call_log.seen()) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+def test_values_that_no_version_has_can_be_read_while_a_job_runs_and_after_it(db, call_log, tmp_path, end):
+    gate, fails = tmp_path / "gate", end == "failed"
+    table = db.create_table("t", numbers(ROWS), max_rows_per_file=ROWS)
+    table.add_columns({"y": gated(call_log, gate, failing=GATE if fails else 7, skips=not fails)})
+    where = "x >= 10" if fails else "x >= 0"  # such a job commits whole fragments
+    future = table.backfill_async("y", concurrency=1, min_checkpoint_size=10, max_checkpoint_size=10, where=where)
+    computed = {x: 2 * x for x in range(10 if fails else 0, GATE) if fails or x != 7}
+
+    def read(**fields) -> dict[int, int | None]:
+        rows = table.to_arrow(["x", "y"], include_checkpointed=True, **fields)
+        return dict(zip(rows["x"].to_pylist(), rows["y"].to_pylist(), strict=True))
+
+    wait_for(lambda: read(where="y IS NOT NULL") == computed)
+    assert read() == {x: computed.get(x) for x in range(ROWS)}
+    assert set(values(table, "y").values()) == {None}
+    if fails:
+        gate.touch()
+        with pytest.raises(leman.LemanError):
+            future.result(timeout=60)
+    else:
+        future.cancel()
+        gate.touch()
+        wait_for(lambda: future.status() is JobState.CANCELLED)
+    assert read(where="y IS NOT NULL").items() >= computed.items()
 
 
 @pytest.mark.parametrize("change", ["compaction", "deletes", "update", "another file"])
