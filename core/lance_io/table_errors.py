@@ -105,27 +105,32 @@ def lost_file(uri: str, error: BaseException) -> DataLoss | None:
     name = found[-1]
     try:
         filesystem, root = filesystem_of(uri)
-        path = f"{root}/{name}"
-        if filesystem.get_file_info(path).type != pafs.FileType.NotFound or name not in _files_of(open_latest(uri)):
+        base_of = dict(_files_of(open_latest(uri)))
+        here = f"{root}/{name}"
+        if name not in base_of or (
+            base_of[name] is None and filesystem.get_file_info(here).type != pafs.FileType.NotFound
+        ):
             return None
     except (OSError, ValueError):
         return None
+    place = here if base_of[name] is None else f"{name} of the table that it was cloned from"
     return DataLoss(
         "TABLE_DAMAGED",
-        f"Table {uri} is damaged: {path} is missing, and the latest version refers to it. Put the file back from a "
+        f"Table {uri} is damaged: {place} is missing, and the latest version refers to it. Put the file back from a "
         "copy; where there is none, restore a version before it",
         uri=uri,
-        path=path,
+        path=here if base_of[name] is None else name,
     )
 
 
-def _files_of(dataset: lance.LanceDataset) -> Iterator[str]:
-    """Yield the files in a table's folder that a version refers to."""
+def _files_of(dataset: lance.LanceDataset) -> Iterator[tuple[str, int | None]]:
+    """Yield the files that a version refers to, each with the base that it lies in; None: the table's own folder."""
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
-        yield from (f"data/{file.path}" for file in metadata.files)
-        if metadata.deletion_file is not None:
-            yield deletion_files.path_of(int(fragment.fragment_id), metadata.deletion_file)
+        yield from ((f"data/{file.path}", file.base_id) for file in metadata.files)
+        file = metadata.deletion_file
+        if file is not None:
+            yield deletion_files.path_of(int(fragment.fragment_id), file), file.base_id
 
 
 def _advice(uri: str) -> str:

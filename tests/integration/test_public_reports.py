@@ -208,6 +208,25 @@ def test_a_shallow_clone_and_its_original_are_computed_apart(pipeline):
         check_doubled(pipeline, name)
 
 
+@pytest.mark.parametrize("tagged", [False, True])
+def test_a_clone_loses_what_its_original_cleans_up_unless_the_version_is_tagged(pipeline, tagged):
+    original = pipeline.open(numbers(pipeline))
+    original.delete("x = 3")
+    clone = original.uri.replace(".lance", "_cloned.lance")
+    if tagged:
+        original.tags.create("cloned", original.version)
+    original.shallow_clone(clone, original.version)
+    original.optimize.compact_files(materialize_deletions_threshold=0.0)
+    original.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
+    reader = FragmentReader(clone, lance.dataset(clone).version)
+    rows = reader.read(0, RowRange(0, 10), ["x"], deletions=True)
+    if tagged:
+        assert sum(len(chunk.offsets) for chunk in rows) == 9
+    else:
+        with pytest.raises(DataLoss, match="of the table that it was cloned from is missing"):
+            list(rows)
+
+
 def test_an_address_is_that_of_one_row(pipeline):
     table = numbers(pipeline)
     pipeline.backfill(table, "y", where=f"_rowaddr = {(1 << 32) + 3}")

@@ -7,6 +7,7 @@ import tempfile
 
 import grpc
 import lance
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -92,6 +93,23 @@ def test_a_merge_of_the_same_keys_is_done_again_and_again(table):
         found = by_id(table, "x")
         assert [found[i]["x"] for i in (3, 15, 100)] == [1000 * round_ + i for i in (3, 15, 100)]
         assert table.open().count_rows() == 21
+
+
+@pytest.mark.long
+def test_many_merges_hold_no_more_memory_than_few(table):
+    process = psutil.Process()
+
+    async def scenario():
+        held = []
+        async with coordinator(table.uri.rpartition("/")[0]) as up:
+            for round_ in range(400):
+                await up.merge(given(3, 15, 100 + round_ % 5, x=1000 * round_))
+                held.append(process.memory_info().rss)
+        return held
+
+    held = run(scenario)
+    assert held[-1] < held[100] + (64 << 20)
+    assert table.open().count_rows() == 25
 
 
 def test_of_an_updated_row_columns_that_are_not_sent_stay(tmp_path):

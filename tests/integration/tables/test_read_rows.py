@@ -189,6 +189,14 @@ def test_a_read_that_stalls_holds_few_wide_rows_among_narrow_ones(tmp_path, wher
     assert read["n"].to_pylist() == [len(text) for text in texts]
 
 
+@pytest.mark.long
+def test_a_value_that_is_larger_than_any_message_comes_whole(tmp_path):
+    values = pa.array([b"x" * 300_000_000, b"y"], pa.large_binary())
+    lance.write_dataset(pa.table({"b": values}), tmp_path / "t.lance", enable_stable_row_ids=True)
+    found = read(tmp_path)["b"]
+    assert [len(value.as_buffer()) for value in found] == [300_000_000, 1]
+
+
 def test_blobs_come_as_their_bytes(lake):
     assert read(lake, "old").column("b").to_pylist() == [b"a", None, b"c" * 100]
 
