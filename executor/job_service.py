@@ -34,7 +34,7 @@ from executor.jobs.job_news import JobNews
 from executor.jobs.retry import Retry
 from executor.other_executors import OtherExecutors, was_passed_on
 from executor.previews.previews import Previews
-from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc
 
 _Result = TypeVar("_Result")
 
@@ -235,8 +235,11 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             keep_others=request.keep_others,
         )
         body, attributes = body_digest(request), _attributes(request)
-        job = await self._manager.retry(request.database, retry, request.request_id, body=body, attributes=attributes)
-        return jobs_pb2.RetryJobResponse(job=job_message(job))
+        job, outcome = await self._manager.retry(
+            request.database, retry, request.request_id, body=body, attributes=attributes
+        )
+        column = catalog_pb2.ColumnOutcome.FromString(outcome) if outcome else None
+        return jobs_pb2.RetryJobResponse(job=job_message(job), column=column)
 
     async def ListJobErrors(
         self, request: jobs_pb2.ListJobErrorsRequest, _context: object

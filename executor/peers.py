@@ -106,7 +106,7 @@ class PlannerClient:
                 return [str(FunctionVersion(udf.name, udf.version)) for udf in (column.udf, *column.kept)]
         return []
 
-    async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> None:
+    async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> bytes:
         column = catalog_pb2.ColumnAlteration(
             column=catalog_pb2.NewColumn(name=spec.column, udf=ref_to_proto(function.name, function.version)),
             keep_values=keep_values,
@@ -114,9 +114,10 @@ class PlannerClient:
         table = catalog_pb2.TableRef(database=spec.database, table=spec.table)
         request = catalog_pb2.AlterColumnsRequest(table=table, columns=[column], request_id=uuid.uuid4().hex)
         try:
-            await self._catalog.AlterColumns(request)
+            answer = await self._catalog.AlterColumns(request)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
+        return b"".join(outcome.SerializeToString() for outcome in answer.columns)
 
     async def plan_refresh(self, spec: RefreshSpec) -> RefreshPlan:
         request = planning_pb2.PlanRefreshRequest(spec=convert_views.refresh_spec_to_proto(spec))

@@ -140,8 +140,10 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         columns = [_column(each.column, keep_values=each.keep_values) for each in request.columns]
         asked = (request.table.database, request.table.table, columns, request.request_id, body_digest(request))
         wanted = await self._pool.run(self._catalog.alteration, *asked)
+        outcomes = await self._pool.run(self._columns.alteration_outcomes, *asked[:3], wanted)
         operation = submission_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
-        return catalog_pb2.AlterColumnsResponse(version=await self._submit(wanted, bind_columns=operation))
+        version = await self._submit(wanted, bind_columns=operation)
+        return catalog_pb2.AlterColumnsResponse(version=version, columns=map(outcome_to_proto, outcomes))
 
     async def _submit(self, wanted: Addition, **operation: Any) -> int:
         request = submission_pb2.SubmitCommitRequest(uri=wanted.uri, request_id=wanted.request_id, **operation)

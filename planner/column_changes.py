@@ -7,7 +7,7 @@ import enum
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from core.domain.plan import PlanHeader, Reason
+from core.domain.plan import SETTLED, PlanHeader, Reason
 from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from core.errors import FailedPrecondition
@@ -20,6 +20,10 @@ from planner.run_times import in_words
 _DIFF = 16 << 10
 #: Most characters of all diffs in an error's message.
 _DIFF_IN_ERROR = 900
+#: Why rows are computed for the first time.
+_NEVER = frozenset({Reason.MISSING, Reason.PARTIAL})
+#: Why rows are computed again.
+_STALE = frozenset(Reason) - _NEVER - SETTLED - {Reason.STAGED}
 
 
 class OnChange(enum.Enum):
@@ -58,6 +62,14 @@ class ColumnOutcome:
     notes: tuple[str, ...] = ()
     #: Whether the definition that it has, has given values, committed or not: those would not be current any more.
     has_values: bool = True
+    #: Rows that are finished by the definition that it has, in the table or stored by a job, and not by the new one.
+    rows_lost: int = 0
+    #: Whether such rows can be kept.
+    can_keep: bool = False
+    #: What the function before reads.
+    inputs_before: tuple[str, ...] = ()
+    #: What the request said of changes; None: the column was altered.
+    on_change: OnChange | None = OnChange.ERROR
 
     @property
     def summary(self) -> str:
@@ -70,16 +82,26 @@ class ColumnOutcome:
             return f"{self.column} changed"
         if self.outcome is Outcome.KEPT:
             parts = ["its values are kept"]
-        elif self.rows_stored:
-            parts = [f"{self.rows_stored + self.rows_stale:,} finished rows would be computed again"]
+        elif self.rows_lost and (self.rows_stored or self.on_change is None):
+            would = "would" if self.on_change is OnChange.ERROR else "will"
+            parts = [f"{self.rows_lost:,} finished rows {would} be computed again"]
+            if others := self.rows_stale + self.rows_stored - self.rows_lost:
+                parts.append(f"{others:,} others that were not current")
         else:
             parts = [f"{self.rows_stale:,} rows stale"]
         if self.rows_not_computed:
             parts.append(f"{self.rows_not_computed:,} not computed yet")
-        if self.expected_seconds is not None and self.rows_stale + self.rows_not_computed:
+        if self.expected_seconds is not None and self.rows_stale + self.rows_stored + self.rows_not_computed:
             parts.append(in_words(self.expected_seconds))
-        advice = "; on_change='keep' keeps them" if self.rows_stored else ""
-        return f"{self.column} changed: {', '.join(parts)}{advice}"
+        return f"{self.column} changed: {', '.join(parts)}{self._how_to_keep()}"
+
+    def _how_to_keep(self) -> str:
+        if not self.can_keep or not self.rows_lost:
+            return ""
+        if self.on_change is None:
+            before = f"{self.before}({', '.join(self.inputs_before)})"
+            return f"; to keep them, give {self.column} {before} again, then {self.function} with keep_values"
+        return "; on_change='keep' keeps them" if self.rows_stored and self.on_change is OnChange.ERROR else ""
 
 
 def inputs_asked(
@@ -105,7 +127,7 @@ def inputs_asked(
 
 def is_same(udf: UdfDefinition, inputs: Sequence[TableField], bound: ColumnBinding, table: TableSnapshot) -> bool:
     """Tell whether a column is computed by this function, from these columns."""
-    return bound.function == (udf.name, udf.version) and _input_names(bound, table) == _names(inputs)
+    return bound.function == (udf.name, udf.version) and input_names(bound, table) == _names(inputs)
 
 
 def notes(
@@ -115,7 +137,7 @@ def notes(
     found = []
     if bound.function != (udf.name, udf.version):
         found.append(f"{bound.function} → {FunctionVersion(udf.name, udf.version)}")
-    if (before := _input_names(bound, table)) != (now := _names(inputs)):
+    if (before := input_names(bound, table)) != (now := _names(inputs)):
         found.append(f"it read {', '.join(before)}, and is to read {', '.join(now)}")
     if not found and bound.kept:
         found.append(f"values of {', '.join(map(str, bound.kept))} are kept no longer")
@@ -132,9 +154,20 @@ def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
     return _cut("\n".join(lines), _DIFF)
 
 
+def rows_lost(before: PlanHeader, after: PlanHeader) -> tuple[int, int]:
+    """Return how many rows are finished by the plan before and not by the one after, and how many of them are stored.
+
+    Stored rows are in no version of the table yet: a job that did not finish has computed them.
+    """
+    lost = max(0, after.rows_to_compute - before.rows_to_compute)
+    stale, first = rows_by_need(after)
+    was_stale = min(sum(count.rows for count in before.reasons if count.reason in _STALE), before.rows_to_compute)
+    return lost, min(first, lost - min(lost, max(0, stale - was_stale)))
+
+
 def rows_by_need(header: PlanHeader) -> tuple[int, int]:
     """Return how many rows of a plan are to be computed anew, and how many for the first time."""
-    never = sum(count.rows for count in header.reasons if count.reason in (Reason.MISSING, Reason.PARTIAL))
+    never = sum(count.rows for count in header.reasons if count.reason in _NEVER)
     first = min(never, header.rows_to_compute)
     return header.rows_to_compute - first, first
 
@@ -165,7 +198,7 @@ def _names(fields: Sequence[TableField]) -> list[str]:
     return [field.name for field in fields]
 
 
-def _input_names(bound: ColumnBinding, table: TableSnapshot) -> list[str]:
+def input_names(bound: ColumnBinding, table: TableSnapshot) -> list[str]:
     """Return what the inputs of a column are called now, which tells them apart; one that is gone, as it was called."""
     found = ((known, table.find_id(known.field_id) or table.find(known.name)) for known in bound.inputs)
     return [known.name if field is None else field.name for known, field in found]

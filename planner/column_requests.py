@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from core.domain.plan import PlanHeader
 from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, FunctionVersion, UdfDefinition
-from core.errors import DataLoss
+from core.errors import DataLoss, FailedPrecondition, LemanError
 from core.udf import binding, validation
 from core.udf.validation import NewColumn
-from planner import column_changes
+from planner import column_changes, sql_functions
 from planner.catalog import KEEP_TYPE, Addition, Catalog, id_of_added
 from planner.column_changes import ColumnOutcome, OnChange, Outcome
 from planner.coming_columns import with_columns
@@ -97,6 +98,39 @@ class ColumnRequests:
             to_change = replace(to_change, request_id=f"{to_change.request_id}-changed")
         return ColumnWork(version=table.version, changed=to_change, added=to_add, outcomes=tuple(outcomes))
 
+    def alteration_outcomes(
+        self, database: str, table: str, columns: Sequence[NewColumn], wanted: Addition
+    ) -> list[ColumnOutcome]:
+        """Return what becomes of columns that get other functions, before they do; empty where that cannot be told.
+
+        Args:
+            columns: as they were given to `Catalog.alteration`.
+            wanted: what that returned.
+        """
+        with contextlib.suppress(LemanError):  # the columns may have these functions, whatever can be told of it
+            snapshot, registry = self._catalog.table(database, table), self._catalog.registry(database)
+            outcomes = []
+            for column, field in zip(columns, wanted.schema, strict=True):
+                if (now := binding.read(field)) is None:
+                    raise TypeError(f"column {field.name} was not bound")
+                existing, bound = defined_column(snapshot, column.name)
+                udf = registry.usable(now.udf_name, now.udf_version)
+                inputs = tuple(filter(None, (snapshot.find_id(known.field_id) for known in now.inputs)))
+                request = ColumnRequest(
+                    database=database,
+                    table=table,
+                    columns=columns,
+                    on_change=OnChange.KEEP if column.keep_values else OnChange.UPDATE,
+                    request_id=wanted.request_id,
+                    body="",
+                )
+                outcome = self._outcome(request, snapshot, _Existing(column, existing, bound, udf, inputs))
+                # values of several functions have no short way back, and those of expressions cost little
+                can_keep = outcome.can_keep and not bound.kept and bound.udf_name != sql_functions.NAME
+                outcomes.append(replace(outcome, on_change=None, can_keep=can_keep))
+            return outcomes
+        return []
+
     def _is_there(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> bool:
         """Tell whether a column is compared with that of the table; what this very request made is added again."""
         field = table.column(column.name)
@@ -141,11 +175,12 @@ class ColumnRequests:
         if column_changes.is_same(udf, existing.inputs, bound, table) and not gives_up:
             return ColumnOutcome(column=column, outcome=Outcome.UNCHANGED, function=function)
         before = self._function_before(request.database, bound)
-        stale, first = self._rows(table, existing, kept=kept)
-        stored, asks = 0, not kept and before is not None
+        after = self._plan_after(table, existing, kept=kept)
+        stale, first = column_changes.rows_by_need(after)
+        lost, stored, asks = 0, 0, not kept and before is not None
         if before is not None and not kept:
-            left = self._plans.forecast(table, column, before).rows_to_compute
-            stored = max(0, first - left)
+            with contextlib.suppress(FailedPrecondition):  # an input of the function before is gone
+                lost, stored = column_changes.rows_lost(self._plans.forecast(table, column, before), after)
         return ColumnOutcome(
             column=column,
             outcome=Outcome.KEPT if kept else Outcome.UPDATED,
@@ -155,19 +190,23 @@ class ColumnRequests:
             rows_stale=stale,
             rows_not_computed=first - stored,
             rows_stored=stored,
+            rows_lost=lost,
+            can_keep=bool(lost) and _can_keep(table, existing),
+            inputs_before=tuple(column_changes.input_names(bound, table)),
+            on_change=request.on_change,
             expected_seconds=self._expected(request.database, request.table, column, stale + first),
             notes=column_changes.notes(udf, existing.inputs, bound, table),
             has_values=not asks or bool(stale + stored),
         )
 
-    def _rows(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> tuple[int, int]:
-        """Count the rows that a backfill would compute with the new definition: anew, and for the first time."""
+    def _plan_after(self, table: TableSnapshot, existing: _Existing, *, kept: bool) -> PlanHeader:
+        """Return what a backfill would have to do with the new definition."""
         column, udf, bound, inputs = existing.asked.name, existing.udf, existing.bound, existing.inputs
         earlier = validation.kept(column, bound, udf, inputs, table) if kept else ()
         rebound = validation.bound_to(bound.column_id, udf, inputs, bound.added_as, earlier, before=bound, keep=kept)
         field = replace(existing.field, arrow=binding.bind(existing.field.arrow, rebound))
         fields = tuple(field if f.field_id == field.field_id else f for f in table.fields)
-        return column_changes.rows_by_need(self._plans.forecast(replace(table, fields=fields), column, udf))
+        return self._plans.forecast(replace(table, fields=fields), column, udf)
 
     def _function_before(self, database: str, bound: ColumnBinding) -> UdfDefinition | None:
         with contextlib.suppress(DataLoss):  # then there is nothing to compare with
@@ -182,6 +221,15 @@ def _added(field: pa.Field, table: TableSnapshot) -> ColumnOutcome:
     return ColumnOutcome(
         column=field.name, outcome=Outcome.ADDED, function=bound.function, rows_not_computed=table.live_rows
     )
+
+
+def _can_keep(table: TableSnapshot, existing: _Existing) -> bool:
+    """Return whether a column's values can stay current with the function that it is to have."""
+    try:
+        validation.kept(existing.asked.name, existing.bound, existing.udf, existing.inputs, table)
+    except FailedPrecondition:
+        return False
+    return True
 
 
 def _refuse_changed(outcomes: Sequence[ColumnOutcome]) -> None:

@@ -45,6 +45,7 @@ def outcome_to_proto(outcome: ColumnOutcome) -> catalog_pb2.ColumnOutcome:
         rows_stale=outcome.rows_stale,
         rows_not_computed=outcome.rows_not_computed,
         rows_stored=outcome.rows_stored,
+        rows_lost=outcome.rows_lost,
         expected_duration=None if seconds is None else duration_to_proto(seconds),
         summary=outcome.summary,
     )

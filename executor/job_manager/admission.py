@@ -96,16 +96,20 @@ class Admission:
         make = functools.partial(self._create, asked)
         return await self._once(request.database, request_id, body, attributes, make)
 
-    async def retry(self, path: str, retry: Retry, request_id: str, body: str, attributes: JobAttributes) -> Job:
+    async def retry(
+        self, path: str, retry: Retry, request_id: str, body: str, attributes: JobAttributes
+    ) -> tuple[Job, bytes]:
         """Accept the retry of a job, see `JobManager.retry`."""
-        make = functools.partial(self._retry, path, retry, request_id, body, attributes)
-        return await self._once(path, request_id, body, attributes, make)
+        outcome = b""
 
-    async def _retry(self, path: str, retry: Retry, request_id: str, body: str, attributes: JobAttributes) -> Job:
-        job = await self._queries.get(path, retry.job_id)
-        spec = await specification(self._services.planner, job, retry)
-        asked = _Asked(request=spec, request_id=request_id, body=body, attributes=attributes, retry_of=job)
-        return await self._create(asked)
+        async def make() -> Job:
+            nonlocal outcome
+            job = await self._queries.get(path, retry.job_id)
+            spec, outcome = await specification(self._services.planner, job, retry)
+            asked = _Asked(request=spec, request_id=request_id, body=body, attributes=attributes, retry_of=job)
+            return await self._create(asked)
+
+        return await self._once(path, request_id, body, attributes, make), outcome
 
     async def stop(self) -> None:
         """End the making of jobs."""

@@ -105,8 +105,11 @@ class JobManager:
 
     async def retry(
         self, database: str, retry: Retry, request_id: str, *, body: str = "", attributes: JobAttributes = USUAL
-    ) -> Job:
+    ) -> tuple[Job, bytes]:
         """Accept a job that computes the failed rows of an ended one again.
+
+        Returns:
+            The job, and what became of the column that was given another function (`Planner.alter_column`).
 
         Raises:
             NotFound: JOB_NOT_FOUND – there is no such job.

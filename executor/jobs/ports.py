@@ -50,8 +50,12 @@ class Planner(Protocol):
         """Return `name@version` of the function of the column to fill, and of earlier ones whose values it keeps."""
         ...
 
-    async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> None:
-        """Give the column to fill another function."""
+    async def alter_column(self, spec: BackfillSpec, function: FunctionVersion, *, keep_values: bool) -> bytes:
+        """Give the column to fill another function.
+
+        Returns:
+            What becomes of the column, as the ColumnOutcome that the caller is sent; empty where that cannot be told.
+        """
         ...
 
 

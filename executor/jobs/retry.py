@@ -25,8 +25,8 @@ class Retry:
     keep_others: bool = False
 
 
-async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpec:
-    """Return the backfill that retries an ended job.
+async def specification(planner: Planner, job: Job, retry: Retry) -> tuple[BackfillSpec, bytes]:
+    """Return the backfill that retries an ended job, and what `Planner.alter_column` returned.
 
     Where the column is to have another function, it is given that first. Doing so twice changes nothing: a caller whose
     first try died asks again.
@@ -60,17 +60,17 @@ async def specification(planner: Planner, job: Job, retry: Retry) -> BackfillSpe
     # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
     spec = replace(job.request, num_frags=0, read_version=0, read_tag="", commit_rows=0, failed_only=True)
     if job.request.columns:
-        return spec
+        return spec, b""
     if not retry.udf_name:
         own = not spec.udf_name or await _is_own(planner, job)
-        return replace(spec, udf_name="", udf_version="") if own else spec
+        return replace(spec, udf_name="", udf_version="") if own else spec, b""
     wanted = await planner.find_udf(spec.database, retry.udf_name, retry.udf_version)
     if wanted == FunctionVersion(job.udf_name, job.udf_version):
-        return replace(spec, udf_name=wanted.name, udf_version=wanted.version)
+        return replace(spec, udf_name=wanted.name, udf_version=wanted.version), b""
     if retry.keep_others:
         await _check_kept(planner, job, wanted)
-    await planner.alter_column(spec, wanted, keep_values=retry.keep_others)
-    return replace(spec, udf_name="", udf_version="", failed_only=retry.keep_others)
+    outcome = await planner.alter_column(spec, wanted, keep_values=retry.keep_others)
+    return replace(spec, udf_name="", udf_version="", failed_only=retry.keep_others), outcome
 
 
 def _instead(job: Job) -> str:

@@ -30,7 +30,8 @@ class ColumnChange:
     `outcome`: `updated` (its values are stale) or `kept` (they count as current). `udf_before`, `udf`: `name@version`;
     `diff`: a unified diff of their sources, empty where these are not known or the same. `rows_stale`: rows that the
     next backfill computes again; `rows_stored`: rows that it computes again although a job that did not finish had
-    computed them (`on_change="keep"` keeps them); `rows_not_computed`: rows that it computes for the first time.
+    computed them (`on_change="keep"` keeps them); `rows_lost`: those of both that were finished with the definition so
+    far; `rows_not_computed`: rows that it computes for the first time.
     `expected_seconds`: what that takes about, from the column's last backfill; None: it had none. `summary`: all of
     this in a sentence.
     """
@@ -46,8 +47,10 @@ class ColumnChange:
     summary: str
     rows_stored: int = 0
 
+    rows_lost: int = 0
+
     def __str__(self) -> str:
-        again = self.rows_stale and not self.rows_stored
+        again = self.rows_stale and "computed again" not in self.summary
         text = f"{self.summary}; the next backfill recomputes them" if again else self.summary
         lines = self.diff.splitlines()
         cut = [f"… {len(lines) - _LINES:,} more lines"] if len(lines) > _LINES else []
@@ -75,10 +78,19 @@ def changes(outcomes: Iterable[catalog_pb2.ColumnOutcome]) -> list[ColumnChange]
             expected_seconds=seconds(item.expected_duration) if item.HasField("expected_duration") else None,
             summary=item.summary,
             rows_stored=item.rows_stored,
+            rows_lost=item.rows_lost,
         )
         for item in outcomes
         if item.outcome in _OUTCOMES and item.HasField("udf_before")
     ]
+
+
+def report_lost(
+    outcomes: Iterable[catalog_pb2.ColumnOutcome],
+    to: bool | Callable[[ColumnChange], object] | None,  # noqa: FBT001 - the argument of alter_columns, passed on
+) -> None:
+    """Tell of columns whose finished rows are computed again, as `report` does."""
+    report((change for change in changes(outcomes) if change.rows_lost), to)
 
 
 def report(

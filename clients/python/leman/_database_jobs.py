@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from leman import _local_database, _local_jobs, _wire
 from leman._channel import Services
+from leman._column_changes import ColumnChange
 from leman._future import JobFuture, retry_job, wait
 from leman._job_attributes import is_wanted, job_filter
 from leman._job_model import Job, Jobs, JobState, Progress
@@ -115,10 +116,13 @@ class DatabaseJobs:
         keep_others: bool = False,
         progress: bool | Callable[[Progress], object] | None = None,
         env: Mapping[str, str] | None = None,
+        report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> str:
         """As `retry_job_async`, but waits and returns the new job's id. `progress` and errors: as `Table.backfill`."""
-        future = self.retry_job_async(job_id, udf=udf, keep_others=keep_others, env=env, request_id=request_id)
+        future = self.retry_job_async(
+            job_id, udf=udf, keep_others=keep_others, env=env, report=report, request_id=request_id
+        )
         return wait(future, f"retry of {job_id}", progress=progress).job_id
 
     @boundary
@@ -129,6 +133,7 @@ class DatabaseJobs:
         udf: UDF | str | None = None,
         keep_others: bool = False,
         env: Mapping[str, str] | None = None,
+        report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
         """Call the function again for the rows of an ended job's column that are marked as failed, and for no others.
@@ -138,8 +143,9 @@ class DatabaseJobs:
         `udf`: another function, or another version, which is the column's from then on. `keep_others`: then the other
         rows keep their values and count as current; the version is recorded per row, `plan_backfill` names the rows
         that keep an earlier one's, and `alter_columns` to the same function makes those stale. Without `keep_others`
-        all of them are stale, as after `alter_columns`, and the job computes them too. `env` and `request_id`: as for
-        `Table.backfill`; the retried job's own variables are not known any more.
+        all of them are stale, as after `alter_columns`, and the job computes them too. `report`: as for
+        `Table.alter_columns`. `env` and `request_id`: as for `Table.backfill`; the retried job's own variables are not
+        known any more.
 
         Raises JobNotFound, UdfNotFound, TypeMismatch, InvalidArgument, and FailedPrecondition: the job has not ended
         (JOB_RUNNING), it ended early and no row is marked as failed (NOTHING_TO_RETRY: run the backfill again),
@@ -150,6 +156,7 @@ class DatabaseJobs:
             *(self._services, self._registration, self.uri, job_id, udf),
             keep_others=keep_others,
             env=env,
+            report=report,
             request_id=request_id,
         )
 

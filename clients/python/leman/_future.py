@@ -13,6 +13,7 @@ from google.protobuf import field_mask_pb2
 
 from leman import _wire
 from leman._channel import Services
+from leman._column_changes import ColumnChange, report_lost
 from leman._job_attributes import check_env, check_labels, check_priority
 from leman._job_model import Job, JobEvent, JobState, JobUpdate, Progress
 from leman._job_text import interrupted_line, left_line
@@ -113,6 +114,7 @@ class JobFuture(Shown):
         udf: UDF | str | None = None,
         keep_others: bool = False,
         env: Mapping[str, str] | None = None,
+        report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
         """Once the job has ended: calls the function again for its failed rows. See `Database.retry_job_async`."""
@@ -121,6 +123,7 @@ class JobFuture(Shown):
             *(self._services, registration, self._database, self.job_id, udf),
             keep_others=keep_others,
             env=env,
+            report=report,
             request_id=request_id,
         )
 
@@ -219,7 +222,7 @@ class JobFuture(Shown):
             self._services.wait_as_watch("executor", failure, patience, heard_until)
 
 
-def retry_job(
+def retry_job(  # noqa: PLR0913 - what a retry takes
     services: Services,
     registration: Registration,
     database: str,
@@ -228,6 +231,7 @@ def retry_job(
     *,
     keep_others: bool,
     env: Mapping[str, str] | None,
+    report: bool | Callable[[ColumnChange], object] | None,
     request_id: str | None,
 ) -> JobFuture:
     """See `Database.retry_job_async`."""
@@ -243,7 +247,9 @@ def retry_job(
     )
     if found is not None:
         request.udf.name, request.udf.version = found.name, found.version
-    job = _wire.job(services.jobs.RetryJob(request).job)
+    answer = services.jobs.RetryJob(request)
+    report_lost([answer.column], report)
+    job = _wire.job(answer.job)
     return JobFuture(services, database, job.job_id, job if job.state.terminal else None)
 
 

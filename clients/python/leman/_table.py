@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from leman import _row_upload, _wire, local
 from leman._backfill import BackfillOptions, BackfillParameters
-from leman._column_changes import ColumnChange, OnChange, changes, on_change_to_proto
+from leman._column_changes import ColumnChange, OnChange, changes, on_change_to_proto, report_lost
 from leman._column_changes import report as report_changes
 from leman._column_graph import inputs_first
 from leman._column_types import type_to_proto
@@ -185,7 +185,12 @@ class Table(Relation):
 
     @boundary
     def alter_columns(
-        self, columns: Mapping[str, NewColumn], *, keep_values: bool = False, request_id: str | None = None
+        self,
+        columns: Mapping[str, NewColumn],
+        *,
+        keep_values: bool = False,
+        report: bool | Callable[[ColumnChange], object] | None = None,
+        request_id: str | None = None,
     ) -> int:
         """Give computed columns other functions: all of them or none. Their values stay and are stale: the next
         `backfill` computes them again. With the earlier function again, those that were not computed again since are
@@ -197,15 +202,18 @@ class Table(Relation):
         an earlier function's values. Without `keep_values`, values kept before are stale too.
 
         `columns`: as for `add_columns`. A function without `[columns]` reads what the column's function so far reads
-        if their parameters have the same names. A column keeps its type. `request_id`: as for `add`. Returns the table
-        version with the change.
+        if their parameters have the same names. A column keeps its type. `report`: where finished rows will be computed
+        again, None says on standard error how many and how they can be kept, False does not, a function is called with
+        each ColumnChange. `request_id`: as for `add`. Returns the table version with the change.
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
         request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=id_of(request_id))
         for column in self._wanted("alter_columns", columns):
             request.columns.add(column=column, keep_values=keep_values)
-        return self._services.catalog.AlterColumns(request).version
+        answer = self._services.catalog.AlterColumns(request)
+        report_lost(answer.columns, report)
+        return answer.version
 
     @boundary
     def add_plain_columns(self, schema: pa.Schema, *, request_id: str | None = None) -> int:

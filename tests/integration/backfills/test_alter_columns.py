@@ -49,7 +49,10 @@ def test_and_back_after_a_backfill(db, call_log, tmp_path):
     table = db.create_table("t", numbers(40), max_rows_per_file=20)
     table.add_columns({"y": "x * 2"})
     table.backfill("y", progress=False)
-    table.alter_columns({"y": "x * 3"})
+    told = []
+    table.alter_columns({"y": "x * 3"}, report=told.append)
+    assert [change.rows_lost for change in told] == [40]
+    assert "keep" not in told[0].summary, "values of an expression cost little"
     table.backfill("y", progress=False)
     assert values(table, "y") == {x: 3 * x for x in range(40)}
     table.alter_columns({"y": "x * 2"})
@@ -168,3 +171,20 @@ def test_without_keep_what_was_paid_is_computed_again(db, call_log):
     call_log.clear()
     table.backfill("y", progress=False)
     assert sorted(call_log.seen()) == list(range(60))
+
+
+def test_an_alteration_names_what_was_paid_and_the_way_to_keep_it(db, call_log, capfd):
+    """Rows in checkpoints and in files that are not committed count; the advice is followed."""
+    table = failed_at_50(db, call_log)
+    capfd.readouterr()
+    mended = asking(call_log, None)
+    table.alter_columns({"y": mended})
+    said = capfd.readouterr().err
+    assert "y changed: 50 finished rows will be computed again, 10 not computed yet" in said
+    assert "to keep them, give y ask@broken(x) again, then ask@mended with keep_values" in said
+    table.alter_columns({"y": ("ask@broken", ["x"])})
+    table.alter_columns({"y": mended}, keep_values=True)
+    assert capfd.readouterr().err == ""
+    call_log.clear()
+    table.backfill("y", progress=False)
+    assert sorted(call_log.seen()) == list(range(50, 60))

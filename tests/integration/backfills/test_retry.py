@@ -94,8 +94,9 @@ def test_a_retry_leaves_another_table_of_that_name_alone(db, flaky, fixed):
 def test_a_fixed_function_that_keeps_the_others(db, flaky):
     table, job_id = filled(db, flaky)
     fixed = flaky.function("2", [], 10)
-    job = db.job(db.retry_job(job_id, udf=fixed, keep_others=True, progress=False))
-    assert job.state is JobState.DONE
+    told = []
+    job = db.job(db.retry_job(job_id, udf=fixed, keep_others=True, progress=False, report=told.append))
+    assert (job.state, told) == (JobState.DONE, [])
     assert sorted(flaky.seen()) == BAD
     assert job.progress.rows_evaluated == 4
     assert values(table, "y") == expected(fixed=BAD)
@@ -123,7 +124,10 @@ def test_a_fixed_function_that_keeps_the_others(db, flaky):
 
 def test_a_fixed_function_without_keeping_makes_the_column_stale(db, flaky):
     table, job_id = filled(db, flaky)
-    job = db.job(db.retry_job(job_id, udf=flaky.function("2", [], 10), progress=False))
+    told = []
+    job = db.job(db.retry_job(job_id, udf=flaky.function("2", [], 10), progress=False, report=told.append))
+    assert [(change.rows_lost, change.udf_before, change.udf) for change in told] == [(40, "flaky@1", "flaky@2")]
+    assert "40 finished rows will be computed again" in told[0].summary
     assert (job.state, job.progress.rows_evaluated) == (JobState.DONE, 40)
     assert values(table, "y") == {x: None if x == 1 else 10 * x for x in range(40)}
     assert counts(table) == (40, 1, 0, 0, 0)

@@ -1,6 +1,7 @@
 """Columns that a table is to have: the same request again does nothing, a changed one says what it changes."""
 
 import dataclasses
+import uuid
 
 import lance
 import pytest
@@ -39,6 +40,20 @@ def asked(lake, *columns, on_change=OnChange.ERROR, request_id="r"):
         )
     )
     return work, {outcome.column: outcome for outcome in work.outcomes}
+
+
+def altered(lake, *columns):
+    """Give a column another function; return what becomes of it."""
+    tables = LanceTables()
+    catalog = Catalog(tables)
+    wanted = catalog.alteration(lake.database, "t", columns, uuid.uuid4().hex)
+    outcomes = ColumnRequests(catalog, PlanMaker(tables), lambda *_: 720.0).alteration_outcomes(
+        lake.database, "t", columns, wanted
+    )
+    handle = TableHandle(lake.uri)
+    computed_columns.bind_columns(handle, handle.latest(), wanted.schema)
+    (outcome,) = outcomes
+    return outcome
 
 
 def done(lake, work):
@@ -128,6 +143,39 @@ def test_a_change_that_goes_back_finds_the_values_that_are_still_there(lake):
     done(lake, asked(lake, column(version="2"), on_change=OnChange.UPDATE)[0])
     told = asked(lake, column(), on_change=OnChange.UPDATE, request_id="r2")[1]["c"]
     assert (told.rows_stale, told.rows_not_computed) == (0, 0)
+
+
+def test_an_altered_column_says_what_is_computed_again_and_how_that_is_kept(lake):
+    lake.registry.put(dataclasses.replace(UDF, version="3"))
+    told = altered(lake, column(version="2"))
+    assert (told.outcome, told.rows_stale, told.rows_lost) == (Outcome.UPDATED, ALL, ALL)
+    assert told.summary == (
+        f"c changed: {ALL} finished rows will be computed again, about 12 minutes; "
+        "to keep them, give c f@1(x) again, then f@2 with keep_values"
+    )
+    told = altered(lake, column(version="3"))
+    assert (told.rows_lost, told.summary) == (0, "c changed: 30 rows stale, about 12 minutes"), "they were stale"
+    assert altered(lake, column(version="3")).outcome is Outcome.UNCHANGED
+    assert altered(lake, column()).rows_stale == 0
+    assert altered(lake, column(version="2", keep_values=True)).summary == "c changed: its values are kept"
+    assert lake.plan().header.rows_to_compute == 0
+
+
+def test_values_that_cannot_be_kept_are_counted_without_advice(lake):
+    told = altered(lake, column(version="2", inputs=("id",)))
+    assert told.summary == f"c changed: {ALL} finished rows will be computed again, about 12 minutes"
+    done(lake, asked(lake, column(inputs=("x",)), on_change=OnChange.UPDATE)[0])
+    altered(lake, column(version="2", keep_values=True))
+    told = altered(lake, column(version="2"))
+    assert told.summary.endswith("about 12 minutes"), "only values of one function have a short way back"
+
+
+def test_a_column_whose_input_is_gone_takes_another_function(lake):
+    lake.open().drop_columns(["x"])
+    work, told = asked(lake, column(version="2", inputs=("id",)), on_change=OnChange.UPDATE)
+    assert (told["c"].rows_stale, told["c"].rows_lost) == (ALL, 0)
+    done(lake, work)
+    assert lake.plan().header.rows_to_compute == ALL
 
 
 def test_new_and_changed_columns_come_together(lake):

@@ -8,8 +8,8 @@ import pytest
 import leman
 from leman import errors
 from leman._column_changes import ColumnChange
-from leman.v1 import catalog_pb2, udf_pb2
-from tests.unit.clients.fake_services import status
+from leman.v1 import catalog_pb2, jobs_pb2, udf_pb2
+from tests.unit.clients.fake_services import make_job, status
 
 DIFF = "--- words@1\n+++ words@2\n@@ -1 +1 @@\n-return 1\n+return 2"
 CHANGED = "words changed: 4,000 rows stale, about 12 minutes"
@@ -77,6 +77,38 @@ def test_a_function_may_be_told_instead_or_nobody(fake, docs, capsys):
 def test_what_is_new_or_as_it_was_is_not_worth_a_line(fake, docs, capsys, outcome):
     fake.scripts["AddColumns"] = answer(outcome)
     docs.add_columns({"words": words})
+    assert capsys.readouterr().err == ""
+
+
+def altering(docs, db, **given):
+    """The two calls that give a column another function."""
+    docs.alter_columns({"words": words}, **given)
+    db.retry_job("job-0", udf=words, progress=False, **given)
+    db.job_future("job-0").retry(udf=words, **given)
+
+
+def test_finished_rows_that_another_function_computes_again_are_told(fake, db, docs, capsys):
+    """Whether the column is altered or its job is retried."""
+    (column,) = answer(rows_stale=30, rows_stored=20, rows_lost=50, rows_not_computed=10).columns
+    column.summary = "words changed: 50 finished rows will be computed again"
+    fake.scripts["AlterColumns"] = catalog_pb2.AlterColumnsResponse(version=3, columns=[column])
+    fake.scripts["RetryJob"] = jobs_pb2.RetryJobResponse(job=make_job("job-1", "DONE"), column=column)
+    told: list[ColumnChange] = []
+    altering(docs, db)
+    altering(docs, db, report=False)
+    altering(docs, db, report=told.append)
+    said = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("  ")]
+    assert said == [column.summary] * 3
+    assert [(change.rows_lost, change.udf_before, change.diff) for change in told] == [(50, "words@1", DIFF)] * 3
+
+
+def test_where_no_finished_row_is_computed_again_nothing_is_told(fake, db, docs, capsys):
+    for known in (answer("OUTCOME_KEPT").columns, answer(rows_stale=30).columns, ()):
+        fake.scripts["AlterColumns"] = catalog_pb2.AlterColumnsResponse(version=3, columns=known)
+        fake.scripts["RetryJob"] = jobs_pb2.RetryJobResponse(
+            job=make_job("job-1", "DONE"), column=next(iter(known), None)
+        )
+        altering(docs, db)
     assert capsys.readouterr().err == ""
 
 

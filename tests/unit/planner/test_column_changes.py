@@ -13,12 +13,14 @@ from core.udf import binding
 from core.udf.validation import NewColumn
 from planner.column_changes import (
     ColumnOutcome,
+    OnChange,
     Outcome,
     changed,
     inputs_asked,
     is_same,
     notes,
     rows_by_need,
+    rows_lost,
     source_diff,
 )
 from tests.unit.planner.planner_helpers import UDF, fragment, table
@@ -111,13 +113,28 @@ def test_a_long_diff_is_cut():
         (outcome(rows_stale=4000, expected_seconds=720.0), "score changed: 4,000 rows stale, about 12 minutes"),
         (outcome(rows_stale=4000), "score changed: 4,000 rows stale"),
         (
-            outcome(rows_stored=7, rows_not_computed=9),
+            outcome(rows_stored=7, rows_lost=7, can_keep=True, rows_not_computed=9),
             "score changed: 7 finished rows would be computed again, 9 not computed yet; on_change='keep' keeps them",
         ),
         (
-            outcome(rows_stale=30, rows_stored=7),
+            outcome(rows_stale=30, rows_stored=7, rows_lost=37, can_keep=True),
             "score changed: 37 finished rows would be computed again; on_change='keep' keeps them",
         ),
+        (outcome(rows_stored=7, rows_lost=7), "score changed: 7 finished rows would be computed again"),
+        (
+            outcome(rows_stored=7, rows_lost=7, can_keep=True, on_change=OnChange.UPDATE, expected_seconds=2.0),
+            "score changed: 7 finished rows will be computed again, about 2 seconds",
+        ),
+        (
+            outcome(rows_stale=30, rows_lost=20, can_keep=True, on_change=None, inputs_before=("x", "y")),
+            "score changed: 20 finished rows will be computed again, 10 others that were not current; "
+            "to keep them, give score f@1(x, y) again, then f@2 with keep_values",
+        ),
+        (
+            outcome(rows_stale=30, rows_lost=30, on_change=None),
+            "score changed: 30 finished rows will be computed again",
+        ),
+        (outcome(rows_stale=30, on_change=None), "score changed: 30 rows stale"),
         (
             outcome(rows_stale=30, rows_not_computed=10, expected_seconds=2.0),
             "score changed: 30 rows stale, 10 not computed yet, about 2 seconds",
@@ -149,9 +166,30 @@ def test_rows_that_were_never_computed_are_told_apart_from_stale_ones():
         ReasonCount(Reason.UDF_CHANGED, 3, 30),
         ReasonCount(Reason.REUSED, 1, 5),
     )
-    made = PlanHeader(
+    assert rows_by_need(plan(40, counts)) == (30, 10)
+    assert rows_by_need(plan(4, counts)) == (0, 4), "the others are in checkpoints"
+
+
+def plan(rows_to_compute, counts):
+    return PlanHeader(
         uri="", read_version=1, incarnation="", output=None, input_columns=(), udf=UDF, bundle_uri="", where="",
-        reasons=counts, rows_to_compute=40,
+        reasons=tuple(counts), rows_to_compute=rows_to_compute,
     )  # fmt: skip
-    assert rows_by_need(made) == (30, 10)
-    assert rows_by_need(dataclasses.replace(made, rows_to_compute=4)) == (0, 4), "the others are in checkpoints"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        ((0, {Reason.REUSED: 30}), (30, {Reason.UDF_CHANGED: 30}), (30, 0)),
+        ((10, {Reason.MISSING: 60}), (60, {Reason.MISSING: 60}), (50, 50)),
+        ((10, {Reason.STAGED: 30, Reason.MISSING: 30}), (60, {Reason.MISSING: 60}), (50, 50)),
+        ((20, {Reason.MISSING: 50, Reason.REUSED: 50}), (100, {Reason.MISSING: 50, Reason.UDF_CHANGED: 50}), (80, 30)),
+        ((10, {Reason.INPUT_CHANGED: 10, Reason.REUSED: 20}), (30, {Reason.UDF_CHANGED: 30}), (20, 0)),
+        ((30, {Reason.UDF_CHANGED: 30}), (30, {Reason.UDF_CHANGED: 30}), (0, 0)),
+        ((30, {Reason.UDF_CHANGED: 30}), (0, {Reason.REUSED: 30}), (0, 0)),
+    ],
+    ids=["committed", "checkpointed", "staged", "both", "some stale", "all stale", "back"],
+)
+def test_rows_are_lost_that_were_finished_by_the_function_before(before, after, lost):
+    plans = (plan(rows, [ReasonCount(r, 1, n) for r, n in counts.items()]) for rows, counts in (before, after))
+    assert rows_lost(*plans) == lost

@@ -1113,7 +1113,7 @@ func (x *AddColumnsResponse) GetColumns() []*ColumnOutcome {
 	return nil
 }
 
-// What AddColumns did about a column.
+// What AddColumns, AlterColumns or RetryJob did about a column.
 type ColumnOutcome struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name.
@@ -1138,7 +1138,10 @@ type ColumnOutcome struct {
 	Summary string `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
 	// Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
 	// them yet. ON_CHANGE_KEEP keeps these, too.
-	RowsStored    int64 `protobuf:"varint,10,opt,name=rows_stored,json=rowsStored,proto3" json:"rows_stored,omitempty"`
+	RowsStored int64 `protobuf:"varint,10,opt,name=rows_stored,json=rowsStored,proto3" json:"rows_stored,omitempty"`
+	// Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
+	// kept with ON_CHANGE_KEEP or `keep_values`.
+	RowsLost      int64 `protobuf:"varint,11,opt,name=rows_lost,json=rowsLost,proto3" json:"rows_lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1243,6 +1246,13 @@ func (x *ColumnOutcome) GetRowsStored() int64 {
 	return 0
 }
 
+func (x *ColumnOutcome) GetRowsLost() int64 {
+	if x != nil {
+		return x.RowsLost
+	}
+	return 0
+}
+
 // See CatalogService.AlterColumns.
 type AlterColumnsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1312,7 +1322,10 @@ func (x *AlterColumnsRequest) GetRequestId() string {
 type AlterColumnsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The table version in which the columns have these functions.
-	Version       int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Version int64 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	// What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+	// backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+	Columns       []*ColumnOutcome `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1352,6 +1365,13 @@ func (x *AlterColumnsResponse) GetVersion() int64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *AlterColumnsResponse) GetColumns() []*ColumnOutcome {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
 }
 
 // See CatalogService.DescribeTable.
@@ -2735,7 +2755,7 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"keepValues\"a\n" +
 	"\x12AddColumnsResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x121\n" +
-	"\acolumns\x18\x02 \x03(\v2\x17.leman.v1.ColumnOutcomeR\acolumns\"\x8e\x04\n" +
+	"\acolumns\x18\x02 \x03(\v2\x17.leman.v1.ColumnOutcomeR\acolumns\"\xab\x04\n" +
 	"\rColumnOutcome\x12\x16\n" +
 	"\x06column\x18\x01 \x01(\tR\x06column\x129\n" +
 	"\aoutcome\x18\x02 \x01(\x0e2\x1f.leman.v1.ColumnOutcome.OutcomeR\aoutcome\x12\"\n" +
@@ -2750,7 +2770,8 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"\asummary\x18\t \x01(\tR\asummary\x12\x1f\n" +
 	"\vrows_stored\x18\n" +
 	" \x01(\x03R\n" +
-	"rowsStored\"s\n" +
+	"rowsStored\x12\x1b\n" +
+	"\trows_lost\x18\v \x01(\x03R\browsLost\"s\n" +
 	"\aOutcome\x12\x17\n" +
 	"\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rOUTCOME_ADDED\x10\x01\x12\x15\n" +
@@ -2761,9 +2782,10 @@ const file_leman_v1_catalog_proto_rawDesc = "" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x124\n" +
 	"\acolumns\x18\x02 \x03(\v2\x1a.leman.v1.ColumnAlterationR\acolumns\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"0\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\"c\n" +
 	"\x14AlterColumnsResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"@\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\x121\n" +
+	"\acolumns\x18\x02 \x03(\v2\x17.leman.v1.ColumnOutcomeR\acolumns\"@\n" +
 	"\x14DescribeTableRequest\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\"\xc6\x02\n" +
 	"\x15DescribeTableResponse\x12\x10\n" +
@@ -2975,59 +2997,60 @@ var file_leman_v1_catalog_proto_depIdxs = []int32{
 	41, // 16: leman.v1.ColumnOutcome.expected_duration:type_name -> google.protobuf.Duration
 	3,  // 17: leman.v1.AlterColumnsRequest.table:type_name -> leman.v1.TableRef
 	15, // 18: leman.v1.AlterColumnsRequest.columns:type_name -> leman.v1.ColumnAlteration
-	3,  // 19: leman.v1.DescribeTableRequest.table:type_name -> leman.v1.TableRef
-	22, // 20: leman.v1.DescribeTableResponse.computed_columns:type_name -> leman.v1.ComputedColumn
-	42, // 21: leman.v1.DescribeTableResponse.json_schema:type_name -> leman.v1.JsonArrowSchema
-	39, // 22: leman.v1.ComputedColumn.udf:type_name -> leman.v1.UdfRef
-	39, // 23: leman.v1.ComputedColumn.kept:type_name -> leman.v1.UdfRef
-	3,  // 24: leman.v1.ViewQuery.source:type_name -> leman.v1.TableRef
-	26, // 25: leman.v1.ViewQuery.columns:type_name -> leman.v1.ViewColumn
-	27, // 26: leman.v1.ViewQuery.functions:type_name -> leman.v1.ViewFunction
-	39, // 27: leman.v1.ViewFunction.udf:type_name -> leman.v1.UdfRef
-	3,  // 28: leman.v1.CreateMaterializedViewRequest.view:type_name -> leman.v1.TableRef
-	25, // 29: leman.v1.CreateMaterializedViewRequest.query:type_name -> leman.v1.ViewQuery
-	37, // 30: leman.v1.CreateMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
-	3,  // 31: leman.v1.GetMaterializedViewRequest.view:type_name -> leman.v1.TableRef
-	37, // 32: leman.v1.GetMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
-	34, // 33: leman.v1.ListMaterializedViewsResponse.views:type_name -> leman.v1.MaterializedViewSummary
-	3,  // 34: leman.v1.MaterializedViewSummary.source:type_name -> leman.v1.TableRef
-	1,  // 35: leman.v1.MaterializedViewSummary.row_reference:type_name -> leman.v1.RowReference
-	3,  // 36: leman.v1.AlterMaterializedViewRequest.view:type_name -> leman.v1.TableRef
-	27, // 37: leman.v1.AlterMaterializedViewRequest.functions:type_name -> leman.v1.ViewFunction
-	43, // 38: leman.v1.AlterMaterializedViewRequest.update_mask:type_name -> google.protobuf.FieldMask
-	37, // 39: leman.v1.AlterMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
-	25, // 40: leman.v1.MaterializedView.query:type_name -> leman.v1.ViewQuery
-	1,  // 41: leman.v1.MaterializedView.row_reference:type_name -> leman.v1.RowReference
-	42, // 42: leman.v1.MaterializedView.json_schema:type_name -> leman.v1.JsonArrowSchema
-	4,  // 43: leman.v1.CatalogService.RegisterUdf:input_type -> leman.v1.RegisterUdfRequest
-	6,  // 44: leman.v1.CatalogService.UploadBundle:input_type -> leman.v1.UploadBundleRequest
-	9,  // 45: leman.v1.CatalogService.GetUdf:input_type -> leman.v1.GetUdfRequest
-	11, // 46: leman.v1.CatalogService.ListUdfs:input_type -> leman.v1.ListUdfsRequest
-	13, // 47: leman.v1.CatalogService.AddColumns:input_type -> leman.v1.AddColumnsRequest
-	18, // 48: leman.v1.CatalogService.AlterColumns:input_type -> leman.v1.AlterColumnsRequest
-	20, // 49: leman.v1.CatalogService.DescribeTable:input_type -> leman.v1.DescribeTableRequest
-	23, // 50: leman.v1.CatalogService.ListTables:input_type -> leman.v1.ListTablesRequest
-	28, // 51: leman.v1.CatalogService.CreateMaterializedView:input_type -> leman.v1.CreateMaterializedViewRequest
-	30, // 52: leman.v1.CatalogService.GetMaterializedView:input_type -> leman.v1.GetMaterializedViewRequest
-	32, // 53: leman.v1.CatalogService.ListMaterializedViews:input_type -> leman.v1.ListMaterializedViewsRequest
-	35, // 54: leman.v1.CatalogService.AlterMaterializedView:input_type -> leman.v1.AlterMaterializedViewRequest
-	5,  // 55: leman.v1.CatalogService.RegisterUdf:output_type -> leman.v1.RegisterUdfResponse
-	8,  // 56: leman.v1.CatalogService.UploadBundle:output_type -> leman.v1.UploadBundleResponse
-	10, // 57: leman.v1.CatalogService.GetUdf:output_type -> leman.v1.GetUdfResponse
-	12, // 58: leman.v1.CatalogService.ListUdfs:output_type -> leman.v1.ListUdfsResponse
-	16, // 59: leman.v1.CatalogService.AddColumns:output_type -> leman.v1.AddColumnsResponse
-	19, // 60: leman.v1.CatalogService.AlterColumns:output_type -> leman.v1.AlterColumnsResponse
-	21, // 61: leman.v1.CatalogService.DescribeTable:output_type -> leman.v1.DescribeTableResponse
-	24, // 62: leman.v1.CatalogService.ListTables:output_type -> leman.v1.ListTablesResponse
-	29, // 63: leman.v1.CatalogService.CreateMaterializedView:output_type -> leman.v1.CreateMaterializedViewResponse
-	31, // 64: leman.v1.CatalogService.GetMaterializedView:output_type -> leman.v1.GetMaterializedViewResponse
-	33, // 65: leman.v1.CatalogService.ListMaterializedViews:output_type -> leman.v1.ListMaterializedViewsResponse
-	36, // 66: leman.v1.CatalogService.AlterMaterializedView:output_type -> leman.v1.AlterMaterializedViewResponse
-	55, // [55:67] is the sub-list for method output_type
-	43, // [43:55] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	17, // 19: leman.v1.AlterColumnsResponse.columns:type_name -> leman.v1.ColumnOutcome
+	3,  // 20: leman.v1.DescribeTableRequest.table:type_name -> leman.v1.TableRef
+	22, // 21: leman.v1.DescribeTableResponse.computed_columns:type_name -> leman.v1.ComputedColumn
+	42, // 22: leman.v1.DescribeTableResponse.json_schema:type_name -> leman.v1.JsonArrowSchema
+	39, // 23: leman.v1.ComputedColumn.udf:type_name -> leman.v1.UdfRef
+	39, // 24: leman.v1.ComputedColumn.kept:type_name -> leman.v1.UdfRef
+	3,  // 25: leman.v1.ViewQuery.source:type_name -> leman.v1.TableRef
+	26, // 26: leman.v1.ViewQuery.columns:type_name -> leman.v1.ViewColumn
+	27, // 27: leman.v1.ViewQuery.functions:type_name -> leman.v1.ViewFunction
+	39, // 28: leman.v1.ViewFunction.udf:type_name -> leman.v1.UdfRef
+	3,  // 29: leman.v1.CreateMaterializedViewRequest.view:type_name -> leman.v1.TableRef
+	25, // 30: leman.v1.CreateMaterializedViewRequest.query:type_name -> leman.v1.ViewQuery
+	37, // 31: leman.v1.CreateMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
+	3,  // 32: leman.v1.GetMaterializedViewRequest.view:type_name -> leman.v1.TableRef
+	37, // 33: leman.v1.GetMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
+	34, // 34: leman.v1.ListMaterializedViewsResponse.views:type_name -> leman.v1.MaterializedViewSummary
+	3,  // 35: leman.v1.MaterializedViewSummary.source:type_name -> leman.v1.TableRef
+	1,  // 36: leman.v1.MaterializedViewSummary.row_reference:type_name -> leman.v1.RowReference
+	3,  // 37: leman.v1.AlterMaterializedViewRequest.view:type_name -> leman.v1.TableRef
+	27, // 38: leman.v1.AlterMaterializedViewRequest.functions:type_name -> leman.v1.ViewFunction
+	43, // 39: leman.v1.AlterMaterializedViewRequest.update_mask:type_name -> google.protobuf.FieldMask
+	37, // 40: leman.v1.AlterMaterializedViewResponse.view:type_name -> leman.v1.MaterializedView
+	25, // 41: leman.v1.MaterializedView.query:type_name -> leman.v1.ViewQuery
+	1,  // 42: leman.v1.MaterializedView.row_reference:type_name -> leman.v1.RowReference
+	42, // 43: leman.v1.MaterializedView.json_schema:type_name -> leman.v1.JsonArrowSchema
+	4,  // 44: leman.v1.CatalogService.RegisterUdf:input_type -> leman.v1.RegisterUdfRequest
+	6,  // 45: leman.v1.CatalogService.UploadBundle:input_type -> leman.v1.UploadBundleRequest
+	9,  // 46: leman.v1.CatalogService.GetUdf:input_type -> leman.v1.GetUdfRequest
+	11, // 47: leman.v1.CatalogService.ListUdfs:input_type -> leman.v1.ListUdfsRequest
+	13, // 48: leman.v1.CatalogService.AddColumns:input_type -> leman.v1.AddColumnsRequest
+	18, // 49: leman.v1.CatalogService.AlterColumns:input_type -> leman.v1.AlterColumnsRequest
+	20, // 50: leman.v1.CatalogService.DescribeTable:input_type -> leman.v1.DescribeTableRequest
+	23, // 51: leman.v1.CatalogService.ListTables:input_type -> leman.v1.ListTablesRequest
+	28, // 52: leman.v1.CatalogService.CreateMaterializedView:input_type -> leman.v1.CreateMaterializedViewRequest
+	30, // 53: leman.v1.CatalogService.GetMaterializedView:input_type -> leman.v1.GetMaterializedViewRequest
+	32, // 54: leman.v1.CatalogService.ListMaterializedViews:input_type -> leman.v1.ListMaterializedViewsRequest
+	35, // 55: leman.v1.CatalogService.AlterMaterializedView:input_type -> leman.v1.AlterMaterializedViewRequest
+	5,  // 56: leman.v1.CatalogService.RegisterUdf:output_type -> leman.v1.RegisterUdfResponse
+	8,  // 57: leman.v1.CatalogService.UploadBundle:output_type -> leman.v1.UploadBundleResponse
+	10, // 58: leman.v1.CatalogService.GetUdf:output_type -> leman.v1.GetUdfResponse
+	12, // 59: leman.v1.CatalogService.ListUdfs:output_type -> leman.v1.ListUdfsResponse
+	16, // 60: leman.v1.CatalogService.AddColumns:output_type -> leman.v1.AddColumnsResponse
+	19, // 61: leman.v1.CatalogService.AlterColumns:output_type -> leman.v1.AlterColumnsResponse
+	21, // 62: leman.v1.CatalogService.DescribeTable:output_type -> leman.v1.DescribeTableResponse
+	24, // 63: leman.v1.CatalogService.ListTables:output_type -> leman.v1.ListTablesResponse
+	29, // 64: leman.v1.CatalogService.CreateMaterializedView:output_type -> leman.v1.CreateMaterializedViewResponse
+	31, // 65: leman.v1.CatalogService.GetMaterializedView:output_type -> leman.v1.GetMaterializedViewResponse
+	33, // 66: leman.v1.CatalogService.ListMaterializedViews:output_type -> leman.v1.ListMaterializedViewsResponse
+	36, // 67: leman.v1.CatalogService.AlterMaterializedView:output_type -> leman.v1.AlterMaterializedViewResponse
+	56, // [56:68] is the sub-list for method output_type
+	44, // [44:56] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_catalog_proto_init() }

@@ -265,7 +265,8 @@ const (
 	JobEvent_KIND_WAIT JobEvent_Kind = 8
 	// Something has not moved for a while, see Stall.
 	JobEvent_KIND_STALL JobEvent_Kind = 9
-	// What the function asks for on a worker is there, or is waited for.
+	// What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
+	// kept.
 	JobEvent_KIND_RESOURCES JobEvent_Kind = 10
 	// Values that were stored for rows that moved since were stored anew.
 	JobEvent_KIND_MIGRATED JobEvent_Kind = 11
@@ -2877,7 +2878,10 @@ func (x *RetryJobRequest) GetEnv() map[string]string {
 type RetryJobResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The new job.
-	Job           *Job `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	Job *Job `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	// With another function: what became of the column, such as how many finished rows the job computes again without
+	// `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+	Column        *ColumnOutcome `protobuf:"bytes,2,opt,name=column,proto3" json:"column,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2915,6 +2919,13 @@ func (*RetryJobResponse) Descriptor() ([]byte, []int) {
 func (x *RetryJobResponse) GetJob() *Job {
 	if x != nil {
 		return x.Job
+	}
+	return nil
+}
+
+func (x *RetryJobResponse) GetColumn() *ColumnOutcome {
+	if x != nil {
+		return x.Column
 	}
 	return nil
 }
@@ -4125,9 +4136,10 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"3\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"d\n" +
 	"\x10RetryJobResponse\x12\x1f\n" +
-	"\x03job\x18\x01 \x01(\v2\r.leman.v1.JobR\x03job\"\xbe\x01\n" +
+	"\x03job\x18\x01 \x01(\v2\r.leman.v1.JobR\x03job\x12/\n" +
+	"\x06column\x18\x02 \x01(\v2\x17.leman.v1.ColumnOutcomeR\x06column\"\xbe\x01\n" +
 	"\x14ListJobErrorsRequest\x12\x1a\n" +
 	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x15\n" +
 	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x1b\n" +
@@ -4329,10 +4341,11 @@ var file_leman_v1_jobs_proto_goTypes = []any{
 	(RefreshMode)(0),                // 60: leman.v1.RefreshMode
 	(RefreshReason)(0),              // 61: leman.v1.RefreshReason
 	(*fieldmaskpb.FieldMask)(nil),   // 62: google.protobuf.FieldMask
-	(*TableRef)(nil),                // 63: leman.v1.TableRef
-	(*UdfDefinition)(nil),           // 64: leman.v1.UdfDefinition
-	(*ErrorPolicy)(nil),             // 65: leman.v1.ErrorPolicy
-	(*JsonArrowSchema)(nil),         // 66: leman.v1.JsonArrowSchema
+	(*ColumnOutcome)(nil),           // 63: leman.v1.ColumnOutcome
+	(*TableRef)(nil),                // 64: leman.v1.TableRef
+	(*UdfDefinition)(nil),           // 65: leman.v1.UdfDefinition
+	(*ErrorPolicy)(nil),             // 66: leman.v1.ErrorPolicy
+	(*JsonArrowSchema)(nil),         // 67: leman.v1.JsonArrowSchema
 }
 var file_leman_v1_jobs_proto_depIdxs = []int32{
 	1,  // 0: leman.v1.Job.state:type_name -> leman.v1.Job.State
@@ -4395,56 +4408,57 @@ var file_leman_v1_jobs_proto_depIdxs = []int32{
 	48, // 57: leman.v1.RetryJobRequest.labels:type_name -> leman.v1.RetryJobRequest.LabelsEntry
 	49, // 58: leman.v1.RetryJobRequest.env:type_name -> leman.v1.RetryJobRequest.EnvEntry
 	5,  // 59: leman.v1.RetryJobResponse.job:type_name -> leman.v1.Job
-	37, // 60: leman.v1.ListJobErrorsResponse.errors:type_name -> leman.v1.RowError
-	63, // 61: leman.v1.PreviewFunctionRequest.table:type_name -> leman.v1.TableRef
-	55, // 62: leman.v1.PreviewFunctionRequest.udf:type_name -> leman.v1.UdfRef
-	64, // 63: leman.v1.PreviewFunctionRequest.definition:type_name -> leman.v1.UdfDefinition
-	59, // 64: leman.v1.PreviewFunctionRequest.timeout:type_name -> google.protobuf.Duration
-	65, // 65: leman.v1.PreviewFunctionRequest.error_policy:type_name -> leman.v1.ErrorPolicy
-	50, // 66: leman.v1.PreviewFunctionRequest.env:type_name -> leman.v1.PreviewFunctionRequest.EnvEntry
-	55, // 67: leman.v1.PreviewFunctionResponse.udf:type_name -> leman.v1.UdfRef
-	40, // 68: leman.v1.PreviewFunctionResponse.rows:type_name -> leman.v1.PreviewRow
-	66, // 69: leman.v1.PreviewFunctionResponse.json_output_schema:type_name -> leman.v1.JsonArrowSchema
-	59, // 70: leman.v1.PreviewFunctionResponse.set_up_duration:type_name -> google.protobuf.Duration
-	42, // 71: leman.v1.PreviewFunctionResponse.projection:type_name -> leman.v1.PreviewProjection
-	4,  // 72: leman.v1.PreviewRow.state:type_name -> leman.v1.PreviewRow.State
-	59, // 73: leman.v1.PreviewRow.elapsed:type_name -> google.protobuf.Duration
-	41, // 74: leman.v1.PreviewRow.error:type_name -> leman.v1.PreviewError
-	59, // 75: leman.v1.PreviewProjection.duration_per_row:type_name -> google.protobuf.Duration
-	59, // 76: leman.v1.PreviewProjection.expected_duration:type_name -> google.protobuf.Duration
-	9,  // 77: leman.v1.JobService.CreateJob:input_type -> leman.v1.CreateJobRequest
-	11, // 78: leman.v1.JobService.GetJob:input_type -> leman.v1.GetJobRequest
-	13, // 79: leman.v1.JobService.ListJobs:input_type -> leman.v1.ListJobsRequest
-	16, // 80: leman.v1.JobService.WatchJob:input_type -> leman.v1.WatchJobRequest
-	19, // 81: leman.v1.JobService.WaitJob:input_type -> leman.v1.WaitJobRequest
-	21, // 82: leman.v1.JobService.UpdateJob:input_type -> leman.v1.UpdateJobRequest
-	23, // 83: leman.v1.JobService.CancelJob:input_type -> leman.v1.CancelJobRequest
-	25, // 84: leman.v1.JobService.PauseJob:input_type -> leman.v1.PauseJobRequest
-	27, // 85: leman.v1.JobService.ResumeJob:input_type -> leman.v1.ResumeJobRequest
-	29, // 86: leman.v1.JobService.CancelJobs:input_type -> leman.v1.CancelJobsRequest
-	31, // 87: leman.v1.JobService.DeleteJob:input_type -> leman.v1.DeleteJobRequest
-	33, // 88: leman.v1.JobService.RetryJob:input_type -> leman.v1.RetryJobRequest
-	35, // 89: leman.v1.JobService.ListJobErrors:input_type -> leman.v1.ListJobErrorsRequest
-	38, // 90: leman.v1.JobService.PreviewFunction:input_type -> leman.v1.PreviewFunctionRequest
-	10, // 91: leman.v1.JobService.CreateJob:output_type -> leman.v1.CreateJobResponse
-	12, // 92: leman.v1.JobService.GetJob:output_type -> leman.v1.GetJobResponse
-	15, // 93: leman.v1.JobService.ListJobs:output_type -> leman.v1.ListJobsResponse
-	17, // 94: leman.v1.JobService.WatchJob:output_type -> leman.v1.WatchJobResponse
-	20, // 95: leman.v1.JobService.WaitJob:output_type -> leman.v1.WaitJobResponse
-	22, // 96: leman.v1.JobService.UpdateJob:output_type -> leman.v1.UpdateJobResponse
-	24, // 97: leman.v1.JobService.CancelJob:output_type -> leman.v1.CancelJobResponse
-	26, // 98: leman.v1.JobService.PauseJob:output_type -> leman.v1.PauseJobResponse
-	28, // 99: leman.v1.JobService.ResumeJob:output_type -> leman.v1.ResumeJobResponse
-	30, // 100: leman.v1.JobService.CancelJobs:output_type -> leman.v1.CancelJobsResponse
-	32, // 101: leman.v1.JobService.DeleteJob:output_type -> leman.v1.DeleteJobResponse
-	34, // 102: leman.v1.JobService.RetryJob:output_type -> leman.v1.RetryJobResponse
-	36, // 103: leman.v1.JobService.ListJobErrors:output_type -> leman.v1.ListJobErrorsResponse
-	39, // 104: leman.v1.JobService.PreviewFunction:output_type -> leman.v1.PreviewFunctionResponse
-	91, // [91:105] is the sub-list for method output_type
-	77, // [77:91] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	63, // 60: leman.v1.RetryJobResponse.column:type_name -> leman.v1.ColumnOutcome
+	37, // 61: leman.v1.ListJobErrorsResponse.errors:type_name -> leman.v1.RowError
+	64, // 62: leman.v1.PreviewFunctionRequest.table:type_name -> leman.v1.TableRef
+	55, // 63: leman.v1.PreviewFunctionRequest.udf:type_name -> leman.v1.UdfRef
+	65, // 64: leman.v1.PreviewFunctionRequest.definition:type_name -> leman.v1.UdfDefinition
+	59, // 65: leman.v1.PreviewFunctionRequest.timeout:type_name -> google.protobuf.Duration
+	66, // 66: leman.v1.PreviewFunctionRequest.error_policy:type_name -> leman.v1.ErrorPolicy
+	50, // 67: leman.v1.PreviewFunctionRequest.env:type_name -> leman.v1.PreviewFunctionRequest.EnvEntry
+	55, // 68: leman.v1.PreviewFunctionResponse.udf:type_name -> leman.v1.UdfRef
+	40, // 69: leman.v1.PreviewFunctionResponse.rows:type_name -> leman.v1.PreviewRow
+	67, // 70: leman.v1.PreviewFunctionResponse.json_output_schema:type_name -> leman.v1.JsonArrowSchema
+	59, // 71: leman.v1.PreviewFunctionResponse.set_up_duration:type_name -> google.protobuf.Duration
+	42, // 72: leman.v1.PreviewFunctionResponse.projection:type_name -> leman.v1.PreviewProjection
+	4,  // 73: leman.v1.PreviewRow.state:type_name -> leman.v1.PreviewRow.State
+	59, // 74: leman.v1.PreviewRow.elapsed:type_name -> google.protobuf.Duration
+	41, // 75: leman.v1.PreviewRow.error:type_name -> leman.v1.PreviewError
+	59, // 76: leman.v1.PreviewProjection.duration_per_row:type_name -> google.protobuf.Duration
+	59, // 77: leman.v1.PreviewProjection.expected_duration:type_name -> google.protobuf.Duration
+	9,  // 78: leman.v1.JobService.CreateJob:input_type -> leman.v1.CreateJobRequest
+	11, // 79: leman.v1.JobService.GetJob:input_type -> leman.v1.GetJobRequest
+	13, // 80: leman.v1.JobService.ListJobs:input_type -> leman.v1.ListJobsRequest
+	16, // 81: leman.v1.JobService.WatchJob:input_type -> leman.v1.WatchJobRequest
+	19, // 82: leman.v1.JobService.WaitJob:input_type -> leman.v1.WaitJobRequest
+	21, // 83: leman.v1.JobService.UpdateJob:input_type -> leman.v1.UpdateJobRequest
+	23, // 84: leman.v1.JobService.CancelJob:input_type -> leman.v1.CancelJobRequest
+	25, // 85: leman.v1.JobService.PauseJob:input_type -> leman.v1.PauseJobRequest
+	27, // 86: leman.v1.JobService.ResumeJob:input_type -> leman.v1.ResumeJobRequest
+	29, // 87: leman.v1.JobService.CancelJobs:input_type -> leman.v1.CancelJobsRequest
+	31, // 88: leman.v1.JobService.DeleteJob:input_type -> leman.v1.DeleteJobRequest
+	33, // 89: leman.v1.JobService.RetryJob:input_type -> leman.v1.RetryJobRequest
+	35, // 90: leman.v1.JobService.ListJobErrors:input_type -> leman.v1.ListJobErrorsRequest
+	38, // 91: leman.v1.JobService.PreviewFunction:input_type -> leman.v1.PreviewFunctionRequest
+	10, // 92: leman.v1.JobService.CreateJob:output_type -> leman.v1.CreateJobResponse
+	12, // 93: leman.v1.JobService.GetJob:output_type -> leman.v1.GetJobResponse
+	15, // 94: leman.v1.JobService.ListJobs:output_type -> leman.v1.ListJobsResponse
+	17, // 95: leman.v1.JobService.WatchJob:output_type -> leman.v1.WatchJobResponse
+	20, // 96: leman.v1.JobService.WaitJob:output_type -> leman.v1.WaitJobResponse
+	22, // 97: leman.v1.JobService.UpdateJob:output_type -> leman.v1.UpdateJobResponse
+	24, // 98: leman.v1.JobService.CancelJob:output_type -> leman.v1.CancelJobResponse
+	26, // 99: leman.v1.JobService.PauseJob:output_type -> leman.v1.PauseJobResponse
+	28, // 100: leman.v1.JobService.ResumeJob:output_type -> leman.v1.ResumeJobResponse
+	30, // 101: leman.v1.JobService.CancelJobs:output_type -> leman.v1.CancelJobsResponse
+	32, // 102: leman.v1.JobService.DeleteJob:output_type -> leman.v1.DeleteJobResponse
+	34, // 103: leman.v1.JobService.RetryJob:output_type -> leman.v1.RetryJobResponse
+	36, // 104: leman.v1.JobService.ListJobErrors:output_type -> leman.v1.ListJobErrorsResponse
+	39, // 105: leman.v1.JobService.PreviewFunction:output_type -> leman.v1.PreviewFunctionResponse
+	92, // [92:106] is the sub-list for method output_type
+	78, // [78:92] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_jobs_proto_init() }

@@ -533,7 +533,7 @@ Global___AddColumnsResponse: _TypeAlias = AddColumnsResponse  # noqa: Y015
 
 @_typing.final
 class ColumnOutcome(_message.Message):
-    """What AddColumns did about a column."""
+    """What AddColumns, AlterColumns or RetryJob did about a column."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -578,6 +578,7 @@ class ColumnOutcome(_message.Message):
     EXPECTED_DURATION_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     ROWS_STORED_FIELD_NUMBER: _builtins.int
+    ROWS_LOST_FIELD_NUMBER: _builtins.int
     column: _builtins.str
     """Its name."""
     outcome: Global___ColumnOutcome.Outcome.ValueType
@@ -595,6 +596,10 @@ class ColumnOutcome(_message.Message):
     rows_stored: _builtins.int
     """Further rows that it computes again: jobs that did not finish have computed them, and no version of the table has
     them yet. ON_CHANGE_KEEP keeps these, too.
+    """
+    rows_lost: _builtins.int
+    """Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
+    kept with ON_CHANGE_KEEP or `keep_values`.
     """
     @_builtins.property
     def udf(self) -> _udf_pb2.UdfRef:
@@ -623,10 +628,11 @@ class ColumnOutcome(_message.Message):
         expected_duration: _duration_pb2.Duration | None = ...,
         summary: _builtins.str = ...,
         rows_stored: _builtins.int = ...,
+        rows_lost: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expected_duration", b"expected_duration", "udf", b"udf", "udf_before", b"udf_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "diff", b"diff", "expected_duration", b"expected_duration", "outcome", b"outcome", "rows_not_computed", b"rows_not_computed", "rows_stale", b"rows_stale", "rows_stored", b"rows_stored", "summary", b"summary", "udf", b"udf", "udf_before", b"udf_before"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "diff", b"diff", "expected_duration", b"expected_duration", "outcome", b"outcome", "rows_lost", b"rows_lost", "rows_not_computed", b"rows_not_computed", "rows_stale", b"rows_stale", "rows_stored", b"rows_stored", "summary", b"summary", "udf", b"udf", "udf_before", b"udf_before"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -675,16 +681,24 @@ class AlterColumnsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VERSION_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """The table version in which the columns have these functions."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnOutcome]:
+        """What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+        backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+        """
+
     def __init__(
         self,
         *,
         version: _builtins.int = ...,
+        columns: _abc.Iterable[Global___ColumnOutcome] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1110,7 +1110,9 @@ class JobEvent(_message.Message):
         KIND_STALL: JobEvent._Kind.ValueType  # 9
         """Something has not moved for a while, see Stall."""
         KIND_RESOURCES: JobEvent._Kind.ValueType  # 10
-        """What the function asks for on a worker is there, or is waited for."""
+        """What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
+        kept.
+        """
         KIND_MIGRATED: JobEvent._Kind.ValueType  # 11
         """Values that were stored for rows that moved since were stored anew."""
         KIND_INDEX: JobEvent._Kind.ValueType  # 12
@@ -1142,7 +1144,9 @@ class JobEvent(_message.Message):
     KIND_STALL: JobEvent.Kind.ValueType  # 9
     """Something has not moved for a while, see Stall."""
     KIND_RESOURCES: JobEvent.Kind.ValueType  # 10
-    """What the function asks for on a worker is there, or is waited for."""
+    """What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
+    kept.
+    """
     KIND_MIGRATED: JobEvent.Kind.ValueType  # 11
     """Values that were stored for rows that moved since were stored anew."""
     KIND_INDEX: JobEvent.Kind.ValueType  # 12
@@ -1678,18 +1682,26 @@ class RetryJobResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def job(self) -> Global___Job:
         """The new job."""
+
+    @_builtins.property
+    def column(self) -> _catalog_pb2.ColumnOutcome:
+        """With another function: what became of the column, such as how many finished rows the job computes again without
+        `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+        """
 
     def __init__(
         self,
         *,
         job: Global___Job | None = ...,
+        column: _catalog_pb2.ColumnOutcome | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "job", b"job"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["column", b"column", "job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,7 @@ private static final long serialVersionUID = 0L;
     super(builder);
   }
   private AlterColumnsResponse() {
+    columns_ = java.util.Collections.emptyList();
   }
 
   @java.lang.Override
@@ -58,6 +59,72 @@ private static final long serialVersionUID = 0L;
     return version_;
   }
 
+  public static final int COLUMNS_FIELD_NUMBER = 2;
+  @SuppressWarnings("serial")
+  private java.util.List<dev.leman.v1.ColumnOutcome> columns_;
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  @java.lang.Override
+  public java.util.List<dev.leman.v1.ColumnOutcome> getColumnsList() {
+    return columns_;
+  }
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  @java.lang.Override
+  public java.util.List<? extends dev.leman.v1.ColumnOutcomeOrBuilder> 
+      getColumnsOrBuilderList() {
+    return columns_;
+  }
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  @java.lang.Override
+  public int getColumnsCount() {
+    return columns_.size();
+  }
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.ColumnOutcome getColumns(int index) {
+    return columns_.get(index);
+  }
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.ColumnOutcomeOrBuilder getColumnsOrBuilder(
+      int index) {
+    return columns_.get(index);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -75,6 +142,9 @@ private static final long serialVersionUID = 0L;
     if (version_ != 0L) {
       output.writeInt64(1, version_);
     }
+    for (int i = 0; i < columns_.size(); i++) {
+      output.writeMessage(2, columns_.get(i));
+    }
     getUnknownFields().writeTo(output);
   }
 
@@ -87,6 +157,10 @@ private static final long serialVersionUID = 0L;
     if (version_ != 0L) {
       size += com.google.protobuf.CodedOutputStream
         .computeInt64Size(1, version_);
+    }
+    for (int i = 0; i < columns_.size(); i++) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeMessageSize(2, columns_.get(i));
     }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
@@ -105,6 +179,8 @@ private static final long serialVersionUID = 0L;
 
     if (getVersion()
         != other.getVersion()) return false;
+    if (!getColumnsList()
+        .equals(other.getColumnsList())) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -119,6 +195,10 @@ private static final long serialVersionUID = 0L;
     hash = (37 * hash) + VERSION_FIELD_NUMBER;
     hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
         getVersion());
+    if (getColumnsCount() > 0) {
+      hash = (37 * hash) + COLUMNS_FIELD_NUMBER;
+      hash = (53 * hash) + getColumnsList().hashCode();
+    }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -255,6 +335,13 @@ private static final long serialVersionUID = 0L;
       super.clear();
       bitField0_ = 0;
       version_ = 0L;
+      if (columnsBuilder_ == null) {
+        columns_ = java.util.Collections.emptyList();
+      } else {
+        columns_ = null;
+        columnsBuilder_.clear();
+      }
+      bitField0_ = (bitField0_ & ~0x00000002);
       return this;
     }
 
@@ -281,9 +368,22 @@ private static final long serialVersionUID = 0L;
     @java.lang.Override
     public dev.leman.v1.AlterColumnsResponse buildPartial() {
       dev.leman.v1.AlterColumnsResponse result = new dev.leman.v1.AlterColumnsResponse(this);
+      buildPartialRepeatedFields(result);
       if (bitField0_ != 0) { buildPartial0(result); }
       onBuilt();
       return result;
+    }
+
+    private void buildPartialRepeatedFields(dev.leman.v1.AlterColumnsResponse result) {
+      if (columnsBuilder_ == null) {
+        if (((bitField0_ & 0x00000002) != 0)) {
+          columns_ = java.util.Collections.unmodifiableList(columns_);
+          bitField0_ = (bitField0_ & ~0x00000002);
+        }
+        result.columns_ = columns_;
+      } else {
+        result.columns_ = columnsBuilder_.build();
+      }
     }
 
     private void buildPartial0(dev.leman.v1.AlterColumnsResponse result) {
@@ -340,6 +440,32 @@ private static final long serialVersionUID = 0L;
       if (other.getVersion() != 0L) {
         setVersion(other.getVersion());
       }
+      if (columnsBuilder_ == null) {
+        if (!other.columns_.isEmpty()) {
+          if (columns_.isEmpty()) {
+            columns_ = other.columns_;
+            bitField0_ = (bitField0_ & ~0x00000002);
+          } else {
+            ensureColumnsIsMutable();
+            columns_.addAll(other.columns_);
+          }
+          onChanged();
+        }
+      } else {
+        if (!other.columns_.isEmpty()) {
+          if (columnsBuilder_.isEmpty()) {
+            columnsBuilder_.dispose();
+            columnsBuilder_ = null;
+            columns_ = other.columns_;
+            bitField0_ = (bitField0_ & ~0x00000002);
+            columnsBuilder_ = 
+              com.google.protobuf.GeneratedMessageV3.alwaysUseFieldBuilders ?
+                 getColumnsFieldBuilder() : null;
+          } else {
+            columnsBuilder_.addAllMessages(other.columns_);
+          }
+        }
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -371,6 +497,19 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000001;
               break;
             } // case 8
+            case 18: {
+              dev.leman.v1.ColumnOutcome m =
+                  input.readMessage(
+                      dev.leman.v1.ColumnOutcome.parser(),
+                      extensionRegistry);
+              if (columnsBuilder_ == null) {
+                ensureColumnsIsMutable();
+                columns_.add(m);
+              } else {
+                columnsBuilder_.addMessage(m);
+              }
+              break;
+            } // case 18
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -430,6 +569,336 @@ private static final long serialVersionUID = 0L;
       version_ = 0L;
       onChanged();
       return this;
+    }
+
+    private java.util.List<dev.leman.v1.ColumnOutcome> columns_ =
+      java.util.Collections.emptyList();
+    private void ensureColumnsIsMutable() {
+      if (!((bitField0_ & 0x00000002) != 0)) {
+        columns_ = new java.util.ArrayList<dev.leman.v1.ColumnOutcome>(columns_);
+        bitField0_ |= 0x00000002;
+       }
+    }
+
+    private com.google.protobuf.RepeatedFieldBuilderV3<
+        dev.leman.v1.ColumnOutcome, dev.leman.v1.ColumnOutcome.Builder, dev.leman.v1.ColumnOutcomeOrBuilder> columnsBuilder_;
+
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public java.util.List<dev.leman.v1.ColumnOutcome> getColumnsList() {
+      if (columnsBuilder_ == null) {
+        return java.util.Collections.unmodifiableList(columns_);
+      } else {
+        return columnsBuilder_.getMessageList();
+      }
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public int getColumnsCount() {
+      if (columnsBuilder_ == null) {
+        return columns_.size();
+      } else {
+        return columnsBuilder_.getCount();
+      }
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public dev.leman.v1.ColumnOutcome getColumns(int index) {
+      if (columnsBuilder_ == null) {
+        return columns_.get(index);
+      } else {
+        return columnsBuilder_.getMessage(index);
+      }
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder setColumns(
+        int index, dev.leman.v1.ColumnOutcome value) {
+      if (columnsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureColumnsIsMutable();
+        columns_.set(index, value);
+        onChanged();
+      } else {
+        columnsBuilder_.setMessage(index, value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder setColumns(
+        int index, dev.leman.v1.ColumnOutcome.Builder builderForValue) {
+      if (columnsBuilder_ == null) {
+        ensureColumnsIsMutable();
+        columns_.set(index, builderForValue.build());
+        onChanged();
+      } else {
+        columnsBuilder_.setMessage(index, builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder addColumns(dev.leman.v1.ColumnOutcome value) {
+      if (columnsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureColumnsIsMutable();
+        columns_.add(value);
+        onChanged();
+      } else {
+        columnsBuilder_.addMessage(value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder addColumns(
+        int index, dev.leman.v1.ColumnOutcome value) {
+      if (columnsBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        ensureColumnsIsMutable();
+        columns_.add(index, value);
+        onChanged();
+      } else {
+        columnsBuilder_.addMessage(index, value);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder addColumns(
+        dev.leman.v1.ColumnOutcome.Builder builderForValue) {
+      if (columnsBuilder_ == null) {
+        ensureColumnsIsMutable();
+        columns_.add(builderForValue.build());
+        onChanged();
+      } else {
+        columnsBuilder_.addMessage(builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder addColumns(
+        int index, dev.leman.v1.ColumnOutcome.Builder builderForValue) {
+      if (columnsBuilder_ == null) {
+        ensureColumnsIsMutable();
+        columns_.add(index, builderForValue.build());
+        onChanged();
+      } else {
+        columnsBuilder_.addMessage(index, builderForValue.build());
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder addAllColumns(
+        java.lang.Iterable<? extends dev.leman.v1.ColumnOutcome> values) {
+      if (columnsBuilder_ == null) {
+        ensureColumnsIsMutable();
+        com.google.protobuf.AbstractMessageLite.Builder.addAll(
+            values, columns_);
+        onChanged();
+      } else {
+        columnsBuilder_.addAllMessages(values);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder clearColumns() {
+      if (columnsBuilder_ == null) {
+        columns_ = java.util.Collections.emptyList();
+        bitField0_ = (bitField0_ & ~0x00000002);
+        onChanged();
+      } else {
+        columnsBuilder_.clear();
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public Builder removeColumns(int index) {
+      if (columnsBuilder_ == null) {
+        ensureColumnsIsMutable();
+        columns_.remove(index);
+        onChanged();
+      } else {
+        columnsBuilder_.remove(index);
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public dev.leman.v1.ColumnOutcome.Builder getColumnsBuilder(
+        int index) {
+      return getColumnsFieldBuilder().getBuilder(index);
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public dev.leman.v1.ColumnOutcomeOrBuilder getColumnsOrBuilder(
+        int index) {
+      if (columnsBuilder_ == null) {
+        return columns_.get(index);  } else {
+        return columnsBuilder_.getMessageOrBuilder(index);
+      }
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public java.util.List<? extends dev.leman.v1.ColumnOutcomeOrBuilder> 
+         getColumnsOrBuilderList() {
+      if (columnsBuilder_ != null) {
+        return columnsBuilder_.getMessageOrBuilderList();
+      } else {
+        return java.util.Collections.unmodifiableList(columns_);
+      }
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public dev.leman.v1.ColumnOutcome.Builder addColumnsBuilder() {
+      return getColumnsFieldBuilder().addBuilder(
+          dev.leman.v1.ColumnOutcome.getDefaultInstance());
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public dev.leman.v1.ColumnOutcome.Builder addColumnsBuilder(
+        int index) {
+      return getColumnsFieldBuilder().addBuilder(
+          index, dev.leman.v1.ColumnOutcome.getDefaultInstance());
+    }
+    /**
+     * <pre>
+     * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+     * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+     * </pre>
+     *
+     * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+     */
+    public java.util.List<dev.leman.v1.ColumnOutcome.Builder> 
+         getColumnsBuilderList() {
+      return getColumnsFieldBuilder().getBuilderList();
+    }
+    private com.google.protobuf.RepeatedFieldBuilderV3<
+        dev.leman.v1.ColumnOutcome, dev.leman.v1.ColumnOutcome.Builder, dev.leman.v1.ColumnOutcomeOrBuilder> 
+        getColumnsFieldBuilder() {
+      if (columnsBuilder_ == null) {
+        columnsBuilder_ = new com.google.protobuf.RepeatedFieldBuilderV3<
+            dev.leman.v1.ColumnOutcome, dev.leman.v1.ColumnOutcome.Builder, dev.leman.v1.ColumnOutcomeOrBuilder>(
+                columns_,
+                ((bitField0_ & 0x00000002) != 0),
+                getParentForChildren(),
+                isClean());
+        columns_ = null;
+      }
+      return columnsBuilder_;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

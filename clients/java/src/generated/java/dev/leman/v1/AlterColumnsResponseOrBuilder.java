@@ -17,4 +17,53 @@ public interface AlterColumnsResponseOrBuilder extends
    * @return The version.
    */
   long getVersion();
+
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  java.util.List<dev.leman.v1.ColumnOutcome> 
+      getColumnsList();
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  dev.leman.v1.ColumnOutcome getColumns(int index);
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  int getColumnsCount();
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  java.util.List<? extends dev.leman.v1.ColumnOutcomeOrBuilder> 
+      getColumnsOrBuilderList();
+  /**
+   * <pre>
+   * What becomes of each column, in the order of the request: without `keep_values`, how many finished rows the next
+   * backfill computes again. Empty where that cannot be told; none of it changes what the call does.
+   * </pre>
+   *
+   * <code>repeated .leman.v1.ColumnOutcome columns = 2;</code>
+   */
+  dev.leman.v1.ColumnOutcomeOrBuilder getColumnsOrBuilder(
+      int index);
 }

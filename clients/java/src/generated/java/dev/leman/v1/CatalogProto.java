@@ -234,7 +234,7 @@ public final class CatalogProto {
       "Alteration\022#\n\006column\030\001 \001(\0132\023.leman.v1.Ne" +
       "wColumn\022\023\n\013keep_values\030\002 \001(\010\"O\n\022AddColum" +
       "nsResponse\022\017\n\007version\030\001 \001(\003\022(\n\007columns\030\002" +
-      " \003(\0132\027.leman.v1.ColumnOutcome\"\244\003\n\rColumn" +
+      " \003(\0132\027.leman.v1.ColumnOutcome\"\267\003\n\rColumn" +
       "Outcome\022\016\n\006column\030\001 \001(\t\0220\n\007outcome\030\002 \001(\016" +
       "2\037.leman.v1.ColumnOutcome.Outcome\022\035\n\003udf" +
       "\030\003 \001(\0132\020.leman.v1.UdfRef\022$\n\nudf_before\030\004" +
@@ -242,111 +242,113 @@ public final class CatalogProto {
       "rows_stale\030\006 \001(\003\022\031\n\021rows_not_computed\030\007 " +
       "\001(\003\0224\n\021expected_duration\030\010 \001(\0132\031.google." +
       "protobuf.Duration\022\017\n\007summary\030\t \001(\t\022\023\n\013ro" +
-      "ws_stored\030\n \001(\003\"s\n\007Outcome\022\027\n\023OUTCOME_UN" +
-      "SPECIFIED\020\000\022\021\n\rOUTCOME_ADDED\020\001\022\025\n\021OUTCOM" +
-      "E_UNCHANGED\020\002\022\023\n\017OUTCOME_UPDATED\020\003\022\020\n\014OU" +
-      "TCOME_KEPT\020\004\"y\n\023AlterColumnsRequest\022!\n\005t" +
-      "able\030\001 \001(\0132\022.leman.v1.TableRef\022+\n\007column" +
-      "s\030\002 \003(\0132\032.leman.v1.ColumnAlteration\022\022\n\nr" +
-      "equest_id\030\003 \001(\t\"\'\n\024AlterColumnsResponse\022" +
-      "\017\n\007version\030\001 \001(\003\"9\n\024DescribeTableRequest" +
-      "\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\"\354\001\n\025" +
-      "DescribeTableResponse\022\013\n\003uri\030\001 \001(\t\022\017\n\007ve" +
-      "rsion\030\002 \001(\003\022\021\n\trow_count\030\003 \001(\003\022\026\n\016fragme" +
-      "nt_count\030\004 \001(\005\022\016\n\006schema\030\005 \001(\014\0222\n\020comput" +
-      "ed_columns\030\006 \003(\0132\030.leman.v1.ComputedColu" +
-      "mn\022\026\n\016stable_row_ids\030\007 \001(\010\022.\n\013json_schem" +
-      "a\030\010 \001(\0132\031.leman.v1.JsonArrowSchema\"t\n\016Co" +
-      "mputedColumn\022\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132" +
-      "\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\003 \003(\t" +
-      "\022\036\n\004kept\030\004 \003(\0132\020.leman.v1.UdfRef\"L\n\021List" +
-      "TablesRequest\022\020\n\010database\030\001 \001(\t\022\021\n\tpage_" +
-      "size\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t\"=\n\022ListTa" +
-      "blesResponse\022\016\n\006tables\030\001 \003(\t\022\027\n\017next_pag" +
-      "e_token\030\002 \001(\t\"\352\001\n\tViewQuery\022\"\n\006source\030\001 " +
-      "\001(\0132\022.leman.v1.TableRef\022%\n\007columns\030\002 \003(\013" +
-      "2\024.leman.v1.ViewColumn\022)\n\tfunctions\030\003 \003(" +
-      "\0132\026.leman.v1.ViewFunction\022\r\n\005where\030\004 \001(\t" +
-      "\022\031\n\014shuffle_seed\030\005 \001(\003H\000\210\001\001\022\022\n\005limit\030\006 \001" +
-      "(\003H\001\210\001\001\022\016\n\006offset\030\007 \001(\003B\017\n\r_shuffle_seed" +
-      "B\010\n\006_limit\".\n\nViewColumn\022\014\n\004name\030\001 \001(\t\022\022" +
-      "\n\nexpression\030\002 \001(\t\"R\n\014ViewFunction\022\014\n\004na" +
-      "me\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef\022" +
-      "\025\n\rinput_columns\030\003 \003(\t\"\311\001\n\035CreateMateria" +
-      "lizedViewRequest\022 \n\004view\030\001 \001(\0132\022.leman.v" +
-      "1.TableRef\022\"\n\005query\030\002 \001(\0132\023.leman.v1.Vie" +
-      "wQuery\022\"\n\025max_rows_per_fragment\030\003 \001(\003H\000\210" +
-      "\001\001\022\022\n\nrequest_id\030\004 \001(\t\022\020\n\010exist_ok\030\005 \001(\010" +
-      "B\030\n\026_max_rows_per_fragment\"\\\n\036CreateMate" +
-      "rializedViewResponse\022(\n\004view\030\001 \001(\0132\032.lem" +
-      "an.v1.MaterializedView\022\020\n\010warnings\030\002 \003(\t" +
-      "\">\n\032GetMaterializedViewRequest\022 \n\004view\030\001" +
-      " \001(\0132\022.leman.v1.TableRef\"G\n\033GetMateriali" +
-      "zedViewResponse\022(\n\004view\030\001 \001(\0132\032.leman.v1" +
-      ".MaterializedView\"W\n\034ListMaterializedVie" +
-      "wsRequest\022\020\n\010database\030\001 \001(\t\022\021\n\tpage_size" +
-      "\030\002 \001(\005\022\022\n\npage_token\030\003 \001(\t\"|\n\035ListMateri" +
-      "alizedViewsResponse\0220\n\005views\030\001 \003(\0132!.lem" +
-      "an.v1.MaterializedViewSummary\022\027\n\017next_pa" +
-      "ge_token\030\002 \001(\t\022\020\n\010warnings\030\003 \003(\t\"\376\001\n\027Mat" +
-      "erializedViewSummary\022\014\n\004name\030\001 \001(\t\022\013\n\003ur" +
-      "i\030\002 \001(\t\022\017\n\007version\030\003 \001(\003\022\"\n\006source\030\004 \001(\013" +
-      "2\022.leman.v1.TableRef\022\026\n\016source_version\030\005" +
-      " \001(\003\022-\n\rrow_reference\030\006 \001(\0162\026.leman.v1.R" +
-      "owReference\022\021\n\trow_count\030\007 \001(\003\022\025\n\010rows_s" +
-      "et\030\010 \001(\003H\000\210\001\001\022\025\n\rstale_columns\030\t \003(\tB\013\n\t" +
-      "_rows_set\"\260\001\n\034AlterMaterializedViewReque" +
-      "st\022 \n\004view\030\001 \001(\0132\022.leman.v1.TableRef\022)\n\t" +
-      "functions\030\002 \003(\0132\026.leman.v1.ViewFunction\022" +
-      "/\n\013update_mask\030\003 \001(\0132\032.google.protobuf.F" +
-      "ieldMask\022\022\n\nrequest_id\030\004 \001(\t\"I\n\035AlterMat" +
-      "erializedViewResponse\022(\n\004view\030\001 \001(\0132\032.le" +
-      "man.v1.MaterializedView\"\271\002\n\020Materialized" +
-      "View\022\013\n\003uri\030\001 \001(\t\022\014\n\004name\030\002 \001(\t\022\017\n\007versi" +
-      "on\030\003 \001(\003\022\"\n\005query\030\004 \001(\0132\023.leman.v1.ViewQ" +
-      "uery\022\022\n\nsource_uri\030\005 \001(\t\022\026\n\016source_versi" +
-      "on\030\006 \001(\003\022-\n\rrow_reference\030\007 \001(\0162\026.leman." +
-      "v1.RowReference\022\021\n\trow_count\030\010 \001(\003\022\020\n\010ro" +
-      "ws_set\030\t \001(\003\022\016\n\006schema\030\n \001(\014\022.\n\013json_sch" +
-      "ema\030\013 \001(\0132\031.leman.v1.JsonArrowSchema\022\025\n\r" +
-      "stale_columns\030\014 \003(\t*d\n\010OnChange\022\031\n\025ON_CH" +
-      "ANGE_UNSPECIFIED\020\000\022\023\n\017ON_CHANGE_ERROR\020\001\022" +
-      "\024\n\020ON_CHANGE_UPDATE\020\002\022\022\n\016ON_CHANGE_KEEP\020" +
-      "\003*i\n\014RowReference\022\035\n\031ROW_REFERENCE_UNSPE" +
-      "CIFIED\020\000\022\031\n\025ROW_REFERENCE_ADDRESS\020\001\022\037\n\033R" +
-      "OW_REFERENCE_STABLE_ROW_ID\020\0022\231\t\n\016Catalog" +
-      "Service\022o\n\013RegisterUdf\022\034.leman.v1.Regist" +
-      "erUdfRequest\032\035.leman.v1.RegisterUdfRespo" +
-      "nse\"#\220\002\002\262\336\"\034\010\003\032\030definition.python_bundle" +
-      "\022\\\n\014UploadBundle\022\035.leman.v1.UploadBundle" +
-      "Request\032\036.leman.v1.UploadBundleResponse\"" +
-      "\013\220\002\002\262\336\"\004\010\003\020\001(\001\022F\n\006GetUdf\022\027.leman.v1.GetU" +
-      "dfRequest\032\030.leman.v1.GetUdfResponse\"\t\220\002\001" +
-      "\262\336\"\002\010\001\022L\n\010ListUdfs\022\031.leman.v1.ListUdfsRe" +
-      "quest\032\032.leman.v1.ListUdfsResponse\"\t\220\002\001\262\336" +
-      "\"\002\010\001\022O\n\nAddColumns\022\033.leman.v1.AddColumns" +
-      "Request\032\034.leman.v1.AddColumnsResponse\"\006\262" +
-      "\336\"\002\010\003\022U\n\014AlterColumns\022\035.leman.v1.AlterCo" +
-      "lumnsRequest\032\036.leman.v1.AlterColumnsResp" +
-      "onse\"\006\262\336\"\002\010\003\022[\n\rDescribeTable\022\036.leman.v1" +
-      ".DescribeTableRequest\032\037.leman.v1.Describ" +
-      "eTableResponse\"\t\220\002\001\262\336\"\002\010\001\022R\n\nListTables\022" +
-      "\033.leman.v1.ListTablesRequest\032\034.leman.v1." +
-      "ListTablesResponse\"\t\220\002\001\262\336\"\002\010\001\022s\n\026CreateM" +
-      "aterializedView\022\'.leman.v1.CreateMateria" +
-      "lizedViewRequest\032(.leman.v1.CreateMateri" +
-      "alizedViewResponse\"\006\262\336\"\002\010\003\022m\n\023GetMateria" +
-      "lizedView\022$.leman.v1.GetMaterializedView" +
-      "Request\032%.leman.v1.GetMaterializedViewRe" +
-      "sponse\"\t\220\002\001\262\336\"\002\010\001\022s\n\025ListMaterializedVie" +
-      "ws\022&.leman.v1.ListMaterializedViewsReque" +
-      "st\032\'.leman.v1.ListMaterializedViewsRespo" +
-      "nse\"\t\220\002\001\262\336\"\002\010\001\022p\n\025AlterMaterializedView\022" +
-      "&.leman.v1.AlterMaterializedViewRequest\032" +
-      "\'.leman.v1.AlterMaterializedViewResponse" +
-      "\"\006\262\336\"\002\010\003Be\n\014dev.leman.v1B\014CatalogProtoP\001" +
-      "Z\035leman.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010" +
-      "Leman.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
+      "ws_stored\030\n \001(\003\022\021\n\trows_lost\030\013 \001(\003\"s\n\007Ou" +
+      "tcome\022\027\n\023OUTCOME_UNSPECIFIED\020\000\022\021\n\rOUTCOM" +
+      "E_ADDED\020\001\022\025\n\021OUTCOME_UNCHANGED\020\002\022\023\n\017OUTC" +
+      "OME_UPDATED\020\003\022\020\n\014OUTCOME_KEPT\020\004\"y\n\023Alter" +
+      "ColumnsRequest\022!\n\005table\030\001 \001(\0132\022.leman.v1" +
+      ".TableRef\022+\n\007columns\030\002 \003(\0132\032.leman.v1.Co" +
+      "lumnAlteration\022\022\n\nrequest_id\030\003 \001(\t\"Q\n\024Al" +
+      "terColumnsResponse\022\017\n\007version\030\001 \001(\003\022(\n\007c" +
+      "olumns\030\002 \003(\0132\027.leman.v1.ColumnOutcome\"9\n" +
+      "\024DescribeTableRequest\022!\n\005table\030\001 \001(\0132\022.l" +
+      "eman.v1.TableRef\"\354\001\n\025DescribeTableRespon" +
+      "se\022\013\n\003uri\030\001 \001(\t\022\017\n\007version\030\002 \001(\003\022\021\n\trow_" +
+      "count\030\003 \001(\003\022\026\n\016fragment_count\030\004 \001(\005\022\016\n\006s" +
+      "chema\030\005 \001(\014\0222\n\020computed_columns\030\006 \003(\0132\030." +
+      "leman.v1.ComputedColumn\022\026\n\016stable_row_id" +
+      "s\030\007 \001(\010\022.\n\013json_schema\030\010 \001(\0132\031.leman.v1." +
+      "JsonArrowSchema\"t\n\016ComputedColumn\022\014\n\004nam" +
+      "e\030\001 \001(\t\022\035\n\003udf\030\002 \001(\0132\020.leman.v1.UdfRef\022\025" +
+      "\n\rinput_columns\030\003 \003(\t\022\036\n\004kept\030\004 \003(\0132\020.le" +
+      "man.v1.UdfRef\"L\n\021ListTablesRequest\022\020\n\010da" +
+      "tabase\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_" +
+      "token\030\003 \001(\t\"=\n\022ListTablesResponse\022\016\n\006tab" +
+      "les\030\001 \003(\t\022\027\n\017next_page_token\030\002 \001(\t\"\352\001\n\tV" +
+      "iewQuery\022\"\n\006source\030\001 \001(\0132\022.leman.v1.Tabl" +
+      "eRef\022%\n\007columns\030\002 \003(\0132\024.leman.v1.ViewCol" +
+      "umn\022)\n\tfunctions\030\003 \003(\0132\026.leman.v1.ViewFu" +
+      "nction\022\r\n\005where\030\004 \001(\t\022\031\n\014shuffle_seed\030\005 " +
+      "\001(\003H\000\210\001\001\022\022\n\005limit\030\006 \001(\003H\001\210\001\001\022\016\n\006offset\030\007" +
+      " \001(\003B\017\n\r_shuffle_seedB\010\n\006_limit\".\n\nViewC" +
+      "olumn\022\014\n\004name\030\001 \001(\t\022\022\n\nexpression\030\002 \001(\t\"" +
+      "R\n\014ViewFunction\022\014\n\004name\030\001 \001(\t\022\035\n\003udf\030\002 \001" +
+      "(\0132\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\003 " +
+      "\003(\t\"\311\001\n\035CreateMaterializedViewRequest\022 \n" +
+      "\004view\030\001 \001(\0132\022.leman.v1.TableRef\022\"\n\005query" +
+      "\030\002 \001(\0132\023.leman.v1.ViewQuery\022\"\n\025max_rows_" +
+      "per_fragment\030\003 \001(\003H\000\210\001\001\022\022\n\nrequest_id\030\004 " +
+      "\001(\t\022\020\n\010exist_ok\030\005 \001(\010B\030\n\026_max_rows_per_f" +
+      "ragment\"\\\n\036CreateMaterializedViewRespons" +
+      "e\022(\n\004view\030\001 \001(\0132\032.leman.v1.MaterializedV" +
+      "iew\022\020\n\010warnings\030\002 \003(\t\">\n\032GetMaterialized" +
+      "ViewRequest\022 \n\004view\030\001 \001(\0132\022.leman.v1.Tab" +
+      "leRef\"G\n\033GetMaterializedViewResponse\022(\n\004" +
+      "view\030\001 \001(\0132\032.leman.v1.MaterializedView\"W" +
+      "\n\034ListMaterializedViewsRequest\022\020\n\010databa" +
+      "se\030\001 \001(\t\022\021\n\tpage_size\030\002 \001(\005\022\022\n\npage_toke" +
+      "n\030\003 \001(\t\"|\n\035ListMaterializedViewsResponse" +
+      "\0220\n\005views\030\001 \003(\0132!.leman.v1.MaterializedV" +
+      "iewSummary\022\027\n\017next_page_token\030\002 \001(\t\022\020\n\010w" +
+      "arnings\030\003 \003(\t\"\376\001\n\027MaterializedViewSummar" +
+      "y\022\014\n\004name\030\001 \001(\t\022\013\n\003uri\030\002 \001(\t\022\017\n\007version\030" +
+      "\003 \001(\003\022\"\n\006source\030\004 \001(\0132\022.leman.v1.TableRe" +
+      "f\022\026\n\016source_version\030\005 \001(\003\022-\n\rrow_referen" +
+      "ce\030\006 \001(\0162\026.leman.v1.RowReference\022\021\n\trow_" +
+      "count\030\007 \001(\003\022\025\n\010rows_set\030\010 \001(\003H\000\210\001\001\022\025\n\rst" +
+      "ale_columns\030\t \003(\tB\013\n\t_rows_set\"\260\001\n\034Alter" +
+      "MaterializedViewRequest\022 \n\004view\030\001 \001(\0132\022." +
+      "leman.v1.TableRef\022)\n\tfunctions\030\002 \003(\0132\026.l" +
+      "eman.v1.ViewFunction\022/\n\013update_mask\030\003 \001(" +
+      "\0132\032.google.protobuf.FieldMask\022\022\n\nrequest" +
+      "_id\030\004 \001(\t\"I\n\035AlterMaterializedViewRespon" +
+      "se\022(\n\004view\030\001 \001(\0132\032.leman.v1.Materialized" +
+      "View\"\271\002\n\020MaterializedView\022\013\n\003uri\030\001 \001(\t\022\014" +
+      "\n\004name\030\002 \001(\t\022\017\n\007version\030\003 \001(\003\022\"\n\005query\030\004" +
+      " \001(\0132\023.leman.v1.ViewQuery\022\022\n\nsource_uri\030" +
+      "\005 \001(\t\022\026\n\016source_version\030\006 \001(\003\022-\n\rrow_ref" +
+      "erence\030\007 \001(\0162\026.leman.v1.RowReference\022\021\n\t" +
+      "row_count\030\010 \001(\003\022\020\n\010rows_set\030\t \001(\003\022\016\n\006sch" +
+      "ema\030\n \001(\014\022.\n\013json_schema\030\013 \001(\0132\031.leman.v" +
+      "1.JsonArrowSchema\022\025\n\rstale_columns\030\014 \003(\t" +
+      "*d\n\010OnChange\022\031\n\025ON_CHANGE_UNSPECIFIED\020\000\022" +
+      "\023\n\017ON_CHANGE_ERROR\020\001\022\024\n\020ON_CHANGE_UPDATE" +
+      "\020\002\022\022\n\016ON_CHANGE_KEEP\020\003*i\n\014RowReference\022\035" +
+      "\n\031ROW_REFERENCE_UNSPECIFIED\020\000\022\031\n\025ROW_REF" +
+      "ERENCE_ADDRESS\020\001\022\037\n\033ROW_REFERENCE_STABLE" +
+      "_ROW_ID\020\0022\231\t\n\016CatalogService\022o\n\013Register" +
+      "Udf\022\034.leman.v1.RegisterUdfRequest\032\035.lema" +
+      "n.v1.RegisterUdfResponse\"#\220\002\002\262\336\"\034\010\003\032\030def" +
+      "inition.python_bundle\022\\\n\014UploadBundle\022\035." +
+      "leman.v1.UploadBundleRequest\032\036.leman.v1." +
+      "UploadBundleResponse\"\013\220\002\002\262\336\"\004\010\003\020\001(\001\022F\n\006G" +
+      "etUdf\022\027.leman.v1.GetUdfRequest\032\030.leman.v" +
+      "1.GetUdfResponse\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListUdfs\022" +
+      "\031.leman.v1.ListUdfsRequest\032\032.leman.v1.Li" +
+      "stUdfsResponse\"\t\220\002\001\262\336\"\002\010\001\022O\n\nAddColumns\022" +
+      "\033.leman.v1.AddColumnsRequest\032\034.leman.v1." +
+      "AddColumnsResponse\"\006\262\336\"\002\010\003\022U\n\014AlterColum" +
+      "ns\022\035.leman.v1.AlterColumnsRequest\032\036.lema" +
+      "n.v1.AlterColumnsResponse\"\006\262\336\"\002\010\003\022[\n\rDes" +
+      "cribeTable\022\036.leman.v1.DescribeTableReque" +
+      "st\032\037.leman.v1.DescribeTableResponse\"\t\220\002\001" +
+      "\262\336\"\002\010\001\022R\n\nListTables\022\033.leman.v1.ListTabl" +
+      "esRequest\032\034.leman.v1.ListTablesResponse\"" +
+      "\t\220\002\001\262\336\"\002\010\001\022s\n\026CreateMaterializedView\022\'.l" +
+      "eman.v1.CreateMaterializedViewRequest\032(." +
+      "leman.v1.CreateMaterializedViewResponse\"" +
+      "\006\262\336\"\002\010\003\022m\n\023GetMaterializedView\022$.leman.v" +
+      "1.GetMaterializedViewRequest\032%.leman.v1." +
+      "GetMaterializedViewResponse\"\t\220\002\001\262\336\"\002\010\001\022s" +
+      "\n\025ListMaterializedViews\022&.leman.v1.ListM" +
+      "aterializedViewsRequest\032\'.leman.v1.ListM" +
+      "aterializedViewsResponse\"\t\220\002\001\262\336\"\002\010\001\022p\n\025A" +
+      "lterMaterializedView\022&.leman.v1.AlterMat" +
+      "erializedViewRequest\032\'.leman.v1.AlterMat" +
+      "erializedViewResponse\"\006\262\336\"\002\010\003Be\n\014dev.lem" +
+      "an.v1B\014CatalogProtoP\001Z\035leman.dev/go/lema" +
+      "n/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1" +
+      "\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -446,7 +448,7 @@ public final class CatalogProto {
     internal_static_leman_v1_ColumnOutcome_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ColumnOutcome_descriptor,
-        new java.lang.String[] { "Column", "Outcome", "Udf", "UdfBefore", "Diff", "RowsStale", "RowsNotComputed", "ExpectedDuration", "Summary", "RowsStored", });
+        new java.lang.String[] { "Column", "Outcome", "Udf", "UdfBefore", "Diff", "RowsStale", "RowsNotComputed", "ExpectedDuration", "Summary", "RowsStored", "RowsLost", });
     internal_static_leman_v1_AlterColumnsRequest_descriptor =
       getDescriptor().getMessageTypes().get(15);
     internal_static_leman_v1_AlterColumnsRequest_fieldAccessorTable = new
@@ -458,7 +460,7 @@ public final class CatalogProto {
     internal_static_leman_v1_AlterColumnsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_AlterColumnsResponse_descriptor,
-        new java.lang.String[] { "Version", });
+        new java.lang.String[] { "Version", "Columns", });
     internal_static_leman_v1_DescribeTableRequest_descriptor =
       getDescriptor().getMessageTypes().get(17);
     internal_static_leman_v1_DescribeTableRequest_fieldAccessorTable = new

@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * What AddColumns did about a column.
+ * What AddColumns, AlterColumns or RetryJob did about a column.
  * </pre>
  *
  * Protobuf type {@code leman.v1.ColumnOutcome}
@@ -559,6 +559,22 @@ private static final long serialVersionUID = 0L;
     return rowsStored_;
   }
 
+  public static final int ROWS_LOST_FIELD_NUMBER = 11;
+  private long rowsLost_ = 0L;
+  /**
+   * <pre>
+   * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
+   * kept with ON_CHANGE_KEEP or `keep_values`.
+   * </pre>
+   *
+   * <code>int64 rows_lost = 11;</code>
+   * @return The rowsLost.
+   */
+  @java.lang.Override
+  public long getRowsLost() {
+    return rowsLost_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -602,6 +618,9 @@ private static final long serialVersionUID = 0L;
     }
     if (rowsStored_ != 0L) {
       output.writeInt64(10, rowsStored_);
+    }
+    if (rowsLost_ != 0L) {
+      output.writeInt64(11, rowsLost_);
     }
     getUnknownFields().writeTo(output);
   }
@@ -649,6 +668,10 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeInt64Size(10, rowsStored_);
     }
+    if (rowsLost_ != 0L) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeInt64Size(11, rowsLost_);
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -692,6 +715,8 @@ private static final long serialVersionUID = 0L;
         .equals(other.getSummary())) return false;
     if (getRowsStored()
         != other.getRowsStored()) return false;
+    if (getRowsLost()
+        != other.getRowsLost()) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -732,6 +757,9 @@ private static final long serialVersionUID = 0L;
     hash = (37 * hash) + ROWS_STORED_FIELD_NUMBER;
     hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
         getRowsStored());
+    hash = (37 * hash) + ROWS_LOST_FIELD_NUMBER;
+    hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
+        getRowsLost());
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -831,7 +859,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * What AddColumns did about a column.
+   * What AddColumns, AlterColumns or RetryJob did about a column.
    * </pre>
    *
    * Protobuf type {@code leman.v1.ColumnOutcome}
@@ -897,6 +925,7 @@ private static final long serialVersionUID = 0L;
       }
       summary_ = "";
       rowsStored_ = 0L;
+      rowsLost_ = 0L;
       return this;
     }
 
@@ -969,6 +998,9 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00000200) != 0)) {
         result.rowsStored_ = rowsStored_;
+      }
+      if (((from_bitField0_ & 0x00000400) != 0)) {
+        result.rowsLost_ = rowsLost_;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -1053,6 +1085,9 @@ private static final long serialVersionUID = 0L;
       if (other.getRowsStored() != 0L) {
         setRowsStored(other.getRowsStored());
       }
+      if (other.getRowsLost() != 0L) {
+        setRowsLost(other.getRowsLost());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -1135,6 +1170,11 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000200;
               break;
             } // case 80
+            case 88: {
+              rowsLost_ = input.readInt64();
+              bitField0_ |= 0x00000400;
+              break;
+            } // case 88
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -2117,6 +2157,53 @@ private static final long serialVersionUID = 0L;
     public Builder clearRowsStored() {
       bitField0_ = (bitField0_ & ~0x00000200);
       rowsStored_ = 0L;
+      onChanged();
+      return this;
+    }
+
+    private long rowsLost_ ;
+    /**
+     * <pre>
+     * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
+     * kept with ON_CHANGE_KEEP or `keep_values`.
+     * </pre>
+     *
+     * <code>int64 rows_lost = 11;</code>
+     * @return The rowsLost.
+     */
+    @java.lang.Override
+    public long getRowsLost() {
+      return rowsLost_;
+    }
+    /**
+     * <pre>
+     * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
+     * kept with ON_CHANGE_KEEP or `keep_values`.
+     * </pre>
+     *
+     * <code>int64 rows_lost = 11;</code>
+     * @param value The rowsLost to set.
+     * @return This builder for chaining.
+     */
+    public Builder setRowsLost(long value) {
+
+      rowsLost_ = value;
+      bitField0_ |= 0x00000400;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
+     * kept with ON_CHANGE_KEEP or `keep_values`.
+     * </pre>
+     *
+     * <code>int64 rows_lost = 11;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearRowsLost() {
+      bitField0_ = (bitField0_ & ~0x00000400);
+      rowsLost_ = 0L;
       onChanged();
       return this;
     }

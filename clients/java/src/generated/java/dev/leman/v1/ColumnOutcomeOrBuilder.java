@@ -203,4 +203,15 @@ public interface ColumnOutcomeOrBuilder extends
    * @return The rowsStored.
    */
   long getRowsStored();
+
+  /**
+   * <pre>
+   * Of these stale and stored rows, those that were finished with the definition that it had before, and would have been
+   * kept with ON_CHANGE_KEEP or `keep_values`.
+   * </pre>
+   *
+   * <code>int64 rows_lost = 11;</code>
+   * @return The rowsLost.
+   */
+  long getRowsLost();
 }

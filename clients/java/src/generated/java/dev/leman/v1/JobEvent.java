@@ -136,7 +136,8 @@ private static final long serialVersionUID = 0L;
     KIND_STALL(9),
     /**
      * <pre>
-     * What the function asks for on a worker is there, or is waited for.
+     * What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
+     * kept.
      * </pre>
      *
      * <code>KIND_RESOURCES = 10;</code>
@@ -251,7 +252,8 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_STALL_VALUE = 9;
     /**
      * <pre>
-     * What the function asks for on a worker is there, or is waited for.
+     * What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
+     * kept.
      * </pre>
      *
      * <code>KIND_RESOURCES = 10;</code>

@@ -407,94 +407,95 @@ public final class JobsProto {
       "\0224\n\003env\030\010 \003(\0132\".leman.v1.RetryJobRequest" +
       ".EnvEntryB\003\200\001\001\032-\n\013LabelsEntry\022\013\n\003key\030\001 \001" +
       "(\t\022\r\n\005value\030\002 \001(\t:\0028\001\032*\n\010EnvEntry\022\013\n\003key" +
-      "\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\".\n\020RetryJobRes" +
-      "ponse\022\032\n\003job\030\001 \001(\0132\r.leman.v1.Job\"\204\001\n\024Li" +
-      "stJobErrorsRequest\022\020\n\010database\030\001 \001(\t\022\016\n\006" +
-      "job_id\030\002 \001(\t\022\021\n\tpage_size\030\003 \001(\005\022\022\n\npage_" +
-      "token\030\004 \001(\t\022\016\n\006column\030\005 \001(\t\022\023\n\013places_on" +
-      "ly\030\006 \001(\010\"T\n\025ListJobErrorsResponse\022\"\n\006err" +
-      "ors\030\001 \003(\0132\022.leman.v1.RowError\022\027\n\017next_pa" +
-      "ge_token\030\002 \001(\t\"\303\001\n\010RowError\022\016\n\006job_id\030\001 " +
-      "\001(\t\022\016\n\006column\030\002 \001(\t\022\023\n\013row_address\030\003 \001(\003" +
-      "\022\022\n\nerror_type\030\004 \001(\t\022\025\n\rerror_message\030\005 " +
-      "\001(\t\022\021\n\ttraceback\030\006 \001(\t\022\017\n\007attempt\030\007 \001(\005\022" +
-      "\023\n\006row_id\030\010 \001(\003H\000\210\001\001\022\023\n\013udf_version\030\t \001(" +
-      "\tB\t\n\007_row_id\"\266\004\n\026PreviewFunctionRequest\022" +
-      "!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022\016\n\006co" +
-      "lumn\030\002 \001(\t\022\037\n\003udf\030\003 \001(\0132\020.leman.v1.UdfRe" +
-      "fH\000\022-\n\ndefinition\030\004 \001(\0132\027.leman.v1.UdfDe" +
-      "finitionH\000\022\030\n\016sql_expression\030\005 \001(\tH\000\022\016\n\006" +
-      "bundle\030\006 \001(\014\022\025\n\rinput_columns\030\007 \003(\t\022\r\n\005w" +
-      "here\030\010 \001(\t\022\026\n\014read_version\030\t \001(\003H\001\022\022\n\010re" +
-      "ad_tag\030\n \001(\tH\001\022\021\n\004rows\030\013 \001(\005H\002\210\001\001\022*\n\007tim" +
-      "eout\030\014 \001(\0132\031.google.protobuf.Duration\022\030\n" +
-      "\013concurrency\030\r \001(\005H\003\210\001\001\022+\n\014error_policy\030" +
-      "\016 \001(\0132\025.leman.v1.ErrorPolicy\022;\n\003env\030\017 \003(" +
-      "\0132).leman.v1.PreviewFunctionRequest.EnvE" +
-      "ntryB\003\200\001\001\032*\n\010EnvEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005va" +
-      "lue\030\002 \001(\t:\0028\001B\n\n\010functionB\t\n\007versionB\007\n\005" +
-      "_rowsB\016\n\014_concurrency\"\304\003\n\027PreviewFunctio" +
-      "nResponse\022\035\n\003udf\030\001 \001(\0132\020.leman.v1.UdfRef" +
-      "\022\025\n\rinput_columns\030\002 \003(\t\022\024\n\014read_version\030" +
-      "\003 \001(\003\022\r\n\005where\030\004 \001(\t\022\"\n\004rows\030\005 \003(\0132\024.lem" +
-      "an.v1.PreviewRow\022\016\n\006values\030\006 \001(\014\022\030\n\020colu" +
-      "mns_left_out\030\007 \003(\t\022\025\n\routput_schema\030\010 \001(" +
-      "\014\0225\n\022json_output_schema\030\t \001(\0132\031.leman.v1" +
-      ".JsonArrowSchema\0222\n\017set_up_duration\030\n \001(" +
-      "\0132\031.google.protobuf.Duration\022\017\n\007printed\030" +
-      "\013 \001(\t\022\032\n\022printed_size_bytes\030\014 \001(\003\022\021\n\ttim" +
-      "ed_out\030\r \001(\010\022\r\n\005fails\030\016 \001(\010\022/\n\nprojectio" +
-      "n\030\017 \001(\0132\033.leman.v1.PreviewProjection\"\314\002\n" +
-      "\nPreviewRow\022)\n\005state\030\001 \001(\0162\032.leman.v1.Pr" +
-      "eviewRow.State\022\023\n\013row_address\030\002 \001(\004\022\023\n\006r" +
-      "ow_id\030\003 \001(\004H\000\210\001\001\022\016\n\006inputs\030\004 \003(\t\022\016\n\006outp" +
-      "ut\030\005 \001(\t\022*\n\007elapsed\030\006 \001(\0132\031.google.proto" +
-      "buf.Duration\022%\n\005error\030\007 \001(\0132\026.leman.v1.P" +
-      "reviewError\"k\n\005State\022\025\n\021STATE_UNSPECIFIE" +
-      "D\020\000\022\022\n\016STATE_COMPUTED\020\001\022\020\n\014STATE_FAILED\020" +
-      "\002\022\017\n\013STATE_FAILS\020\003\022\024\n\020STATE_UNFINISHED\020\004" +
-      "B\t\n\007_row_id\"X\n\014PreviewError\022\022\n\nerror_typ" +
-      "e\030\001 \001(\t\022\017\n\007message\030\002 \001(\t\022\021\n\ttraceback\030\003 " +
-      "\001(\t\022\020\n\010attempts\030\004 \001(\005\"\250\001\n\021PreviewProject" +
-      "ion\022\027\n\017rows_to_compute\030\001 \001(\003\0223\n\020duration" +
-      "_per_row\030\002 \001(\0132\031.google.protobuf.Duratio" +
-      "n\022\017\n\007workers\030\003 \001(\005\0224\n\021expected_duration\030" +
-      "\004 \001(\0132\031.google.protobuf.Duration*]\n\010JobO" +
-      "rder\022\031\n\025JOB_ORDER_UNSPECIFIED\020\000\022\032\n\026JOB_O" +
-      "RDER_NEWEST_FIRST\020\001\022\032\n\026JOB_ORDER_OLDEST_" +
-      "FIRST\020\0022\232\t\n\nJobService\022L\n\tCreateJob\022\032.le" +
-      "man.v1.CreateJobRequest\032\033.leman.v1.Creat" +
-      "eJobResponse\"\006\262\336\"\002\010\002\022F\n\006GetJob\022\027.leman.v" +
-      "1.GetJobRequest\032\030.leman.v1.GetJobRespons" +
-      "e\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListJobs\022\031.leman.v1.List" +
-      "JobsRequest\032\032.leman.v1.ListJobsResponse\"" +
-      "\t\220\002\001\262\336\"\002\010\001\022N\n\010WatchJob\022\031.leman.v1.WatchJ" +
-      "obRequest\032\032.leman.v1.WatchJobResponse\"\t\220" +
-      "\002\001\262\336\"\002\010\0010\001\022K\n\007WaitJob\022\030.leman.v1.WaitJob" +
-      "Request\032\031.leman.v1.WaitJobResponse\"\013\220\002\002\262" +
-      "\336\"\004\010\001 \001\022O\n\tUpdateJob\022\032.leman.v1.UpdateJo" +
-      "bRequest\032\033.leman.v1.UpdateJobResponse\"\t\220" +
-      "\002\002\262\336\"\002\010\002\022O\n\tCancelJob\022\032.leman.v1.CancelJ" +
-      "obRequest\032\033.leman.v1.CancelJobResponse\"\t" +
-      "\220\002\002\262\336\"\002\010\002\022L\n\010PauseJob\022\031.leman.v1.PauseJo" +
-      "bRequest\032\032.leman.v1.PauseJobResponse\"\t\220\002" +
-      "\002\262\336\"\002\010\002\022O\n\tResumeJob\022\032.leman.v1.ResumeJo" +
-      "bRequest\032\033.leman.v1.ResumeJobResponse\"\t\220" +
-      "\002\002\262\336\"\002\010\002\022R\n\nCancelJobs\022\033.leman.v1.Cancel" +
-      "JobsRequest\032\034.leman.v1.CancelJobsRespons" +
-      "e\"\t\220\002\002\262\336\"\002\010\002\022O\n\tDeleteJob\022\032.leman.v1.Del" +
-      "eteJobRequest\032\033.leman.v1.DeleteJobRespon" +
-      "se\"\t\220\002\002\262\336\"\002\010\003\022I\n\010RetryJob\022\031.leman.v1.Ret" +
-      "ryJobRequest\032\032.leman.v1.RetryJobResponse" +
-      "\"\006\262\336\"\002\010\002\022[\n\rListJobErrors\022\036.leman.v1.Lis" +
-      "tJobErrorsRequest\032\037.leman.v1.ListJobErro" +
-      "rsResponse\"\t\220\002\001\262\336\"\002\010\001\022}\n\017PreviewFunction" +
-      "\022 .leman.v1.PreviewFunctionRequest\032!.lem" +
-      "an.v1.PreviewFunctionResponse\"%\220\002\002\262\336\"\036\010\003" +
-      "\032\030definition.python_bundle \001Bb\n\014dev.lema" +
-      "n.v1B\tJobsProtoP\001Z\035leman.dev/go/leman/v1" +
-      ";lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tL" +
-      "eman::V1b\006proto3"
+      "\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001\"W\n\020RetryJobRes" +
+      "ponse\022\032\n\003job\030\001 \001(\0132\r.leman.v1.Job\022\'\n\006col" +
+      "umn\030\002 \001(\0132\027.leman.v1.ColumnOutcome\"\204\001\n\024L" +
+      "istJobErrorsRequest\022\020\n\010database\030\001 \001(\t\022\016\n" +
+      "\006job_id\030\002 \001(\t\022\021\n\tpage_size\030\003 \001(\005\022\022\n\npage" +
+      "_token\030\004 \001(\t\022\016\n\006column\030\005 \001(\t\022\023\n\013places_o" +
+      "nly\030\006 \001(\010\"T\n\025ListJobErrorsResponse\022\"\n\006er" +
+      "rors\030\001 \003(\0132\022.leman.v1.RowError\022\027\n\017next_p" +
+      "age_token\030\002 \001(\t\"\303\001\n\010RowError\022\016\n\006job_id\030\001" +
+      " \001(\t\022\016\n\006column\030\002 \001(\t\022\023\n\013row_address\030\003 \001(" +
+      "\003\022\022\n\nerror_type\030\004 \001(\t\022\025\n\rerror_message\030\005" +
+      " \001(\t\022\021\n\ttraceback\030\006 \001(\t\022\017\n\007attempt\030\007 \001(\005" +
+      "\022\023\n\006row_id\030\010 \001(\003H\000\210\001\001\022\023\n\013udf_version\030\t \001" +
+      "(\tB\t\n\007_row_id\"\266\004\n\026PreviewFunctionRequest" +
+      "\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022\016\n\006c" +
+      "olumn\030\002 \001(\t\022\037\n\003udf\030\003 \001(\0132\020.leman.v1.UdfR" +
+      "efH\000\022-\n\ndefinition\030\004 \001(\0132\027.leman.v1.UdfD" +
+      "efinitionH\000\022\030\n\016sql_expression\030\005 \001(\tH\000\022\016\n" +
+      "\006bundle\030\006 \001(\014\022\025\n\rinput_columns\030\007 \003(\t\022\r\n\005" +
+      "where\030\010 \001(\t\022\026\n\014read_version\030\t \001(\003H\001\022\022\n\010r" +
+      "ead_tag\030\n \001(\tH\001\022\021\n\004rows\030\013 \001(\005H\002\210\001\001\022*\n\007ti" +
+      "meout\030\014 \001(\0132\031.google.protobuf.Duration\022\030" +
+      "\n\013concurrency\030\r \001(\005H\003\210\001\001\022+\n\014error_policy" +
+      "\030\016 \001(\0132\025.leman.v1.ErrorPolicy\022;\n\003env\030\017 \003" +
+      "(\0132).leman.v1.PreviewFunctionRequest.Env" +
+      "EntryB\003\200\001\001\032*\n\010EnvEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005v" +
+      "alue\030\002 \001(\t:\0028\001B\n\n\010functionB\t\n\007versionB\007\n" +
+      "\005_rowsB\016\n\014_concurrency\"\304\003\n\027PreviewFuncti" +
+      "onResponse\022\035\n\003udf\030\001 \001(\0132\020.leman.v1.UdfRe" +
+      "f\022\025\n\rinput_columns\030\002 \003(\t\022\024\n\014read_version" +
+      "\030\003 \001(\003\022\r\n\005where\030\004 \001(\t\022\"\n\004rows\030\005 \003(\0132\024.le" +
+      "man.v1.PreviewRow\022\016\n\006values\030\006 \001(\014\022\030\n\020col" +
+      "umns_left_out\030\007 \003(\t\022\025\n\routput_schema\030\010 \001" +
+      "(\014\0225\n\022json_output_schema\030\t \001(\0132\031.leman.v" +
+      "1.JsonArrowSchema\0222\n\017set_up_duration\030\n \001" +
+      "(\0132\031.google.protobuf.Duration\022\017\n\007printed" +
+      "\030\013 \001(\t\022\032\n\022printed_size_bytes\030\014 \001(\003\022\021\n\tti" +
+      "med_out\030\r \001(\010\022\r\n\005fails\030\016 \001(\010\022/\n\nprojecti" +
+      "on\030\017 \001(\0132\033.leman.v1.PreviewProjection\"\314\002" +
+      "\n\nPreviewRow\022)\n\005state\030\001 \001(\0162\032.leman.v1.P" +
+      "reviewRow.State\022\023\n\013row_address\030\002 \001(\004\022\023\n\006" +
+      "row_id\030\003 \001(\004H\000\210\001\001\022\016\n\006inputs\030\004 \003(\t\022\016\n\006out" +
+      "put\030\005 \001(\t\022*\n\007elapsed\030\006 \001(\0132\031.google.prot" +
+      "obuf.Duration\022%\n\005error\030\007 \001(\0132\026.leman.v1." +
+      "PreviewError\"k\n\005State\022\025\n\021STATE_UNSPECIFI" +
+      "ED\020\000\022\022\n\016STATE_COMPUTED\020\001\022\020\n\014STATE_FAILED" +
+      "\020\002\022\017\n\013STATE_FAILS\020\003\022\024\n\020STATE_UNFINISHED\020" +
+      "\004B\t\n\007_row_id\"X\n\014PreviewError\022\022\n\nerror_ty" +
+      "pe\030\001 \001(\t\022\017\n\007message\030\002 \001(\t\022\021\n\ttraceback\030\003" +
+      " \001(\t\022\020\n\010attempts\030\004 \001(\005\"\250\001\n\021PreviewProjec" +
+      "tion\022\027\n\017rows_to_compute\030\001 \001(\003\0223\n\020duratio" +
+      "n_per_row\030\002 \001(\0132\031.google.protobuf.Durati" +
+      "on\022\017\n\007workers\030\003 \001(\005\0224\n\021expected_duration" +
+      "\030\004 \001(\0132\031.google.protobuf.Duration*]\n\010Job" +
+      "Order\022\031\n\025JOB_ORDER_UNSPECIFIED\020\000\022\032\n\026JOB_" +
+      "ORDER_NEWEST_FIRST\020\001\022\032\n\026JOB_ORDER_OLDEST" +
+      "_FIRST\020\0022\232\t\n\nJobService\022L\n\tCreateJob\022\032.l" +
+      "eman.v1.CreateJobRequest\032\033.leman.v1.Crea" +
+      "teJobResponse\"\006\262\336\"\002\010\002\022F\n\006GetJob\022\027.leman." +
+      "v1.GetJobRequest\032\030.leman.v1.GetJobRespon" +
+      "se\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListJobs\022\031.leman.v1.Lis" +
+      "tJobsRequest\032\032.leman.v1.ListJobsResponse" +
+      "\"\t\220\002\001\262\336\"\002\010\001\022N\n\010WatchJob\022\031.leman.v1.Watch" +
+      "JobRequest\032\032.leman.v1.WatchJobResponse\"\t" +
+      "\220\002\001\262\336\"\002\010\0010\001\022K\n\007WaitJob\022\030.leman.v1.WaitJo" +
+      "bRequest\032\031.leman.v1.WaitJobResponse\"\013\220\002\002" +
+      "\262\336\"\004\010\001 \001\022O\n\tUpdateJob\022\032.leman.v1.UpdateJ" +
+      "obRequest\032\033.leman.v1.UpdateJobResponse\"\t" +
+      "\220\002\002\262\336\"\002\010\002\022O\n\tCancelJob\022\032.leman.v1.Cancel" +
+      "JobRequest\032\033.leman.v1.CancelJobResponse\"" +
+      "\t\220\002\002\262\336\"\002\010\002\022L\n\010PauseJob\022\031.leman.v1.PauseJ" +
+      "obRequest\032\032.leman.v1.PauseJobResponse\"\t\220" +
+      "\002\002\262\336\"\002\010\002\022O\n\tResumeJob\022\032.leman.v1.ResumeJ" +
+      "obRequest\032\033.leman.v1.ResumeJobResponse\"\t" +
+      "\220\002\002\262\336\"\002\010\002\022R\n\nCancelJobs\022\033.leman.v1.Cance" +
+      "lJobsRequest\032\034.leman.v1.CancelJobsRespon" +
+      "se\"\t\220\002\002\262\336\"\002\010\002\022O\n\tDeleteJob\022\032.leman.v1.De" +
+      "leteJobRequest\032\033.leman.v1.DeleteJobRespo" +
+      "nse\"\t\220\002\002\262\336\"\002\010\003\022I\n\010RetryJob\022\031.leman.v1.Re" +
+      "tryJobRequest\032\032.leman.v1.RetryJobRespons" +
+      "e\"\006\262\336\"\002\010\002\022[\n\rListJobErrors\022\036.leman.v1.Li" +
+      "stJobErrorsRequest\032\037.leman.v1.ListJobErr" +
+      "orsResponse\"\t\220\002\001\262\336\"\002\010\001\022}\n\017PreviewFunctio" +
+      "n\022 .leman.v1.PreviewFunctionRequest\032!.le" +
+      "man.v1.PreviewFunctionResponse\"%\220\002\002\262\336\"\036\010" +
+      "\003\032\030definition.python_bundle \001Bb\n\014dev.lem" +
+      "an.v1B\tJobsProtoP\001Z\035leman.dev/go/leman/v" +
+      "1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\t" +
+      "Leman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -730,7 +731,7 @@ public final class JobsProto {
     internal_static_leman_v1_RetryJobResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_RetryJobResponse_descriptor,
-        new java.lang.String[] { "Job", });
+        new java.lang.String[] { "Job", "Column", });
     internal_static_leman_v1_ListJobErrorsRequest_descriptor =
       getDescriptor().getMessageTypes().get(30);
     internal_static_leman_v1_ListJobErrorsRequest_fieldAccessorTable = new

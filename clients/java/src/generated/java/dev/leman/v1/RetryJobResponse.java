@@ -82,6 +82,47 @@ private static final long serialVersionUID = 0L;
     return job_ == null ? dev.leman.v1.Job.getDefaultInstance() : job_;
   }
 
+  public static final int COLUMN_FIELD_NUMBER = 2;
+  private dev.leman.v1.ColumnOutcome column_;
+  /**
+   * <pre>
+   * With another function: what became of the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * </pre>
+   *
+   * <code>.leman.v1.ColumnOutcome column = 2;</code>
+   * @return Whether the column field is set.
+   */
+  @java.lang.Override
+  public boolean hasColumn() {
+    return ((bitField0_ & 0x00000002) != 0);
+  }
+  /**
+   * <pre>
+   * With another function: what became of the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * </pre>
+   *
+   * <code>.leman.v1.ColumnOutcome column = 2;</code>
+   * @return The column.
+   */
+  @java.lang.Override
+  public dev.leman.v1.ColumnOutcome getColumn() {
+    return column_ == null ? dev.leman.v1.ColumnOutcome.getDefaultInstance() : column_;
+  }
+  /**
+   * <pre>
+   * With another function: what became of the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * </pre>
+   *
+   * <code>.leman.v1.ColumnOutcome column = 2;</code>
+   */
+  @java.lang.Override
+  public dev.leman.v1.ColumnOutcomeOrBuilder getColumnOrBuilder() {
+    return column_ == null ? dev.leman.v1.ColumnOutcome.getDefaultInstance() : column_;
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -99,6 +140,9 @@ private static final long serialVersionUID = 0L;
     if (((bitField0_ & 0x00000001) != 0)) {
       output.writeMessage(1, getJob());
     }
+    if (((bitField0_ & 0x00000002) != 0)) {
+      output.writeMessage(2, getColumn());
+    }
     getUnknownFields().writeTo(output);
   }
 
@@ -111,6 +155,10 @@ private static final long serialVersionUID = 0L;
     if (((bitField0_ & 0x00000001) != 0)) {
       size += com.google.protobuf.CodedOutputStream
         .computeMessageSize(1, getJob());
+    }
+    if (((bitField0_ & 0x00000002) != 0)) {
+      size += com.google.protobuf.CodedOutputStream
+        .computeMessageSize(2, getColumn());
     }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
@@ -132,6 +180,11 @@ private static final long serialVersionUID = 0L;
       if (!getJob()
           .equals(other.getJob())) return false;
     }
+    if (hasColumn() != other.hasColumn()) return false;
+    if (hasColumn()) {
+      if (!getColumn()
+          .equals(other.getColumn())) return false;
+    }
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -146,6 +199,10 @@ private static final long serialVersionUID = 0L;
     if (hasJob()) {
       hash = (37 * hash) + JOB_FIELD_NUMBER;
       hash = (53 * hash) + getJob().hashCode();
+    }
+    if (hasColumn()) {
+      hash = (37 * hash) + COLUMN_FIELD_NUMBER;
+      hash = (53 * hash) + getColumn().hashCode();
     }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
@@ -282,6 +339,7 @@ private static final long serialVersionUID = 0L;
       if (com.google.protobuf.GeneratedMessageV3
               .alwaysUseFieldBuilders) {
         getJobFieldBuilder();
+        getColumnFieldBuilder();
       }
     }
     @java.lang.Override
@@ -292,6 +350,11 @@ private static final long serialVersionUID = 0L;
       if (jobBuilder_ != null) {
         jobBuilder_.dispose();
         jobBuilder_ = null;
+      }
+      column_ = null;
+      if (columnBuilder_ != null) {
+        columnBuilder_.dispose();
+        columnBuilder_ = null;
       }
       return this;
     }
@@ -332,6 +395,12 @@ private static final long serialVersionUID = 0L;
             ? job_
             : jobBuilder_.build();
         to_bitField0_ |= 0x00000001;
+      }
+      if (((from_bitField0_ & 0x00000002) != 0)) {
+        result.column_ = columnBuilder_ == null
+            ? column_
+            : columnBuilder_.build();
+        to_bitField0_ |= 0x00000002;
       }
       result.bitField0_ |= to_bitField0_;
     }
@@ -383,6 +452,9 @@ private static final long serialVersionUID = 0L;
       if (other.hasJob()) {
         mergeJob(other.getJob());
       }
+      if (other.hasColumn()) {
+        mergeColumn(other.getColumn());
+      }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
       return this;
@@ -416,6 +488,13 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000001;
               break;
             } // case 10
+            case 18: {
+              input.readMessage(
+                  getColumnFieldBuilder().getBuilder(),
+                  extensionRegistry);
+              bitField0_ |= 0x00000002;
+              break;
+            } // case 18
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -588,6 +667,172 @@ private static final long serialVersionUID = 0L;
         job_ = null;
       }
       return jobBuilder_;
+    }
+
+    private dev.leman.v1.ColumnOutcome column_;
+    private com.google.protobuf.SingleFieldBuilderV3<
+        dev.leman.v1.ColumnOutcome, dev.leman.v1.ColumnOutcome.Builder, dev.leman.v1.ColumnOutcomeOrBuilder> columnBuilder_;
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     * @return Whether the column field is set.
+     */
+    public boolean hasColumn() {
+      return ((bitField0_ & 0x00000002) != 0);
+    }
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     * @return The column.
+     */
+    public dev.leman.v1.ColumnOutcome getColumn() {
+      if (columnBuilder_ == null) {
+        return column_ == null ? dev.leman.v1.ColumnOutcome.getDefaultInstance() : column_;
+      } else {
+        return columnBuilder_.getMessage();
+      }
+    }
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     */
+    public Builder setColumn(dev.leman.v1.ColumnOutcome value) {
+      if (columnBuilder_ == null) {
+        if (value == null) {
+          throw new NullPointerException();
+        }
+        column_ = value;
+      } else {
+        columnBuilder_.setMessage(value);
+      }
+      bitField0_ |= 0x00000002;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     */
+    public Builder setColumn(
+        dev.leman.v1.ColumnOutcome.Builder builderForValue) {
+      if (columnBuilder_ == null) {
+        column_ = builderForValue.build();
+      } else {
+        columnBuilder_.setMessage(builderForValue.build());
+      }
+      bitField0_ |= 0x00000002;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     */
+    public Builder mergeColumn(dev.leman.v1.ColumnOutcome value) {
+      if (columnBuilder_ == null) {
+        if (((bitField0_ & 0x00000002) != 0) &&
+          column_ != null &&
+          column_ != dev.leman.v1.ColumnOutcome.getDefaultInstance()) {
+          getColumnBuilder().mergeFrom(value);
+        } else {
+          column_ = value;
+        }
+      } else {
+        columnBuilder_.mergeFrom(value);
+      }
+      if (column_ != null) {
+        bitField0_ |= 0x00000002;
+        onChanged();
+      }
+      return this;
+    }
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     */
+    public Builder clearColumn() {
+      bitField0_ = (bitField0_ & ~0x00000002);
+      column_ = null;
+      if (columnBuilder_ != null) {
+        columnBuilder_.dispose();
+        columnBuilder_ = null;
+      }
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     */
+    public dev.leman.v1.ColumnOutcome.Builder getColumnBuilder() {
+      bitField0_ |= 0x00000002;
+      onChanged();
+      return getColumnFieldBuilder().getBuilder();
+    }
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     */
+    public dev.leman.v1.ColumnOutcomeOrBuilder getColumnOrBuilder() {
+      if (columnBuilder_ != null) {
+        return columnBuilder_.getMessageOrBuilder();
+      } else {
+        return column_ == null ?
+            dev.leman.v1.ColumnOutcome.getDefaultInstance() : column_;
+      }
+    }
+    /**
+     * <pre>
+     * With another function: what became of the column, such as how many finished rows the job computes again without
+     * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+     * </pre>
+     *
+     * <code>.leman.v1.ColumnOutcome column = 2;</code>
+     */
+    private com.google.protobuf.SingleFieldBuilderV3<
+        dev.leman.v1.ColumnOutcome, dev.leman.v1.ColumnOutcome.Builder, dev.leman.v1.ColumnOutcomeOrBuilder> 
+        getColumnFieldBuilder() {
+      if (columnBuilder_ == null) {
+        columnBuilder_ = new com.google.protobuf.SingleFieldBuilderV3<
+            dev.leman.v1.ColumnOutcome, dev.leman.v1.ColumnOutcome.Builder, dev.leman.v1.ColumnOutcomeOrBuilder>(
+                getColumn(),
+                getParentForChildren(),
+                isClean());
+        column_ = null;
+      }
+      return columnBuilder_;
     }
     @java.lang.Override
     public final Builder setUnknownFields(

@@ -34,4 +34,34 @@ public interface RetryJobResponseOrBuilder extends
    * <code>.leman.v1.Job job = 1;</code>
    */
   dev.leman.v1.JobOrBuilder getJobOrBuilder();
+
+  /**
+   * <pre>
+   * With another function: what became of the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * </pre>
+   *
+   * <code>.leman.v1.ColumnOutcome column = 2;</code>
+   * @return Whether the column field is set.
+   */
+  boolean hasColumn();
+  /**
+   * <pre>
+   * With another function: what became of the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * </pre>
+   *
+   * <code>.leman.v1.ColumnOutcome column = 2;</code>
+   * @return The column.
+   */
+  dev.leman.v1.ColumnOutcome getColumn();
+  /**
+   * <pre>
+   * With another function: what became of the column, such as how many finished rows the job computes again without
+   * `keep_others`. Unset: the function is the same, or that cannot be told, or the call was sent again.
+   * </pre>
+   *
+   * <code>.leman.v1.ColumnOutcome column = 2;</code>
+   */
+  dev.leman.v1.ColumnOutcomeOrBuilder getColumnOrBuilder();
 }
