@@ -179,12 +179,16 @@ class _Stored:
     def count_open(self, totals: _Totals, at: int, pending: PendingFragment, asked: int) -> None:
         """Count what is stored of a fragment with work, and what is left; `asked`: its rows that are asked for."""
         decision = self.decisions[at]
-        if pending.checkpoints or pending.staged is not None:
-            totals.collect(pending)
-            for version, rows in pending.kept.items():
-                totals.kept[self._resolved.versions[version]] += rows
         failed = self._failed_now(at, decision)
         left = _rows_left(self._resolved, pending, decision, failed)
+        if pending.checkpoints or pending.staged is not None:
+            totals.collect(pending)
+            # checkpoints may hold rows that the fragment's file has, too: those are counted with the file
+            unknown = asked if decision.states is None else decision.states.untouched + decision.states.failed_older
+            for version, known in pending.kept.items():
+                rows = max(0, min(known, unknown - left))
+                totals.kept[self._resolved.versions[version]] += rows
+                unknown -= rows
         totals.to_compute += left
         totals.reused += asked - left
         totals.failed += 0 if self._resolved.failed_only else failed.asked

@@ -13,7 +13,7 @@ from planner.planning import make_plan
 from planner.request_resolution import with_filter
 from planner.resolved_request import ResolvedRequest
 from planner.statuses import inspect
-from planner.stored_work import StoredWork, open_inputs, select_relevant
+from planner.stored_work import KeptWork, StoredWork, open_inputs, select_relevant
 
 URI = "/data/t.lance"
 X, Y, C, OTHER = 0, 1, 2, 3
@@ -88,10 +88,17 @@ def resolved(fragments, where="", *, udf=UDF, names=(), **options) -> ResolvedRe
     return with_filter(asked, where, names) if where else asked
 
 
-def plan(asked: ResolvedRequest, *, found=(), records=None, states=None) -> Plan:
+def plan(asked: ResolvedRequest, *, found=(), records=None, states=None, of_kept=()) -> Plan:
+    """Plan; `of_kept`: checkpoint keys of the first version that the column keeps."""
     statuses = inspect(asked)
-    sifted = select_relevant(asked, open_inputs(asked, statuses, states or {}), found)
-    return make_plan(asked, statuses, StoredWork(states=states or {}, found=sifted.found, records=records or {}))
+    wanted = open_inputs(asked, statuses, states or {})
+    sifted = select_relevant(asked, wanted, found)
+    kept = [
+        KeptWork(version=1, resolved=earlier, stored=StoredWork(found=select_relevant(earlier, wanted, of_kept).found))
+        for earlier in asked.of_kept[:1]
+    ]
+    stored = StoredWork(states=states or {}, found=sifted.found, records=records or {}, kept=kept)
+    return make_plan(asked, statuses, stored)
 
 
 def reasons(made: Plan) -> dict[str, int]:

@@ -145,6 +145,14 @@ def test_rows_that_failed_under_a_kept_version_are_open():
     assert (again.header.rows_to_compute, again.header.rows_not_computed) == (3, 5)
 
 
+def test_rows_of_a_kept_version_in_a_file_and_in_checkpoints_count_once():
+    """A partial commit made 34 of the rows visible that the checkpoints of that run hold."""
+    states = {OLD_PARTIAL: StateSummary(untouched=66, failed=0, computed=34)}
+    made = plan(keeping([fragment(0, current=OLD_PARTIAL)]), states=states, of_kept=[range_key(0, 0, 50)])
+    assert made.header.rows_to_compute == 50
+    assert made.header.kept == (KeptRows(FunctionVersion("f", "1"), 50),)
+
+
 def test_a_mixed_file_is_current_while_its_versions_are_kept():
     states = {MIXED: StateSummary(untouched=0, failed=1, computed=9, older=((V1, 90, 0),))}
     made = plan(keeping([fragment(0, current=MIXED)]), states=states)
