@@ -169,16 +169,17 @@ class UnchangedInputs:
             # of other kinds the rows of those that are hit were not there before
             if hit and transaction.kind in _CHANGES and self._opened < _MOST_OPENED:
                 self._opened += 1
-                before = self._tables.snapshot(table.uri, transaction.version - 1)
-                places.add(self._before(transaction, before, hit))
+                places.add(self._before(transaction, hit))
             if not places:  # the next transaction is not read
                 return
 
-    def _before(self, transaction: Transaction, before: TableSnapshot, hit: Sequence[_Place]) -> Iterator[_Place]:
-        """Take in what was current in a version, and yield the places where the walk goes on."""
-        moved = {place: _rewritten_ids(transaction, place.fragment) for place in hit if before.stable_row_ids}
-        fragments = FragmentColumns.of(before.fragments)
+    def _before(self, transaction: Transaction, hit: Sequence[_Place]) -> Iterator[_Place]:
+        """Take in what was current before a transaction, and yield the places where the walk goes on."""
+        table = self._resolved.table
+        moved = {place: _rewritten_ids(transaction, place.fragment) for place in hit if table.stable_row_ids}
         wanted = {*(place.fragment.fragment_id for place in hit), *itertools.chain.from_iterable(moved.values())}
+        before = self._tables.snapshot(table.uri, transaction.version - 1, wanted)
+        fragments = FragmentColumns.of(before.fragments)
         found = fragments.some(np.flatnonzero(fragments.with_ids(wanted)))
         by_id = {fragment.fragment_id: fragment for fragment in found}
         earlier: list[tuple[_Place, Fragment, bool]] = []

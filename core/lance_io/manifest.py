@@ -12,7 +12,7 @@ import gc
 import itertools
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -133,10 +133,12 @@ def block_at(content: bytes, position: int) -> bytes:
     return content[begin:end]
 
 
-def walk(dataset: lance.LanceDataset) -> FragmentColumns:
-    """Return the fragments, by Lance's public calls."""
+def walk(dataset: lance.LanceDataset, ids: Collection[int] | None = None) -> FragmentColumns:
+    """Return the fragments, or those of them that have one of the ids, by Lance's public calls."""
     fragments = []
-    for fragment in dataset.get_fragments():
+    for fragment in dataset.get_fragments() if ids is None else map(dataset.get_fragment, sorted(ids)):
+        if fragment is None:
+            continue
         metadata = fragment.metadata
         deletions = metadata.deletion_file
         deleted, deletion_file = 0, ""
