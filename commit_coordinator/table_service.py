@@ -22,6 +22,7 @@ from commit_coordinator.tables.requests import ChangeColumnsRequest, DeleteRowsR
 from commit_coordinator.tables.row_reads import RowReads, now
 from commit_coordinator.tables.uploads import Uploads
 from core.rpc.request_digest import body_digest
+from core.sql.relative_time import is_clock
 from leman.v1 import tables_pb2, tables_pb2_grpc
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -111,6 +112,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
             body=body_digest(request),
             where=where,
             expressions=expressions,
+            clocks=frozenset(column for column, expression in asked.items() if is_clock(expression)),
             values=values,
         )
         result = await self._memory.once((uri, request_id), wanted.body, lambda: self._queues.submit(wanted))

@@ -17,6 +17,7 @@ from core.lance_io.tables import LanceTables
 from core.sql import case_expressions, expressions, filters, json_columns, struct_paths, time_literals
 from core.sql.filters import Token
 from core.sql.relative_time import pin
+from core.udf.nested_types import holds
 
 #: What a condition of a merge calls the rows that are sent, and those that they match.
 _SIDES = ("source", "target")
@@ -43,11 +44,13 @@ def values(uri: str, given: Mapping[str, str], now: dt.datetime) -> dict[str, st
         LemanError: what else `LanceTables.expression_type` raises.
     """
     tables, found = LanceTables(), {}
-    names = tables.dataset(uri).schema.names
+    schema = tables.dataset(uri).schema
     for column, expression in given.items():
         try:
             found[column] = pin(expression, now)
-            expressions.check(found[column], names)
+            expressions.check(found[column], schema.names)
+            if column in schema.names and not holds(schema.field(column).type, pa.types.is_floating):
+                filters.check_exact(filters.tokens(found[column]))
             tables.expression_type(uri, found[column], may_be_constant=True)
         except InvalidArgument as error:
             said = f"Invalid SQL expression for '{column}': {error.message.partition(': ')[2]}"

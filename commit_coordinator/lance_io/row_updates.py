@@ -100,7 +100,9 @@ class _Rewriting:
         self._kept = [column for column in known.fields if column.name not in lost]
         self._reader = FragmentReader(request.uri, int(dataset.version))
         unchanged = [column.name for column in self._kept if column.name not in request.columns]
-        self._fitting = Fitting(self._given(), self._kept, computed=request.expressions, kept=unchanged)
+        self._fitting = Fitting(
+            self._given(), self._kept, computed=request.expressions, clocks=request.clocks, kept=unchanged
+        )
         self._fields = [i for column in known.fields for i in column.field_ids]
         self.files = RowFiles(known)
 

@@ -11,8 +11,9 @@ from commit_coordinator.tables.decoded_size import decoded_bytes, swells
 from commit_coordinator.tables.incoming import MAX_BATCH_BYTES
 from core.domain.table import TableField
 from core.errors import FailedPrecondition, InvalidArgument
+from core.sql.arrow_names import rust_name
 from core.udf import binding, blobs
-from core.udf.infinite_numbers import infinities
+from core.udf.exact_casts import exact_cast
 from core.udf.nested_types import check_json
 
 _COLUMNS_LISTED = 40
@@ -26,7 +27,7 @@ class Fitting:
     A column that is left out becomes NULL. A value is converted where none is lost: int32 → int64, string →
     large_string, a list of int32 → one of int64, text in a dictionary → text. Numbers are rounded to the precision of
     the column's floats, and refused where they are too large for these. Text, numbers and truth values are never made
-    of one another, nor times with a zone of those without one, nor dates of times.
+    of one another, nor decimals of floats, times with a zone of those without one, or dates of times.
     """
 
     def __init__(
@@ -36,14 +37,15 @@ class Fitting:
         *,
         whole: bool = True,
         computed: Collection[str] = (),
+        clocks: Collection[str] = (),
         kept: Collection[str] = (),
     ) -> None:
         """Compare the schemas.
 
         Args:
             whole: whether the rows are new ones, and so need all columns that cannot be NULL.
-            computed: columns whose values SQL gave: that makes times of others where it is asked to, such as a date of
-                `now()`.
+            computed: columns whose values SQL gave.
+            clocks: columns that get the time of the call, `now()`: it is made what the column holds, such as a date.
             kept: columns whose values the table has already.
 
         Raises:
@@ -71,7 +73,8 @@ class Fitting:
         self.schema = pa.schema([taken(column.arrow) for column in self.columns])
         self._kept = frozenset(kept)
         for field in self.schema:
-            _check(field.name, given.field(field.name).type, field.type, computed=field.name in computed)
+            have = given.field(field.name).type
+            _check(field.name, have, field.type, computed=field.name in computed, clock=field.name in clocks)
 
     def fitted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield a batch in the types of the table's columns, in parts where values have to be converted.
@@ -139,25 +142,44 @@ def taken(column: pa.Field) -> pa.Field:
     return column
 
 
-def _check(name: str, have: pa.DataType, want: pa.DataType, *, computed: bool) -> None:
+def _check(name: str, have: pa.DataType, want: pa.DataType, *, computed: bool, clock: bool) -> None:
     if have.equals(want) or pt.is_null(have):
         return
     # Arrow loses elements of views when it makes lists of them
-    unlike = _unlike if computed else _unlike_in_time
-    mixed = _has_list_views(have) or _is_mixed(have, want, unlike)
+    mixed = _has_list_views(have) or _is_mixed(have, want, _unlike if clock else _unlike_in_time)
     if not mixed:
         try:
-            pa.array([], _coded(have, want)).cast(want)
+            exact_cast(pa.array([], _coded(have, want)), want)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
             mixed = True
     if mixed:
+        source = "the expression gives" if computed else "the rows have"
         raise FailedPrecondition(
             "TYPE_MISMATCH",
-            f"Type mismatch for column {name}: the rows have {have}, the column is {want}",
+            f"Type mismatch for column {name}: {source} {have}, the column is {want}"
+            f"{_advice(have, want, computed=computed)}",
             column=name,
             given=have,
             column_type=want,
         )
+
+
+def _advice(have: pa.DataType, want: pa.DataType, *, computed: bool) -> str:
+    """Return what would be taken, where that is known."""
+    if _is_rounded(have, want) and not computed:
+        return ". Floats would be rounded: make decimals of them before you send them"
+    if _is_rounded(have, want):
+        kind = f"decimal({want.precision}, {want.scale})"
+        return (
+            f". In SQL a number with a fraction is a double: write it in quotes, like cast('1.5' as {kind}), or send "
+            f"it in `values`. cast(… as {kind}) rounds other doubles"
+        )
+    if computed and pt.is_timestamp(want) and (pt.is_timestamp(have) or pt.is_date(have)):
+        gives = "takes it for the time there" if want.tz else "gives the time in UTC"
+        return f". Say what is meant: arrow_cast(…, '{rust_name(want)}') {gives}"
+    if computed and pt.is_timestamp(have) and pt.is_date(want):
+        return ". Say that the time of day is cut off: cast(… as date)"
+    return ""
 
 
 def check_size(field: pa.Field, values: pa.Array) -> None:
@@ -185,8 +207,8 @@ def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
     try:
         if _coded(values.type, field.type) != values.type:  # each value of the dictionary is converted once
             check_size(field, values.dictionary)
-            return _cast(values.dictionary, field.type).take(values.indices)
-        return _cast(values, field.type)
+            return exact_cast(values.dictionary, field.type).take(values.indices)
+        return exact_cast(values, field.type)
     except (pa.ArrowException, OverflowError) as error:
         raise FailedPrecondition(
             "TYPE_MISMATCH",
@@ -195,13 +217,6 @@ def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
             given=values.type,
             column_type=field.type,
         ) from None
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    made = values.cast(kind)
-    if infinities(made) > infinities(values):
-        raise OverflowError("a number is too large")
-    return made
 
 
 def _has_list_views(kind: pa.DataType) -> bool:
@@ -229,8 +244,12 @@ def _is_mixed(have: pa.DataType, want: pa.DataType, unlike: Callable[[pa.DataTyp
 
 
 def _unlike(have: pa.DataType, want: pa.DataType) -> bool:
-    """Tell whether text, numbers or truth values would be made of one another."""
-    return any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
+    """Tell whether text, numbers or truth values would be made of one another, or decimals of floats."""
+    return _is_rounded(have, want) or any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
+
+
+def _is_rounded(have: pa.DataType, want: pa.DataType) -> bool:
+    return bool(pt.is_floating(have) and pt.is_decimal(want))
 
 
 def _unlike_in_time(have: pa.DataType, want: pa.DataType) -> bool:

@@ -89,6 +89,8 @@ class UpdateRowsRequest:
     where: str
     #: Column → checked SQL.
     expressions: Mapping[str, str] = field(default_factory=dict)
+    #: Those of their columns that get the time of the call, `now()`.
+    clocks: frozenset[str] = frozenset()
     #: One row: what columns get in every row; None: there are none.
     values: pa.RecordBatch | None = field(default=None, repr=False)
 

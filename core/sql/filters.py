@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum, auto
 
 from core.errors import InvalidArgument
@@ -42,6 +44,10 @@ _SYNTAX = frozenset(
 _OPERATORS = frozenset({"and", "or", "not"})
 #: `N'…'` and the like: Lance's parser panics on some of them.
 _STRING_PREFIXES = frozenset({"n", "x", "e", "b", "r", "u", "br", "rb", "q", "nq"})
+#: Types that a cast rounds to.
+_FLOATS = frozenset({"double", "float", "float4", "float8", "real"})
+#: Of the longest decimal.
+_DECIMAL_DIGITS = 76
 _CLOSERS = {"(": ")", "[": "]"}
 
 _ALLOWED = """
@@ -158,7 +164,43 @@ def check(where: str, columns: Iterable[str]) -> None:
     if problem := nesting.problem(where):
         raise invalid(problem)
     _check_functions(found)
+    check_exact(list(_cast_numbers(found)))
     _check_quotes(found, {c.casefold() for c in columns})
+
+
+def check_exact(found: Iterable[Token]) -> None:
+    """Refuse numbers that lose digits: those with a fraction and those of more than 64 bits are doubles in SQL.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    for token in found:
+        if token.kind is not Kind.NUMBER or (token.text.isdigit() and int(token.text) < 1 << 64):
+            continue
+        wanted, kept = Decimal(token.text), float(token.text)
+        if math.isinf(kept) or wanted != Decimal(repr(kept)):
+            raise invalid(
+                f"{token.text} has more digits than a double, and would become {kept!r}: write it in quotes, like "
+                f"cast('{token.text}' as {_decimal(wanted)})"
+            )
+
+
+def _decimal(number: Decimal) -> str:
+    _, digits, exponent = number.as_tuple()
+    scale = max(0, -int(exponent))
+    whole = max(0, len(digits) + int(exponent))
+    return f"decimal({whole + scale}, {scale})" if 0 < whole + scale <= _DECIMAL_DIGITS else "decimal(…, …)"
+
+
+def _cast_numbers(found: Sequence[Token]) -> Iterator[Token]:
+    """Yield the numbers that are cast to another type than a float."""
+    for at, token in enumerate(found):
+        after = [following.lower for following in found[at + 1 : at + 3]]
+        if token.kind is not Kind.NUMBER or len(after) < 2:
+            continue
+        by_name = any(before.lower == "arrow_cast" for before in found[max(0, at - 3) : at])
+        if (after[0] in {"as", "::"} and after[1] not in _FLOATS) or (by_name and "float" not in after[1]):
+            yield token
 
 
 def names(where: str) -> frozenset[str]:

@@ -57,6 +57,13 @@ def pin(where: str, now: dt.datetime) -> str:
     return "".join([*pieces, where[copied:]])
 
 
+def is_clock(sql: str) -> bool:
+    """Tell whether a text is `now()` or another clock, give or take intervals, and nothing else."""
+    found = tokens(sql)
+    after = _clock_end(found, 0) if found else None
+    return after is not None and _shifted(dt.datetime(2000, 1, 1, tzinfo=dt.UTC), found, after)[1] == len(found)
+
+
 def _clock_end(found: list[Token], at: int) -> int | None:
     """Return the index after the clock that begins at `at`; None: no clock does."""
     token = found[at]

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from core.udf.infinite_numbers import infinities
+from core.udf.exact_casts import exact_cast, infinities
 from core.udf.nested_types import check_json, holds, rebuilt, without_extensions
 from executor.worker.castable_types import LISTS, castable
 from executor.worker.user_errors import text as user_text
@@ -111,10 +111,8 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array
     if not castable(array.type, kind):
         raise TypeError(f"values of type {array.type} are not converted to {kind}")
-    made = array.cast(kind)
+    made = exact_cast(array, kind)
     check_json(made)
-    if infinities(made) > infinities(array):
-        raise ValueError(f"a number is too large for {kind}")
     if holds(kind, pt.is_float16) and holds(array.type, pt.is_integer) and not made.cast(array.type).equals(array):
         raise ValueError(f"an integer is no number that {kind} holds: it would be rounded")
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import errno
 import importlib.util
 import re
@@ -272,13 +273,32 @@ def _from_columns(columns: Mapping[str, Any], table: pa.Schema | None) -> pa.Tab
         known = _plain(table.field(name)).type if table is not None and name in table.names else None
         is_arrow = isinstance(values, pa.Array | pa.ChunkedArray)
         try:
-            arrays[str(name)] = values if is_arrow else pa.array(values, known)
+            arrays[str(name)] = values if is_arrow else _from_python(values, known)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise TypeMismatch(f"Type mismatch for column {name}: {error}") from None
     try:
         return pa.table(arrays)
     except pa.ArrowInvalid as error:
         raise InvalidArgument(f"the columns do not make a table: {error}") from None
+
+
+def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
+    """Python values for a column of a type; where that is one of numbers or times, in their own.
+
+    pyarrow alone cuts fractions and times of a day off, and takes a time without a zone for one in UTC.
+    """
+    if kind is None or not isinstance(values, list | tuple):
+        return pa.array(values, kind)
+    if not pa.types.is_integer(kind) and not pa.types.is_temporal(kind):
+        return pa.array(values, kind)
+    for value in values:
+        zoned = getattr(value, "tzinfo", None) is not None
+        if pa.types.is_timestamp(kind) and isinstance(value, dt.datetime) and zoned is not bool(kind.tz):
+            raise TypeError(f"{value!r} has {'a' if zoned else 'no'} time zone, the column is {kind}")
+    try:
+        return pa.array(values)
+    except OverflowError:  # an integer beyond int64
+        return pa.array(values, kind)
 
 
 def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table | pa.RecordBatchReader:
@@ -294,7 +314,9 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
     wanted = pa.schema([_taken(rows.schema.field(name), table.field(name)) for name in rows.schema.names])
     if rows.schema.equals(wanted, check_metadata=True):
         return rows
-    castable = pa.schema([field.with_type(_castable(field.type)) for field in rows.schema])
+    castable = pa.schema(
+        [field.with_type(_castable(field.type, wanted.field(field.name).type)) for field in rows.schema]
+    )
     if not rows.schema.equals(castable):
         rows = rows.cast(castable)
     if isinstance(rows, pa.RecordBatchReader):
@@ -325,8 +347,20 @@ def _is_convertible(have: pa.DataType, want: pa.DataType) -> bool:
     values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (have, want)]
     if any(is_kind(values[0]) != is_kind(values[1]) for is_kind in (_is_text, pa.types.is_boolean)):
         return False
+    if pa.types.is_floating(values[0]) and pa.types.is_decimal(values[1]):
+        return False  # it would be rounded
+    if pa.types.is_timestamp(values[0]) and (pa.types.is_date(values[1]) or pa.types.is_time(values[1])):
+        return False
+    if (
+        pa.types.is_timestamp(values[0])
+        and pa.types.is_timestamp(values[1])
+        and bool(values[0].tz) != bool(values[1].tz)
+    ):
+        return False
+    if pa.types.is_date(values[0]) and pa.types.is_timestamp(values[1]) and values[1].tz:
+        return False
     try:
-        pa.array([], have).cast(want)
+        pa.array([], _castable(have, want)).cast(want)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return False
     return True
@@ -338,8 +372,11 @@ def _decoded(have: pa.DataType, want: pa.DataType) -> pa.DataType:
     return have.value_type if is_coded(have) and not is_coded(want) else have
 
 
-def _castable(type_: pa.DataType) -> pa.DataType:
-    """Arrow takes views out of a dictionary only where they stay in one."""
+def _castable(type_: pa.DataType, want: pa.DataType) -> pa.DataType:
+    """What values are cast to first. Arrow takes views out of a dictionary only where they stay in one, and makes
+    decimals of integers only where there is room for every integer."""
+    if pa.types.is_integer(type_) and pa.types.is_decimal(want):
+        return pa.decimal128(20, 0)
     if not pa.types.is_dictionary(type_) or not pa.types.is_string_view(type_.value_type):
         return type_
     return pa.dictionary(type_.index_type, pa.large_string())

@@ -273,3 +273,57 @@ def test_now_is_the_time_of_the_call(tmp_path):
 
     began = dt.datetime.now(dt.UTC).replace(tzinfo=None)
     assert began <= run(scenario) <= dt.datetime.now(dt.UTC).replace(tzinfo=None)
+
+
+def test_expressions_change_no_number_and_no_moment_on_the_way_into_their_column(tmp_path):
+    """A double that would be rounded, a time that would get a zone, lose one, or lose its time of day is refused."""
+    ten, long, zurich = pa.decimal128(10, 2), pa.decimal128(38, 0), pa.timestamp("us", "Europe/Zurich")
+    columns = {"d": ten, "l": long, "n": pa.int64(), "at": pa.timestamp("us"), "tz": zurich, "day": pa.date32()}
+    nulls = pa.table([pa.array([1]), *(pa.nulls(1, kind) for kind in columns.values())], names=["id", *columns])
+    lance.write_dataset(nulls, tmp_path / "t.lance")
+    noon, zone = "2024-07-01 12:00:00", "'Timestamp(Microsecond, Some(\"Europe/Zurich\"))'"
+    digits = "123456789012345678901234567890"
+    mismatch = (grpc.StatusCode.FAILED_PRECONDITION, "TYPE_MISMATCH", "")
+    invalid = (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_EXPRESSION", "expressions")
+    refusals = [
+        *(({"d": sql}, mismatch) for sql in ("1.239", "1.25", "cast(1 as double)", "100000000")),
+        *(({"l": sql}, invalid) for sql in (digits, f"-{digits}", f"l + {digits}", "1" * 39, "12345678901234567.89")),
+        ({"l": f"cast({digits} as decimal(38, 0))"}, invalid),
+        ({"n": "9007199254740993.0"}, invalid),
+        ({"n": "1.5"}, mismatch),
+        *(({"tz": sql}, mismatch) for sql in ("at", f"timestamp '{noon}'", "date '2024-07-01'")),
+        *(({"at": "tz"}, mismatch), ({"day": "at"}, mismatch), ({"day": "tz"}, mismatch)),
+    ]
+    taken = {
+        "d": "5",
+        "l": f"cast('{digits}' as decimal(38, 0))",
+        "n": "9223372036854775807",
+        "at": f"timestamp '{noon}'",
+        "tz": f"arrow_cast('{noon}', {zone})",
+        "day": f"cast(timestamp '{noon}' as date)",
+    }
+    clocks = {"tz": "now()", "at": "now() - interval '1 day'", "day": "now()"}
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            for expressions, _ in refusals:
+                yield expressions, await refusal(up.update("true", expressions=expressions))
+            await up.update("true", expressions=taken)
+            yield "taken", (await up.read()).to_pylist()[0]
+            await up.update("true", expressions=clocks)
+            yield "clocks", (await up.read()).to_pylist()[0]
+
+    async def collected():
+        return [pair async for pair in scenario()]
+
+    *refused, (_, row), (_, then) = run(collected)
+    assert refused == refusals
+    moment = dt.datetime(2024, 7, 1, 12)
+    assert (row["d"], row["l"], row["n"]) == (5, int(digits), 2**63 - 1)
+    assert (row["at"], row["tz"].astimezone(dt.UTC), row["day"]) == (
+        moment,
+        (moment - dt.timedelta(hours=2)).replace(tzinfo=dt.UTC),
+        moment.date(),
+    )
+    assert then["tz"].replace(tzinfo=None) != then["at"]
+    assert then["tz"].astimezone(dt.UTC).replace(tzinfo=None) - then["at"] == dt.timedelta(days=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import shutil
 import sys
 import threading
@@ -316,3 +317,45 @@ def test_a_filter_that_is_nested_too_deeply_is_refused_before_lance_sees_it(tmp_
 
 def test_the_rule_of_json_is_that_of_the_services():
     assert Path(json_texts.__file__).read_text() == Path(_json_texts.__file__).read_text()
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (1.5, pa.int64()),
+        (True, pa.int64()),
+        (1.5, pa.decimal128(10, 2)),
+        (pa.array([1.5]), pa.decimal128(10, 2)),
+        (10**9, pa.decimal128(10, 2)),
+        (dt.datetime(2024, 7, 1, 12), pa.timestamp("us", "Europe/Zurich")),
+        (dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC), pa.timestamp("us")),
+        (pa.array([0], pa.timestamp("us")), pa.timestamp("us", "UTC")),
+        (pa.array([0], pa.date32()), pa.timestamp("us", "UTC")),
+        (dt.datetime(2024, 7, 1, 12), pa.date32()),
+        (dt.datetime(2024, 7, 1, 12, 0, 0, 5), pa.timestamp("s")),
+        (dt.time(12, 0, 0, 5), pa.time32("s")),
+    ],
+    ids=str,
+)
+def test_values_that_their_column_would_change_are_refused(value, kind):
+    with pytest.raises(errors.TypeMismatch, match="Type mismatch"):
+        local.as_arrow({"a": value if isinstance(value, pa.Array) else [value]}, pa.schema({"a": kind}))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (5, pa.decimal128(10, 2)),
+        (pa.array([5]), pa.decimal128(10, 2)),
+        (2.0, pa.int64()),
+        (2**64 - 1, pa.uint64()),
+        (dt.date(2024, 7, 1), pa.date32()),
+        (dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC), pa.timestamp("us", "UTC")),
+        (dt.timedelta(days=1), pa.duration("s")),
+    ],
+    ids=str,
+)
+def test_values_that_their_column_keeps_are_converted(value, kind):
+    rows = local.as_arrow({"a": value if isinstance(value, pa.Array) else [None, value]}, pa.schema({"a": kind}))
+    assert rows.schema.field("a").type == kind
+    assert rows["a"].to_pylist()[-1] == (5 if isinstance(value, pa.Array) else value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -88,6 +89,12 @@ def test_what_few_bytes_say_is_refused_before_it_takes_memory(values, column):
         ),
         (pa.array(["a", None, "b"]), CODED),
         (pa.array([True, None]).dictionary_encode(), pa.bool_()),
+        (pa.array([5, None, -99_999_999]), pa.decimal128(10, 2)),
+        (pa.array([5], pa.uint64()).dictionary_encode(), pa.decimal128(3, 2)),
+        (pa.array([[5], None, [None]], pa.list_(pa.int8())), pa.large_list(pa.decimal64(10, 2))),
+        (pa.array([{"b": 5, "c": "x"}]), pa.struct({"b": pa.decimal256(40, 2), "c": pa.string()})),
+        (pa.array([[("k", 5)]], pa.map_(pa.string(), pa.int64())), pa.map_(pa.string(), pa.decimal128(9, 1))),
+        (pa.array([Decimal("1.50")]), pa.decimal128(10, 1)),
     ],
     ids=lambda kind: str(kind.type if isinstance(kind, pa.Array) else kind)[:40],
 )
@@ -138,6 +145,11 @@ UTC, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
         (pa.array([{"a": 1e300}]), pa.struct({"a": pa.float32()})),
         (pa.array([[("k", 1e300)]], pa.map_(pa.string(), pa.float64())), pa.map_(pa.string(), pa.float32())),
         (pa.array([1e300]).dictionary_encode(), pa.float32()),
+        (pa.array([1.5]), pa.decimal128(10, 2)),
+        (pa.array([1.239], pa.float32()).dictionary_encode(), pa.decimal128(10, 2)),
+        (pa.array([[1.239]]), pa.list_(pa.decimal128(10, 2))),
+        (pa.array([100_000_000]), pa.decimal128(10, 2)),
+        (pa.array([Decimal("1.239")]), pa.decimal128(10, 2)),
         (pa.array([0], NAIVE), UTC),
         (pa.array([0], UTC), NAIVE),
         (pa.array([[0]], pa.list_(NAIVE)), pa.list_(UTC)),
@@ -174,11 +186,30 @@ def test_what_stays_the_same_is_taken(values, column, told):
         assert found.to_pylist()[2] != found.to_pylist()[2], "NaN stays NaN"
 
 
-def test_sql_may_make_a_date_of_a_time(monkeypatch):
+def test_a_column_of_dates_takes_the_day_of_now():
     batch = pa.RecordBatch.from_arrays([pa.array([43_200_000_000], UTC)], names=["a"])
     table = [TableField(pa.field("a", pa.date32()), (0,))]
-    (part,) = Fitting(batch.schema, table, computed={"a"}).fitted(batch)
+    (part,) = Fitting(batch.schema, table, computed={"a"}, clocks={"a"}).fitted(batch)
     assert part.column(0).to_pylist() == [dt.date(1970, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("have", "column", "advice"),
+    [
+        (pa.float64(), pa.decimal128(10, 2), "like cast('1.5' as decimal(10, 2))"),
+        (NAIVE, UTC, "arrow_cast(…, 'Timestamp(Microsecond, Some(\"UTC\"))')"),
+        (UTC, NAIVE, "arrow_cast(…, 'Timestamp(Microsecond, None)')"),
+        (pa.date32(), UTC, "arrow_cast("),
+        (NAIVE, pa.date32(), "cast(… as date)"),
+    ],
+    ids=str,
+)
+def test_what_sql_gives_is_converted_no_more_than_rows_are_and_the_error_says_how_to_cast(have, column, advice):
+    table = [TableField(pa.field("a", column), (0,))]
+    with pytest.raises(FailedPrecondition) as refused:
+        Fitting(pa.schema({"a": have}), table, computed={"a"})
+    assert refused.value.reason == "TYPE_MISMATCH"
+    assert advice in refused.value.message
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,35 @@ def test_what_filters_refuse_is_refused():
         expressions.check("x -- y", COLUMNS)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "cast(123456789012345678901234567890 as decimal(38, 0))",
+        "try_cast(-18446744073709551617 as decimal(38, 0))",
+        "12345678901234567.89::decimal(38, 2)",
+        "arrow_cast(123456789012345678901234567890, 'Decimal128(38, 0)')",
+        "cast(1e400 as decimal(38, 0))",
+    ],
+)
+def test_a_number_that_loses_digits_before_it_is_cast_is_refused(sql):
+    with pytest.raises(InvalidArgument, match="has more digits than a double"):
+        expressions.check(sql, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "cast('123456789012345678901234567890' as decimal(38, 0))",
+        "cast(18446744073709551615 as decimal(38, 0))",
+        "cast(1.005 as decimal(10, 2))",
+        "cast(3.14159265358979323846 as double) * 3.14159265358979323846",
+        "cast(1000000000000000000000000000000 as decimal(38, 0))",
+    ],
+)
+def test_a_number_that_a_double_says_may_be_cast(sql):
+    expressions.check(sql, COLUMNS)
+
+
 def test_the_version_says_what_is_computed():
     one = sql_functions.definition("x * 2", ("x",), pa.int64())
     assert one == sql_functions.definition(" x*2 ", ("x",), pa.int64())
