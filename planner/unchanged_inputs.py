@@ -240,10 +240,13 @@ class UnchangedInputs:
         return _Place(compared, fragment, same_offsets, self._files(fragment))
 
     def _files(self, fragment: Fragment) -> frozenset[str]:
-        """Return the files whose origin matters: those of the inputs, and of the output where others wrote it."""
+        """Return the files whose origin matters: those of the inputs, and of the output where others wrote it.
+
+        Where the fragment has none of them, those that brought its rows: an update leaves out every column of a chain.
+        """
         output = fragment.files_of(self._resolved.output.field.field_ids)
-        foreign = (file for file in output if keys.parse_column_file_name(file) is None)
-        return frozenset((*foreign, *fragment.files_of(self._resolved.input_ids)))
+        matter = [*filter(_is_foreign, output), *fragment.files_of(self._resolved.input_ids)]
+        return frozenset(matter or filter(_is_foreign, (file.path for file in fragment.files)))
 
     def _encoded(self, states: row_states.States) -> bytes:
         return row_states.encode(states, frozenset(), self._resolved.versions[1:])
@@ -272,8 +275,13 @@ def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
     found = wanted & changed_before
     others = np.flatnonzero(wanted & ~changed_before)
     for at, fragment in zip(others.tolist(), fragments.some(others), strict=True):
-        found[at] = sum(keys.parse_column_file_name(file.path) is None for file in fragment.files) > 1
+        found[at] = sum(_is_foreign(file.path) for file in fragment.files) > 1
     return found
+
+
+def _is_foreign(file: str) -> bool:
+    """Tell whether a data file is none that a job wrote for a column."""
+    return keys.parse_column_file_name(file) is None
 
 
 def _files_in(transaction: Transaction) -> frozenset[str] | None:

@@ -50,3 +50,20 @@ def test_a_merge_by_an_indexed_key_costs_the_calls_of_changed_rows(table, call_l
     changed = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "x": pa.array([1, 2, 300], pa.int64())})
     table.to_lance().merge_insert("id").when_matched_update_all().execute(changed)
     assert called(table, call_log) == [300]
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_an_update_that_changes_nothing_costs_no_call_down_a_chain(db, call_log, compact):
+    table = db.create_table("t", data(range(ROWS)), max_rows_per_file=10)
+    table.add_columns({"b": "x + 0", "y": (call_log.double(), ["b"]), "z": (call_log.double(), ["y"])})
+    table.backfill(progress=False)
+    call_log.clear()
+    table.update("id % 3 = 0", values_sql={"x": "x"})
+    if compact:
+        table.to_lance().optimize.compact_files()
+    table.backfill("b", progress=False)
+    assert "rewritten by others: the job compares their inputs" in table.plan_backfill("y").summary
+    table.backfill(progress=False)
+    found = table.to_arrow().to_pydict()
+    assert found["z"] == [4 * x for x in found["x"]]
+    assert call_log.seen() == []
