@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from core.domain.ranges import RowRange
-from core.keys import FamilyKey, KeyFamily, md5_of_few, range_key
+from core.keys import FamilyKey, KeyFamily, range_key
 from core.object_columns import Numbers
 
 #: md5 in hex digits, one of 32 bytes for each.
@@ -80,7 +80,7 @@ def parsed(family: KeyFamily, keys: Sequence[str]) -> tuple[RangeKeys, list[str]
 
 
 def _apart(family: KeyFamily, keys: pa.LargeStringArray) -> pa.StructArray:
-    return pc.extract_regex(keys, _pattern(family.head, family.uri))
+    return pc.extract_regex(keys, _pattern(family.head, family.place))
 
 
 def _ranges(family: KeyFamily, found: pa.StructArray) -> RangeKeys:
@@ -102,9 +102,9 @@ def _digests(texts: pa.LargeStringArray) -> Digests:
 
 
 @functools.lru_cache(maxsize=64)
-def _pattern(head: str, uri: str) -> str:
+def _pattern(head: str, place: str) -> str:
     digest = f"[0-9a-f]{{{_DIGITS}}}"
     return (
-        rf"\A{re.escape(head)}(?P<filter>{digest})_uri-{md5_of_few(uri)}_srcfiles-(?P<sources>{digest})"
+        rf"\A{re.escape(head)}(?P<filter>{digest})_uri-{place}_srcfiles-(?P<sources>{digest})"
         rf"_frag-(?P<fragment>{_NUMBER})_range-(?P<start>{_NUMBER})-(?P<end>{_NUMBER})\z"
     )

@@ -6,13 +6,14 @@ The key format is public: keys written by one release are read by the next, and
 
 from __future__ import annotations
 
+import collections
 import functools
 import hashlib
 import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from core.domain.ranges import RowRange
@@ -20,6 +21,7 @@ from core.domain.ranges import RowRange
 _RANGE = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL)
 _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
 _ATTEMPT = "[0-9a-z]+"
+_HEX = "[0-9a-f]{32}"
 _FILE = re.compile(rf"([0-9a-f]{{32}})-(partial-)?{_ATTEMPT}\.lance")
 _VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
 #: Names of files of rows that a caller adds begin so.
@@ -61,6 +63,13 @@ class KeyFamily:
     #: The name under which the column was added, whatever it is called now.
     column: str
     uri: str
+    #: The md5 of the uri that the table had when its keys were made; empty: that of `uri`.
+    former_place: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the md5 that stands for the table's place in keys."""
+        return self.former_place or md5_of_few(self.uri)
 
     @property
     def head(self) -> str:
@@ -81,21 +90,37 @@ class KeyFamily:
 
     def before_inputs(self, filter_md5: str) -> str:
         """Return what prefixes of the same filter begin with, whatever the inputs."""
-        return f"{self.head}{filter_md5}_uri-{md5_of_few(self.uri)}_srcfiles-"
+        return f"{self.head}{filter_md5}_uri-{self.place}_srcfiles-"
 
-    def parse(self, key: str) -> FamilyKey | None:
+    def parse(self, key: str, *, anywhere: bool = False) -> FamilyKey | None:
         """Return a key of this family, taken apart; None for any other: the whole key has to fit."""
-        return next(self.parse_all((key,)), None)
+        return next(self.parse_all((key,), anywhere=anywhere), None)
 
-    def parse_all(self, keys: Iterable[str]) -> Iterator[FamilyKey]:
-        """Yield those of the keys that are of this family, taken apart."""
-        fullmatch = _family_pattern(self.head, self.uri).fullmatch
+    def parse_all(self, keys: Iterable[str], *, anywhere: bool = False) -> Iterator[FamilyKey]:
+        """Yield those of the keys that are of this family, taken apart.
+
+        Args:
+            keys: any.
+            anywhere: also those that were made while the table lay elsewhere. Only for keys in the table's own folder:
+                others may have those of other tables.
+        """
+        fullmatch = _family_pattern(self.head, _HEX if anywhere else self.place).fullmatch
         ends = _Ends()  # keys are many, their filters and ranges often the same
         for key in keys:
             match = fullmatch(key)
             if match is not None:
                 filter_, inputs, fragment, end = match.groups()
                 yield FamilyKey(key, sys.intern(filter_), inputs, int(fragment), ends[end])
+
+    def as_made(self, keys: Sequence[str]) -> KeyFamily:
+        """Return the family as it was where most of the keys were made; itself where some were made here, or none."""
+        here = _family_pattern(self.head, self.place).fullmatch
+        if any(here(key) for key in keys):
+            return self
+        anywhere = _family_pattern(self.head, _HEX).fullmatch
+        at = len(f"{self.head}{'0' * 32}_uri-")
+        places = collections.Counter(key[at : at + 32] for key in keys if anywhere(key))
+        return replace(self, former_place=places.most_common(1)[0][0]) if places else self
 
 
 class _Ends(dict[str, RowRange | None]):
@@ -109,10 +134,9 @@ class _Ends(dict[str, RowRange | None]):
 
 
 @functools.lru_cache(maxsize=64)
-def _family_pattern(head: str, uri: str) -> re.Pattern[str]:
-    hex_ = "[0-9a-f]{32}"
+def _family_pattern(head: str, place: str) -> re.Pattern[str]:
     return re.compile(
-        f"{re.escape(head)}({hex_})_uri-{md5_of_few(uri)}_srcfiles-({hex_})_frag-([0-9]+)_(range-[0-9]+-[0-9]+|file)"
+        f"{re.escape(head)}({_HEX})_uri-{place}_srcfiles-({_HEX})_frag-([0-9]+)_(range-[0-9]+-[0-9]+|file)"
     )
 
 

@@ -22,6 +22,7 @@ import structlog
 
 from core import keys
 from core.changed_rows import Predecessor
+from core.checkpoints.lance_store import in_own_folder
 from core.checkpoints.records import FragmentRecord, read_record, unpack
 from core.domain.compactions import CompactionHistory
 from core.domain.plan import MigratedRows, Plan, Reason
@@ -208,7 +209,8 @@ class _Archive(_OldFiles):
         """List the keys of fragment records, under any filter, for the request's version and those that are kept."""
         found: dict[Slot, list[str]] = defaultdict(list)
         for family in self._resolved.families:
-            for parsed in family.parse_all(self._store.list_keys(family.head)):
+            listed = self._store.list_keys(family.head)
+            for parsed in family.parse_all(listed, anywhere=in_own_folder(self._resolved.table.uri)):
                 if parsed.range is None:
                     found[parsed.sources, parsed.fragment_id].append(parsed.key)
         return found

@@ -15,7 +15,7 @@ import structlog
 
 from core import keys
 from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
+from core.checkpoints.lance_store import checkpoint_root, in_own_folder
 from core.checkpoints.records import FragmentRecord, read_record
 from core.domain.plan import BackfillSpec, Plan, PlanHeader, Reason, StaleInput, TracedFile
 from core.domain.table import TableSnapshot
@@ -85,7 +85,7 @@ class PlanMaker:
         with collector_paused():
             resolved = self.resolved(spec)
             statuses = self.statuses(resolved)
-            stored_work = self.stored_work(resolved, statuses)
+            resolved, stored_work = self.stored_work(resolved, statuses)
             made = draft(resolved, statuses, stored_work)
             plan, fragments, rows = made.plan, made.fragments_collected, made.rows_collected
             if stale := self._stale_inputs(resolved, plan, spec.database):
@@ -114,7 +114,8 @@ class PlanMaker:
         with collector_paused():
             resolved = resolve(BackfillSpec("", "", column), table, udf, udf)
             statuses = self.statuses(resolved)
-            return draft(resolved, statuses, self.stored_work(resolved, statuses)).plan.header
+            resolved, stored_work = self.stored_work(resolved, statuses)
+            return draft(resolved, statuses, stored_work).plan.header
 
     def stale_inputs(self, database: str) -> StaleInputs:
         """Return what tells which computed columns of a database's tables are not current."""
@@ -166,23 +167,28 @@ class PlanMaker:
             return statuses
         return trace_files(resolved, statuses, self._checkpoints(resolved.table.uri))
 
-    def stored_work(self, resolved: ResolvedRequest, statuses: Statuses) -> StoredWork:
-        """Read the row states of partial files; for fragments with work their checkpoint keys and records too."""
+    def stored_work(self, resolved: ResolvedRequest, statuses: Statuses) -> tuple[ResolvedRequest, StoredWork]:
+        """Read the row states of partial files; for fragments with work their checkpoint keys and records too.
+
+        Returns:
+            The request, which knows where its checkpoints were made, and what is stored.
+        """
         uri = resolved.table.uri
         partial = _partial_files(statuses)
         states = _states(uri, partial)
         failed = failed_now(resolved, statuses, states)
         wanted = open_inputs(resolved, statuses, states)
         if not wanted:
-            return StoredWork(states=states, decided=wanted.decided, failed=failed)
+            return resolved, StoredWork(states=states, decided=wanted.decided, failed=failed)
         store = self._checkpoints(uri)
-        sifted = select_relevant(resolved, wanted, store.list_keys(resolved.family.head))
+        resolved, listed = _listed(store, resolved)
+        sifted = select_relevant(resolved, wanted, listed)
         if sifted.fragments_outdated:
             mismatched = sifted.fragments_outdated
             _log.info("Checkpoint data files mismatch", column=resolved.output.name, fragments=mismatched)
         records = self._records(uri, store, sifted.records)
         staged = {r.file for r in records.values()} - partial
-        return StoredWork(
+        return resolved, StoredWork(
             states={**states, **_states(uri, staged)},
             found=sifted.found,
             records=records,
@@ -196,12 +202,12 @@ class PlanMaker:
     def _kept_work(self, resolved: ResolvedRequest, wanted: OpenInputs, store: CheckpointStore) -> Iterator[KeptWork]:
         """Yield what runs of kept functions stored of fragments with work."""
         for version, earlier in enumerate(resolved.of_kept, 1):
-            listed = store.list_keys(earlier.family.head)
+            asked, listed = _listed(store, earlier)
             if listed:
-                sifted = select_relevant(earlier, wanted, listed)
+                sifted = select_relevant(asked, wanted, listed)
                 records = self._records(resolved.table.uri, store, sifted.records)
                 stored = StoredWork(found=sifted.found, records=records, gone=sifted.gone, outdated=sifted.outdated)
-                yield KeptWork(version=version, resolved=earlier, stored=stored)
+                yield KeptWork(version=version, resolved=asked, stored=stored)
 
     def _migrated(self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored: StoredWork) -> Plan:
         """Return a plan with what is stored elsewhere, of functions too whose values the column keeps."""
@@ -279,6 +285,15 @@ def _functions(
         )
     registry.policy.check(own)
     return own, own
+
+
+def _listed(store: CheckpointStore, resolved: ResolvedRequest) -> tuple[ResolvedRequest, list[str]]:
+    """Return the keys of what is stored for a request, and the request with the place where they were made."""
+    listed = store.list_keys(resolved.family.head)
+    if not listed or resolved.tells_versions or not in_own_folder(resolved.table.uri):
+        return resolved, listed
+    former = resolved.family.as_made(listed).former_place
+    return (replace(resolved, former_place=former) if former else resolved), listed
 
 
 def _partial_files(statuses: Statuses) -> set[str]:

@@ -60,6 +60,8 @@ class ResolvedRequest:
     values_id: str = ""
     #: The name that the output column has in checkpoint keys; empty: its own.
     keyed_as: str = ""
+    #: The md5 of the place that the table had when checkpoints were stored; empty: where it is.
+    former_place: str = ""
     #: Earlier functions whose values count as current.
     kept: tuple[FunctionVersion, ...] = ()
     #: Whether only rows that are marked as failed are asked for.
@@ -77,7 +79,13 @@ class ResolvedRequest:
 
     def __post_init__(self) -> None:
         column = self.keyed_as or self.output.name
-        family = keys.KeyFamily(udf_name=self.udf.name, udf_version=self.udf.version, column=column, uri=self.table.uri)
+        family = keys.KeyFamily(
+            udf_name=self.udf.name,
+            udf_version=self.udf.version,
+            column=column,
+            uri=self.table.uri,
+            former_place=self.former_place,
+        )
         object.__setattr__(self, "family", family)
         functions = [(self.udf.name, self.udf.version), *self.kept]
         column_id = self.values_id or self.output.column_id
@@ -96,6 +104,11 @@ class ResolvedRequest:
     def selective(self) -> bool:
         """Tell whether some rows are left out: by a filter, or by a version that may lack rows."""
         return bool(self.filter.where) or self.past is not None
+
+    @property
+    def tells_versions(self) -> bool:
+        """Tell whether keys hold numbers of versions, which mean other rows in a copy that went on by itself."""
+        return self.past is not None or self.filter.reads_versions
 
     @property
     def families(self) -> tuple[keys.KeyFamily, ...]:

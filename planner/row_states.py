@@ -94,7 +94,8 @@ class StatesReader:
         """Return how many of the rows that no version has are in checkpoints, and how many in finished files."""
         if not not_computed:
             return 0, 0
-        made = draft(resolved, statuses, self._plans.stored_work(resolved, statuses))
+        asked, stored_work = self._plans.stored_work(resolved, statuses)
+        made = draft(asked, statuses, stored_work)
         stored = max(0, not_computed - made.plan.header.rows_to_compute)
         ready = min(stored, made.rows_ready)
         return stored - ready, ready

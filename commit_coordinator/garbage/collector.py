@@ -27,7 +27,7 @@ from commit_coordinator.lance_io.stored_files import (
 )
 from core import keys
 from core.checkpoints import FragmentRecord, LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
+from core.checkpoints.lance_store import checkpoint_root, in_own_folder
 from core.crash_points import crash_point
 from core.domain.garbage import RetentionDecision, StoredFile
 from core.errors import LemanError
@@ -103,7 +103,7 @@ class GarbageCollector:
             committed_files.fold(self._uri, lambda: {file.name for file in data_folder(self._uri)})
 
     def _uses(self, versions: TableVersions, files: list[StoredFile]) -> Uses:
-        uses = Uses(versions.latest)
+        uses = Uses(versions.latest, own_folder=in_own_folder(self._uri))
         left = uses.unexplained(files)
         if not left:
             return uses

@@ -53,9 +53,14 @@ class Uses:
     """What the versions of a table refer to.
 
     Give it the latest version first, then older ones with `add`, newest first, and other branches only with `refer`.
+
+    Args:
+        latest: the latest version.
+        own_folder: the checkpoints lie in the table's own folder: then keys from before it was moved count too.
     """
 
-    def __init__(self, latest: TableSnapshot) -> None:
+    def __init__(self, latest: TableSnapshot, *, own_folder: bool) -> None:
+        self._own_folder = own_folder
         self.version = latest.version
         found = (computed_column(latest, field) for field in latest.fields)
         self.columns = {column.name: column for column in found if column is not None}
@@ -103,7 +108,7 @@ class Uses:
         """
         found = None
         for column in self.columns.values():
-            parsed = column.family.parse(key)
+            parsed = column.family.parse(key, anywhere=self._own_folder)
             if parsed is not None:
                 slot = self.slots.get((column.name, parsed.sources, parsed.fragment_id))
                 if found is None or slot is None or slot.state is not SlotState.SETTLED:

@@ -61,6 +61,11 @@ def checkpoint_place(uri: str) -> str:
     return f"{options.checkpoint_uri}{place.removeprefix(options.root)}"
 
 
+def in_own_folder(uri: str) -> bool:
+    """Tell whether a table's checkpoints lie in its own folder, which has those of no other table."""
+    return checkpoint_place(uri) == uri.rstrip("/")
+
+
 class LanceCheckpointStore:
     """Checkpoints in Lance files.
 

@@ -48,6 +48,10 @@ class Lake:
         lake.database, lake.uri, lake.registry = str(database), f"{database}/t.lance", UdfRegistry(str(database))
         return lake
 
+    def moved_to(self, name):
+        """The same one in another place, beside this one."""
+        return Lake.at(Path(self.database).rename(Path(self.database).with_name(f"{Path(self.database).name}-{name}")))
+
     def add_column(self, name, inputs=("x",), udf=UDF):
         addition = Catalog(LanceTables()).addition(
             self.database, "t", [NewColumn(name, udf.name, udf.version, inputs)], ""

@@ -169,6 +169,38 @@ def test_checkpoints_are_found_and_legacy_ones_left_alone(lake):
     assert made.header.rows_to_compute == 24
 
 
+def test_what_was_stored_is_found_where_the_table_was_moved(lake):
+    """Also what was added under the second name, after a third; and what a filter left unfinished."""
+    made = lake.plan()
+    lake.checkpoint(made.tasks[1], 0, 4)
+    lake.record(made, made.tasks[2], lake.write(made, made.tasks[2]))
+    lake.checkpoint(lake.plan(where="id >= 0").tasks[0], 2, 6)
+    second = lake.moved_to("second")
+    made = second.plan()
+    assert made.tasks[1].missing == (RowRange(4, ROWS),)
+    assert made.tasks[2].missing == ()
+    assert second.plan(where="id >= 0").tasks[0].missing == (RowRange(0, 2), RowRange(6, ROWS))
+    second.checkpoint(made.tasks[1], 4, 6)
+    third = second.moved_to("third")
+    assert third.plan().tasks[1].missing == (RowRange(6, ROWS),)
+
+
+def test_what_was_stored_of_a_version_s_rows_is_not_taken_over_by_a_copy(lake):
+    """Once a copy goes on by itself, its version 3 has other rows."""
+    version = lake.open().version
+    lake.rewrite("x", 1)
+    lake.checkpoint(lake.plan(read_version=version).tasks[1], 0, 4)
+    assert lake.plan(read_version=version).tasks[1].missing == (RowRange(4, ROWS),)
+    assert lake.moved_to("second").plan(read_version=version).tasks[1].missing == (RowRange(0, ROWS),)
+
+
+def test_checkpoints_elsewhere_are_those_of_the_place_where_they_were_made(lake, monkeypatch):
+    """Two tables of two installations may share that place."""
+    lake.checkpoint(lake.plan().tasks[1], 0, 4)
+    monkeypatch.setattr("planner.plan_maker.in_own_folder", lambda uri: False)
+    assert lake.moved_to("second").plan().tasks[1].missing == (RowRange(0, ROWS),)
+
+
 def test_the_log_lines_that_people_look_for_are_written(lake):
     lake.checkpoint(lake.plan().tasks[1], 0, 4)
     with structlog.testing.capture_logs() as lines:

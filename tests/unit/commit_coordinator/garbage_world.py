@@ -80,7 +80,7 @@ def record(file: str, source: str, column_id: str = COLUMN_ID, name: str = "f", 
 
 
 def inventory(files, *versions: TableSnapshot, older_than: float = 7 * DAY, **more) -> Inventory:
-    uses = Uses(versions[0])
+    uses = Uses(versions[0], own_folder=True)
     for version in versions[1:]:
         uses.add(version)
     return Inventory(now=NOW, older_than=older_than, uses=uses, files=files, **more)

@@ -76,7 +76,7 @@ def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
     """What the collector does to save reading the whole history changes no decision."""
     whole = world.inventory()
     newest, *older = world.snapshots()
-    uses = Uses(newest)
+    uses = Uses(newest, own_folder=True)
     left = uses.unexplained(world.files)
     for version in older:
         if not left:
@@ -195,8 +195,16 @@ def test_column_files():
     assert decision(data(FULL, 2 * DAY), EMPTY, older_than=0, alone=False) == (Use.UNREFERENCED, Fate.GARBAGE)
 
 
+def test_checkpoints_from_before_a_table_was_moved_are_needed_where_they_are_its_own():
+    moved = stored(keys.range_key(family(uri="/before/t.lance").prefix("", [(X, "a.lance")]), 0, RowRange(0, 4)))
+    assert decision(moved, EMPTY) == (Use.OPEN, Fate.KEPT)
+    assert decision(moved, DONE) == (Use.SETTLED, Fate.GARBAGE)
+    shared = dataclasses.replace(inventory([moved], EMPTY), uses=Uses(EMPTY, own_folder=False))
+    assert decide(shared)[0].use is Use.OTHER_FUNCTION
+
+
 def test_what_another_branch_refers_to_stays():
-    uses = Uses(EMPTY)
+    uses = Uses(EMPTY, own_folder=True)
     uses.refer(DONE)
     found = inventory([data(FULL), stored(range_key())], EMPTY)
     found = Inventory(now=found.now, older_than=0, uses=uses, files=found.files)
@@ -229,7 +237,7 @@ def test_a_view_s_records_of_its_source_stay_while_a_version_names_them():
     names = ["source-3-c.arrow", "source-2-b.arrow", "failed-e.arrow", "source-1-a.arrow", "failed-d.arrow"]
     names.append("evictions.arrow")
     files = [StoredFile(folder=REFRESH, name=name, size_bytes=100, modified=NOW - 30 * DAY) for name in names]
-    uses = Uses(view(9, names[0], ""))
+    uses = Uses(view(9, names[0], ""), own_folder=True)
     assert uses.unexplained(files) == files[1:5]
     uses.add(view(8, names[1], names[2]))
     decisions = decide(Inventory(now=NOW, older_than=7 * DAY, uses=uses, files=files))
@@ -240,6 +248,6 @@ def test_what_a_refresh_has_just_put_beside_a_view_stays_whatever_age_is_asked_f
     """No history knows of one that is over within its call, and its commit may be about to name the file."""
     ages = {"source-1-a.arrow": 0, "failed-d.arrow": 240, "source-2-b.arrow": 360}
     files = [StoredFile(folder=REFRESH, name=n, size_bytes=100, modified=NOW - age) for n, age in ages.items()]
-    inventory = Inventory(now=NOW, older_than=0, uses=Uses(snapshot(9, [])), files=files, alone=True)
+    inventory = Inventory(now=NOW, older_than=0, uses=Uses(snapshot(9, []), own_folder=True), files=files, alone=True)
     fates = {v.file.name: v.fate for v in decide(inventory)}
     assert [fates[name] for name in ages] == [Fate.YOUNG, Fate.YOUNG, Fate.GARBAGE]

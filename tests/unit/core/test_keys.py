@@ -114,6 +114,23 @@ def test_a_column_whose_name_goes_on_like_a_key_is_another_column(column):
     assert keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="u").parse(key) is None
 
 
+def test_keys_are_made_as_before_a_table_was_moved_until_some_are_made_where_it_is():
+    first, second, third = (
+        keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri=f"/{place}/t.lance") for place in "abc"
+    )
+    made = [
+        keys.range_key(first.prefix("", [(0, "a")]), 1, RowRange(0, 5)),
+        keys.record_key(first.prefix("x > 1", [(0, "b")]), 2),
+        keys.range_key(second.prefix("", [(0, "a")]), 1, RowRange(5, 9)),
+    ]
+    assert third.as_made([]) == third
+    moved = third.as_made([*made, "udf-f_ver-1_col-c_where-else"])
+    assert moved.prefix("", [(0, "a")]) == first.prefix("", [(0, "a")])
+    assert list(moved.parse_all(made)) == list(first.parse_all(made))
+    assert third.as_made([*made, keys.record_key(third.prefix("", []), 1)]) == third
+    assert [key.fragment_id for key in third.parse_all(made, anywhere=True)] == [1, 2, 1]
+
+
 def test_two_columns_in_one_file_are_two_inputs():
     family = keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="/t.lance")
     assert family.prefix("", [(1, "a.lance")]) != family.prefix("", [(2, "a.lance")])
