@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from core.domain.job import Job, JobError, JobState, Progress
-from core.domain.plan import BackfillSpec, FragmentTask, Plan, ReasonCount
+from core.domain.plan import BackfillSpec, FragmentTask, OnStaleInput, Plan, ReasonCount
 from core.domain.plan_summary import summarise
 from core.domain.udf import FunctionVersion, UdfKind
 from core.errors import Aborted, FailedPrecondition, LemanError
@@ -78,6 +78,17 @@ _OF_EARLIER = (
 
 def _is_own(error: LemanError) -> bool:
     return error.reason in _OF_A_COLUMN or error.reason.startswith("FUNCTION_")
+
+
+def _stale_inputs(error: LemanError) -> frozenset[str]:
+    """Return the columns that have to be computed before a column is; of another error none."""
+    if error.reason != "INPUT_COLUMN_STALE":
+        return frozenset()
+    return frozenset(error.facts.get("inputs", "").split(", "))
+
+
+def _compute_inputs(run: BackfillRun, on_stale_input: OnStaleInput) -> None:
+    run.status.update(request=replace(run.status.job.backfill, on_stale_input=on_stale_input))
 
 
 def _divides_fragments(spec: BackfillSpec) -> bool:
@@ -328,12 +339,12 @@ class ColumnsRun:
         others = frozenset(one.name for one in self._open) - {column.name}
         column.plan, column.waits = None, frozenset()
         try:
-            plan = await run.plan()
+            plan = await self._plan_with_inputs(run)
             self._note_function(column.name, plan)
         except LemanError as error:
-            stale = frozenset(error.facts.get("inputs", "").split(", "))
-            if error.reason == "INPUT_COLUMN_STALE" and stale <= others:
-                column.waits = stale
+            stale = _stale_inputs(error)
+            if stale & others and stale <= others | self._computed:
+                column.waits = stale & others
                 return
             if strict or not _is_own(error):
                 raise
@@ -345,6 +356,31 @@ class ColumnsRun:
         column.plan = None if column.waits else plan
         if not column.waits:
             self._metrics.expected.pop(column.name, None)
+
+    async def _plan_with_inputs(self, run: BackfillRun) -> Plan:
+        """Plan a column. Rows that others add beside the job may lack values of columns of the job that it reads: these
+        values are computed first."""
+        try:
+            plan = await run.plan()
+        except LemanError as error:
+            stale = _stale_inputs(error)
+            if not stale or not stale <= self._computed:
+                raise
+            _compute_inputs(run, OnStaleInput.FIRST)
+            plan = await run.plan()
+        if run.status.job.backfill.on_stale_input is OnStaleInput.ERROR:
+            if self._columns.keys() & set(plan.header.input_columns):
+                _compute_inputs(run, OnStaleInput.FIRST)
+        elif self.status.job.backfill.on_stale_input is OnStaleInput.ERROR and not (
+            {stale.column for stale in plan.header.stale_inputs} <= self._columns.keys()
+        ):
+            _compute_inputs(run, OnStaleInput.ERROR)
+            plan = await run.plan()
+        return plan
+
+    @property
+    def _computed(self) -> frozenset[str]:
+        return frozenset(column.name for column in self._columns.values() if column.ended and column.error is None)
 
     def _note_function(self, column: str, plan: Plan) -> None:
         """Note the function of a column; one that is given values is the one that the job was accepted with.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import leman
@@ -222,3 +223,29 @@ def test_a_cancelled_job_keeps_what_it_finished(db, call_log):
         future.result(timeout=60)
     assert values(table, "s") == {x: x + 1 for x in range(ROWS)}
     assert len(call_log.seen()) < ROWS
+
+
+@pytest.mark.parametrize("second", ["b * 2", "function"])
+def test_rows_that_others_add_meanwhile_have_their_inputs_computed_too(db, call_log, tmp_path, second):
+    table, gate = db.create_table("t", numbers(ROWS), max_rows_per_file=20), tmp_path / "gate"
+    opened = str(gate)
+
+    def first(x: int) -> int:
+        import time
+        from pathlib import Path
+
+        while x == ROWS - 1 and not Path(opened).exists():
+            time.sleep(0.01)
+        return x + 1
+
+    table.add_columns({"b": leman.udf(first, data_type=pa.int64())})
+    table.add_columns({"c": (call_log.double(), ["b"]) if second == "function" else second})
+    future = table.backfill_async(["b", "c"], concurrency=1)
+    wait_for(lambda: future.job().progress.rows_computed >= 20)
+    table.add(numbers(5, start=ROWS))
+    gate.touch()
+    future.result(timeout=60)
+    assert future.job().state is JobState.DONE
+    assert values(table, "c") == {x: 2 * (x + 1) for x in range(ROWS + 5)}
+    if second == "function":
+        assert sorted(call_log.seen()) == list(range(1, ROWS + 6)), "each row once"
