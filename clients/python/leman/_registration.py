@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
 from leman import _bundle_upload
 from leman._channel import Services
+from leman._tracebacks import warn
 from leman._types import is_blob
 from leman._udf import UDF
 from leman._wire import schema
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 else:
     from leman import _arrow as pa
+
+#: Words in the names of environment variables that hold secrets; shorter values may stand in code by chance.
+_SECRET_WORDS, _SHORTEST_SECRET = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL"), 8
 
 
 class Registration:
@@ -82,6 +87,7 @@ class Registration:
 
     def _upload(self, udf: UDF, definition: udf_pb2.UdfDefinition) -> udf_pb2.UdfDefinition:
         described, data = udf.bundle()
+        _warn_of_secrets(udf.name, data)
         definition.python_bundle.CopyFrom(described)
         request = catalog_pb2.RegisterUdfRequest(database=self._database, definition=definition)
         try:
@@ -110,6 +116,18 @@ class Registration:
     def _find(self, name: str, version: str) -> catalog_pb2.GetUdfResponse:
         request = catalog_pb2.GetUdfRequest(database=self._database, udf=ref(name, version))
         return self._services.catalog.GetUdf(request)
+
+
+def _warn_of_secrets(name: str, bundle: bytes) -> None:
+    """Warn where a function's code holds the value of an environment variable that is named like a secret."""
+    for variable, value in os.environ.items():
+        secret = len(value) >= _SHORTEST_SECRET and any(word in variable.upper() for word in _SECRET_WORDS)
+        if secret and value.encode(errors="surrogateescape") in bundle:
+            warn(
+                f"UDF '{name}' holds the value of the environment variable {variable}, for example in a global: it is"
+                f" stored readable in the database, and another value makes a new version. Read os.environ inside the"
+                f" function, and give backfill() env={{'{variable}': …}}."
+            )
 
 
 def _check_same(wanted: udf_pb2.UdfDefinition, stored: udf_pb2.UdfDefinition) -> None:

@@ -343,6 +343,22 @@ def test_alter_columns_checks_annotations_where_the_columns_are_known(fake, docs
     docs.alter_columns({"n": leman.udf(version="1")(words)})
 
 
+def test_code_that_holds_a_secret_of_the_environment_is_named(docs, monkeypatch, recwarn):
+    monkeypatch.setenv("A_MODEL_API_KEY", "sk-0123456789")
+    monkeypatch.setenv("A_MODEL_API_KEY_SHORT", "sk")
+    monkeypatch.setenv("PLACE_OF_IT", "sk-0123456789")
+    key = os.environ["A_MODEL_API_KEY"]
+
+    @leman.udf
+    def asks(text: str) -> int:
+        return len(text + key)
+
+    docs.add_columns({"n": words})
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"holds the value of the environment variable A_MODEL_API_KEY, .* env="):
+        docs.add_columns({"m": asks})
+
+
 def test_registered_code_is_not_sent_again(fake, docs):
     docs.add_columns({"n": words})
     docs.add_columns({"m": words})
