@@ -6,6 +6,7 @@ seconds, a number for a time, a text for a list of letters or an empty struct, a
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 from collections import abc
@@ -97,7 +98,22 @@ def refusal(value: Any, kind: pa.DataType, error: Exception) -> str:
         return f"a text is expected: {how}, or give another data_type="
     if pt.is_integer(kind) and isinstance(value, bool | np.bool_):
         return "a truth value is no number: return int(...), or give data_type=pa.bool_()"
+    if pt.is_struct(kind) and not isinstance(value, Mapping | tuple):
+        made = _as_dict(value)
+        if made:
+            return f"a dict is expected: return {made}"
     return user_text(error)
+
+
+def _as_dict(value: Any) -> str:
+    """Say how an object that has fields is made a dict; empty where it has none that are known."""
+    if callable(getattr(value, "model_dump", None)):
+        return "the model's model_dump()"
+    if dataclasses.is_dataclass(value):
+        return "dataclasses.asdict(...) of it"
+    if hasattr(type(value), "__attrs_attrs__"):
+        return "attrs.asdict(...) of it"
+    return "msgspec.to_builtins(...) of it" if hasattr(type(value), "__struct_fields__") else ""
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -6,7 +6,7 @@ import enum
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from leman._types import gives, type_of
@@ -186,6 +186,7 @@ def _output(name: str, kind: Kind, data_type: Any, returned: Any) -> pa.DataType
         raise UdfDefinitionError(
             f"UDF '{name}' is annotated to return {_shown(returned)}, which is no definite column type: give"
             f" data_type=, for example @leman.udf(data_type={_example(returned)}), or annotate it with {_DEFINITE}"
+            f"{_how_to_return(returned)}"
         )
     raise UdfDefinitionError(
         f"UDF '{name}' does not say what it returns: annotate it (-> int) or give data_type=, for example"
@@ -203,11 +204,36 @@ def _shown(annotation: Any) -> str:
 def _example(annotation: Any) -> str:
     """A data type for what an annotation names, as one may write it. The items of a tuple become fields of a struct."""
     kind, items = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    fields = _fields_of(annotation)
+    if fields:
+        named = (f'("{name}", {_PLAIN_TYPES.get(hint, "pa.string()")})' for name, hint in fields.items())
+        return f"pa.struct([{', '.join(named)}])"
     if kind is dict:
         return 'pa.struct([("name", pa.string())])'
     if kind is tuple and items and Ellipsis not in items:
-        fields = (f'("field_{n}", {_PLAIN_TYPES.get(item, "pa.string()")})' for n, item in enumerate(items))
-        return f"pa.struct([{', '.join(fields)}])"
+        numbered = (f'("field_{n}", {_PLAIN_TYPES.get(item, "pa.string()")})' for n, item in enumerate(items))
+        return f"pa.struct([{', '.join(numbered)}])"
     if kind in (list, tuple, set, frozenset):
         return f"pa.list_({_PLAIN_TYPES.get(items[0], 'pa.float32()') if items else 'pa.float32()'})"
     return "pa.float32()"
+
+
+def _fields_of(annotation: Any) -> dict[str, Any]:
+    """The fields of a class whose objects are records, with their annotations; empty of any other."""
+    if not (typing.is_typeddict(annotation) or _how_to_return(annotation)):
+        return {}
+    try:
+        return typing.get_type_hints(annotation)
+    except Exception:  # noqa: BLE001 - an annotation may be any expression
+        return {}
+
+
+def _how_to_return(annotation: Any) -> str:
+    """How an object of a class with fields becomes the dict of a struct, as a sentence; empty of any other."""
+    if not inspect.isclass(annotation):
+        return ""
+    if hasattr(annotation, "model_dump"):
+        return ". Return the model's model_dump(): the value of a struct is a dict"
+    if is_dataclass(annotation):
+        return ". Return dataclasses.asdict(...): the value of a struct is a dict"
+    return ""

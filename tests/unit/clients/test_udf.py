@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Optional
 
 import cloudpickle
@@ -642,4 +643,19 @@ def test_a_set_is_advised_to_be_sorted() -> None:
         return {"a"}
 
     with pytest.raises(UdfDefinitionError, match=r"no order: return sorted\(...\), with data_type=pa.list_\(pa.string"):
+        leman.udf(version="1")(f)
+
+
+def test_a_class_with_fields_is_advised_a_struct_of_them_and_how_to_return_it() -> None:
+    @dataclass
+    class Verdict:
+        score: float
+        why: str
+
+    def f(x: int) -> Verdict:
+        return Verdict(1.0, "a")
+
+    f.__annotations__["return"] = Verdict
+    struct = r'pa.struct\(\[\("score", pa.float64\(\)\), \("why", pa.string\(\)\)\]\)'
+    with pytest.raises(UdfDefinitionError, match=rf"data_type={struct}\).*Return dataclasses.asdict\(...\)"):
         leman.udf(version="1")(f)

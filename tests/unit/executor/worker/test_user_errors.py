@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -267,6 +268,18 @@ def test_a_variable_that_is_not_set_is_told_how_it_is_given():
     assert "env" not in failing_message(raising(KeyError("LEMAN_TEST_NOT_SET")))
 
 
+@dataclass
+class Record:
+    a: int
+
+
+class Model:
+    """As pydantic's are."""
+
+    def model_dump(self) -> dict[str, int]:
+        return {"a": 1}
+
+
 @pytest.mark.parametrize(
     ("value", "output", "words"),
     [
@@ -274,6 +287,8 @@ def test_a_variable_that_is_not_set_is_told_how_it_is_given():
         (b"x" * 3 + b"\xff", pa.large_string(), r"a text is expected: decode\(\)"),
         (True, pa.int64(), r"a truth value is no number: return int\(...\)"),
         (1.5, pa.int64(), "1.5 is not a whole number"),
+        (Record(1), pa.struct([("a", pa.int64())]), r"a dict is expected: return dataclasses.asdict\(...\)"),
+        (Model(), pa.struct([("a", pa.int64())]), r"a dict is expected: return the model's model_dump\(\)"),
     ],
 )
 def test_a_value_of_another_type_is_refused_in_words_of_python(value, output, words):
