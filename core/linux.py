@@ -10,6 +10,7 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 #: Open files that a service and what it starts may need: Spark alone opens some 400, a table one for each data file.
@@ -25,6 +26,14 @@ def show_name(name: str) -> None:
     """Have `ps` and `top` show a name for this process; of a longer one its first 15 bytes."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def allow_dumps(*, allowed: bool) -> None:
+    """Say whether this process leaves core dumps, and others of its user may look at its memory and descriptors.
+
+    It holds for what it forks, too, but not for programs that it starts. `faulthandler` works in either case.
+    """
+    _prctl(_PR_SET_DUMPABLE, int(allowed))
 
 
 def die_with(parent: int, number: signal.Signals = signal.SIGKILL) -> None:

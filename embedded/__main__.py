@@ -18,8 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from core import environment, linux
 from embedded.early import begin_early
 
+if __name__ == "__main__":
+    environment.hide()  # the services are given them
 #: Begun before all else is imported.
 _WARM = begin_early(sys.argv[1:]) if __name__ == "__main__" else None
 
@@ -31,8 +34,6 @@ with without(*HEAVY):
     from core import config, telemetry
     from core.config import Settings
     from core.errors import InvalidArgument, LemanError
-    from core.process_secrets import blank_shown
-    from core.stores.store_file import variables_in
     from embedded import leftovers, warm_socket
     from embedded.log_file import LogFile
     from embedded.service_file import AlreadyRunning, Home, HomeLock, write_private
@@ -58,7 +59,6 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(EXIT_USAGE, f"{arguments.database}: {error}")
     try:
         settings = config.load()
-        blank_shown(variables_in(settings.storage.options_file))  # the services are given them
         if database is not None:
             database.mkdir(parents=True, exist_ok=True)
         home = Home.of(database) if database is not None else Home(Path(arguments.home).resolve())
@@ -98,6 +98,7 @@ def _idle_seconds(arguments: argparse.Namespace, settings: Settings) -> float:
 
 
 def _serve(home: Home, database: Path | None, settings: Settings, arguments: argparse.Namespace) -> int:
+    linux.allow_dumps(allowed=settings.log.core_dumps)
     log = LogFile(home.log("supervisor"), settings.log.file_max_mb << 20, settings.log.files_kept)
     with contextlib.closing(log):
         telemetry.configure(settings, "supervisor", cast(TextIO, log))

@@ -28,6 +28,7 @@ _GRACE_SECONDS = 5.0
 def main(argv: list[str]) -> int:
     """Run the process that the arguments name, and return its exit code."""
     parent, mode, *command = argv
+    _take_rest()
     if sys.platform == "linux":
         _die_with(int(parent))
     if mode == "exec":
@@ -43,6 +44,19 @@ def main(argv: list[str]) -> int:
     sys.argv = command
     runpy.run_module(command[0], run_name="__main__", alter_sys=True)
     return 0
+
+
+def _take_rest() -> None:
+    """Take the rest of the environment from a pipe: what /proc/PID/environ shows has no secret from the first moment.
+
+    `core.environment.give_rest` has written it.
+    """
+    descriptor = os.environ.pop("_LEMAN_ENVIRONMENT", "")
+    if descriptor:
+        with os.fdopen(int(descriptor), "rb") as pipe:
+            entries = pipe.read().split(b"\0")
+        for name, _, value in (entry.partition(b"=") for entry in entries if entry):
+            os.environb[name] = value
 
 
 def _die_with(parent: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from core import environment
 from core.errors import Unavailable
 from embedded import child as child_module
 from embedded.log_file import LogFile
@@ -144,14 +145,21 @@ async def start(spec: Spec, on_line: Callable[[dict[str, Any]], None], warm: War
     if process is None:
         # -P: the folder that the system was started in shadows none of our packages.
         flags = ["-P"] if is_module else ["-I", "-S"]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, *flags, _CHILD, str(os.getpid()), *spec.command),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=dict(spec.environment),
-            start_new_session=True,
-        )
+        shown, rest = environment.split(spec.environment)
+        reading, writing = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, *flags, _CHILD, str(os.getpid()), *spec.command),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**shown, environment.REST: str(reading)},
+                pass_fds=[reading],
+                start_new_session=True,
+            )
+        finally:
+            os.close(reading)
+            await asyncio.to_thread(environment.give_rest, writing, rest)
     ready = asyncio.Event()
 
     def on_told(line: dict[str, Any]) -> None:

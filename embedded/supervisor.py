@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import functools
+import json
 import os
 import secrets
 import sys
@@ -22,11 +23,10 @@ from typing import Any
 import structlog
 
 from core.config import Settings
+from core.environment import is_plain
 from core.errors import InvalidArgument, LemanError
-from core.process_secrets import without_settings
 from core.release import SERVICES, version
 from core.rpc.addresses import is_loopback
-from core.stores.store_file import variables_in
 from core.unused_memory import give_back
 from embedded import process
 from embedded.announcement import Announcement
@@ -158,12 +158,10 @@ class Supervisor:
 
     def _redis_spec(self, redis: RedisServer) -> Spec:
         command = process.program(*redis.command)
-        secrets = variables_in(self._settings.storage.options_file)
-        environment = {name: value for name, value in os.environ.items() if name not in secrets}
         spec = Spec(
             name=REDIS,
             command=command,
-            environment=without_settings(environment),
+            environment={name: value for name, value in os.environ.items() if is_plain(name)},
             log=self._home.log(REDIS),
             ready_seconds=30.0,
             probe=redis.answers,
@@ -188,6 +186,7 @@ class Supervisor:
             "LEMAN_PEERS__TOKEN": self._token,
             "LEMAN_REDIS__URL": redis_url,
             **({"LEMAN_REDIS__WORKERS_URL": ""} if self._redis else {}),  # it is of another Redis
+            "LEMAN_SPARK__PASS_ENV": json.dumps(self._settings.spark.of_own_user().pass_env),
             "LEMAN_EMBEDDED__DATABASE": str(self._database or ""),
             "LEMAN_EMBEDDED__DATABASES_FILE": "" if self._database else str(self.databases.file),
             "LEMAN_EMBEDDED__IDLE_SECONDS": str(self._idle_limit),

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core import linux
+from core import environment, linux
 from embedded import child, fd_messages, warm_socket
 from embedded.started_process import AdoptedProcess
 
@@ -63,6 +63,8 @@ class WarmParent:
             return None
         linux.adopt_orphans()
         ours, theirs = socket.socketpair()
+        shown, rest = environment.split({**os.environ, **_ENVIRONMENT})
+        reading, writing = os.pipe()
         # by process id, as another supervisor may be about to take the folder's lock
         file = folder / warm_socket.name(os.getpid(), place)
         with theirs:
@@ -72,10 +74,12 @@ class WarmParent:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env={**os.environ, **_ENVIRONMENT},
-                pass_fds=[theirs.fileno()],
+                env={**shown, environment.REST: str(reading)},
+                pass_fds=[theirs.fileno(), reading],
                 start_new_session=True,
             )
+            os.close(reading)
+            environment.give_rest(writing, rest)
         return cls(process, ours, file)
 
     @property

@@ -104,6 +104,7 @@ class WarmProcess:
                 self._preludes[-1].begin()
             importlib.import_module("core.stores.store_file").forget()  # each request has its own
             importlib.import_module("core.process_secrets").forget_settings()
+            importlib.import_module("core.environment").guard()
 
     def serve(self) -> list[str]:
         """Serve requests; the command that this process is to run: it became a service, or was forked as one."""

@@ -10,7 +10,7 @@ with without(*HEAVY):
     from core import config
     from core.errors import InvalidArgument
     from core.observability import otlp
-    from core.process_secrets import forget_settings
+    from core.process_secrets import guard
     from core.stores import store_file
     from executor.spark.spark_runner import SparkRunner
 
@@ -19,7 +19,7 @@ def run() -> int:
     """The life of the process. The JVM starts while the rest is imported."""
     try:
         settings = config.load()
-        forget_settings()  # before there is a JVM to inherit them
+        guard(core_dumps=settings.log.core_dumps)  # before there is a JVM to inherit them
         store_file.begin(settings.storage.options_file)
         otlp.take_headers()
         spark = SparkRunner(settings.spark)

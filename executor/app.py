@@ -46,7 +46,7 @@ from executor.previews.previews import Previews
 from executor.scheduling.dispatcher import Dispatcher
 from executor.scheduling.local_runner import LocalRunner
 from executor.spark.address import has_cluster, is_local, warn_of_open_spark
-from executor.spark.driver_launch import worker_variables
+from executor.spark.driver_launch import passed_variables, worker_variables
 from executor.spark.spark_runner import SparkRunner
 
 _log = structlog.get_logger(__name__)
@@ -88,7 +88,7 @@ class Executor:
         self._pool = BlockingPool(8, name="executor", slow_seconds=_SLOW_STORE_SECONDS)
         python = settings.spark.python if is_local(settings.spark) else ""
         FUNCTIONS_AVAILABLE.show(lambda: [(float(spark.trouble is None), {})])
-        self._functions = FunctionPool(python, worker_variables(settings.spark))
+        self._functions = FunctionPool(python, worker_variables(settings.spark), passed_variables(settings.spark))
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._lineage: LineageSender | None = None

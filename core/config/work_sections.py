@@ -91,6 +91,10 @@ class Spark(Section):
     python: str = ""
     """Path of the Python interpreter on Spark's workers, absolute or below their working directory (an archive of
     `leman pack-env`); empty: this one's path."""
+    pass_env: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_*]+$")], ...] = Field(default=(), examples=[["MODEL_*"]])
+    """Variables of the executor's environment that functions have beside those that their processes need
+    (docs/security.md), as patterns of names in which `*` stands for any letters; `*` alone: all, but for Leman's
+    settings. On a cluster: of the environment of Spark's workers. An embedded system has `*` where nothing is said."""
     on_demand: bool = False
     """Start Spark with the first job that needs it, and not with the executor, where it runs on this machine alone. So
     does the embedded system that the databases of a user share."""
@@ -112,6 +116,10 @@ class Spark(Section):
         default_factory=dict, repr=False, examples=[{"spark.cores.max": "2"}]
     )
     """Further Spark settings, as a JSON object of strings."""
+
+    def of_own_user(self) -> Self:
+        """Return these settings for an embedded system: where nothing is said of `pass_env`, functions have all."""
+        return self if "pass_env" in self.model_fields_set else self.model_copy(update={"pass_env": ("*",)})
 
     @model_validator(mode="after")
     def _some_executor(self) -> Self:
@@ -287,3 +295,6 @@ class Log(Section):
     """Size at which the log file of a process of an embedded system is set aside and a new one begun."""
     files_kept: int = Field(default=3, ge=1)
     """Log files that are kept of each process beside the one that is written to."""
+    core_dumps: bool = False
+    """Let services, and the processes of functions on this machine, leave core dumps, and be looked into by debuggers
+    and profilers of their user, functions among them: memory has secrets (docs/security.md). Root may always look."""

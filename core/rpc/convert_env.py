@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from core.environment import STORE_BEGINNINGS, STORE_NAMES
 from core.errors import InvalidArgument
 
 MOST_VARIABLES = 64
@@ -14,12 +15,12 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: others say how tables are read and written there.
 _RESERVED = frozenset(
     {"ALL_PROXY", "BASH_ENV", "GLIBC_TUNABLES", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "JAVA_HOME", "NO_PROXY", "PATH"}
-    | {"AZURE_ENDPOINT", "GOOGLE_APPLICATION_CREDENTIALS", "PWD", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR"}
+    | {"PWD", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR"}
+    | set(STORE_NAMES)
 )
 _RESERVED_BEGINNINGS = (
-    *("LEMAN_", "LANCE_", "PYSPARK_", "PYTHON", "RUST_", "SPARK_", "DYLD_", "LD_", "MALLOC_", "AWS_"),
-    *("AZURE_AUTHORITY_", "AZURE_CLIENT_", "AZURE_FEDERATED_", "AZURE_MSI_", "AZURE_STORAGE_", "AZURE_TENANT_"),
-    *("GOOGLE_BUCKET", "GOOGLE_SERVICE_ACCOUNT"),
+    *("LEMAN_", "LANCE_", "PYSPARK_", "PYTHON", "RUST_", "SPARK_", "DYLD_", "LD_", "MALLOC_"),
+    *STORE_BEGINNINGS,
 )
 #: Read by numpy's OpenBLAS when that is loaded, which is before a job has its process.
 _THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS")

@@ -29,7 +29,7 @@ from core.errors import InvalidArgument, LemanError
 from core.long_lived_objects import LongLivedObjects
 from core.observability import otlp
 from core.observability.process import Observability
-from core.process_secrets import forget_settings
+from core.process_secrets import guard
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.bind_failures import bracketed
@@ -263,7 +263,7 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
     """
     try:
         settings = settings or config.load()
-        forget_settings()
+        guard(core_dumps=settings.log.core_dumps)
         store_file.begin(settings.storage.options_file)
         otlp.take_headers()
     except InvalidArgument as error:

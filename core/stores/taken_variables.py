@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from core.process_secrets import blank_shown
+from core.environment import blank_shown
 
 _taken: dict[str, str] = {}
 
@@ -14,7 +14,7 @@ def take(name: str) -> str:
     value = os.environ.pop(name, "")
     if value:
         _taken[name] = value
-        blank_shown({name})
+        blank_shown(lambda shown: shown != name)
     return _taken.get(name, "")
 
 

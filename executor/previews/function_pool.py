@@ -9,15 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 import psutil
 import structlog
 
+from core import environment
 from core.errors import FailedPrecondition, ResourceExhausted
-from executor.spark import daemon_relay
 from executor.worker.messages import LENGTH_BYTES, framed
 from executor.worker.preview_messages import PreviewMessage
 from executor.worker.processes.messages import MOST_BYTES, NONSENSE, SENT_NONSENSE, Answer, Request, Said
@@ -29,8 +29,6 @@ _IDLE_SECONDS = 300.0
 _END_SECONDS = 2.0
 #: So often it is looked whether the pool of a process that says nothing was stopped: it would tell nobody of its end.
 _LOOK_SECONDS = 1.0
-#: How the driver's JVM is reached, while Spark connects to it, and where its daemon is forked: not for functions.
-_HIDDEN = frozenset({"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", daemon_relay.VARIABLE})
 _PATH = "PYTHONPATH"
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
 _answers: msgspec.json.Decoder[Said | Answer] = msgspec.json.Decoder(Said | Answer)
@@ -49,12 +47,16 @@ class FunctionPool:
 
     Args:
         python: the interpreter in which functions run.
-        variables: of its environment, beside those of this process that are not its own affair.
+        variables: of its environment, beside those of this process that functions have.
+        passed: which these are beside those that their processes need, as patterns of names.
     """
 
-    def __init__(self, python: str = "", variables: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, python: str = "", variables: Mapping[str, str] | None = None, passed: Sequence[str] = ()
+    ) -> None:
         self._python = python or sys.executable
         self._variables = dict(variables or {})
+        self._passed = tuple(passed)
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
         #: Whether a function process of this pool has ever answered: where it ends now, a function has ended it.
@@ -149,7 +151,7 @@ class FunctionPool:
             try:
                 self._process = subprocess.Popen(
                     [self._python, "-P", "-m", "executor.previews.pool_process", str(theirs.fileno())],
-                    env=_environment(self._variables),
+                    env=_environment(self._variables, self._passed),
                     pass_fds=(theirs.fileno(),),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -240,8 +242,9 @@ def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
         raise ProcessEnded(SENT_NONSENSE) from None
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the pool: this process's with `variables`; paths of modules are put together."""
-    inherited = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+def _environment(variables: Mapping[str, str], passed: Sequence[str]) -> dict[str, str]:
+    """Return the environment of the pool, see `FunctionPool`; paths of modules are put together."""
+    inherited = environment.for_functions(os.environ, passed)
+    dumps = {environment.CORE_DUMPS: "1"} if environment.CORE_DUMPS in os.environ else {}
     paths = [given[_PATH] for given in (variables, inherited) if given.get(_PATH)]
-    return {**inherited, **variables, **({_PATH: os.pathsep.join(paths)} if paths else {})}
+    return {**inherited, **dumps, **variables, **({_PATH: os.pathsep.join(paths)} if paths else {})}

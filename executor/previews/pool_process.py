@@ -15,6 +15,7 @@ import warnings
 warnings.filterwarnings("ignore", message="lance is not fork-safe")
 os.environ.setdefault("LANCE_LOG", "error")
 
+from core import environment  # noqa: E402
 from core.absent_modules import HEAVY, without  # noqa: E402
 
 with without(*HEAVY):  # a function may still import them
@@ -27,6 +28,8 @@ from executor.worker.processes.pool import Pool  # noqa: E402
 def main(requests: socket.socket, parent: int) -> None:
     """Serve until the executor ends this process, or is gone."""
     os.dup2(2, 1)
+    environment.guard()
+    os.environ.pop(environment.CORE_DUMPS, None)  # not for functions
     late_pandas.expect()
     gc.collect()
     gc.freeze()

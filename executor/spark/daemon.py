@@ -25,6 +25,7 @@ os.environ.setdefault("LANCE_LOG", "error")
 
 import encodings.idna  # noqa: E402 the first connection by name imports it
 
+from core import environment  # noqa: E402
 from core.absent_modules import HEAVY, without  # noqa: E402
 
 with without(*HEAVY):  # a function may still import them
@@ -53,6 +54,7 @@ def share_memory_between_threads() -> None:
 
 
 if __name__ == "__main__":
+    environment.guard()
     share_memory_between_threads()
     late_pandas.expect()
     gc.collect()

@@ -49,7 +49,7 @@ def _wait_for_end(connection: socket.socket) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)  # the daemon's end is to be the end of what it says
         with contextlib.suppress(OSError):
-            os.execv(program, ["cat"])
+            os.execve(program, ["cat"], {})
     with contextlib.suppress(OSError):
         while connection.recv(4096):
             pass

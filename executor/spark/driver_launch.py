@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from core import config
+from core import config, environment
 from core.config import Spark
 from executor.spark import daemon_relay, spark_conf
 from executor.spark.address import LOOPBACK, callback_address, is_local
@@ -59,6 +59,11 @@ def prepare_environment(settings: Spark) -> None:
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of glibc's, which keeps more for each of the JVM's many threads
     if python_of(settings) != sys.executable or any(key.startswith(_OF_DAEMON) for key in settings.conf):
         os.environ.pop(daemon_relay.VARIABLE, None)  # a fork would have another interpreter, or other variables
+
+
+def passed_variables(settings: Spark) -> tuple[str, ...]:
+    """Return which further variables functions have, as patterns of names: also those that Spark is to set there."""
+    return (*settings.pass_env, *(key.removeprefix(_VARIABLES) for key in settings.conf if key.startswith(_VARIABLES)))
 
 
 def worker_variables(settings: Spark) -> dict[str, str]:
@@ -103,7 +108,12 @@ def context_settings(settings: Spark, shared: list[str], folder: TempFolder | No
     address = callback_address(settings)
     ours = {**spark_conf.context(settings, shared, python_of(settings)), **address.spark_settings()}
     first = {"spark.app.name": "leman", "spark.master": spark_conf.master(settings)}
-    chosen = {**first, **ours, **settings.conf}
+    told = {
+        environment.PASSED: ",".join(passed_variables(settings)),
+        environment.CORE_DUMPS: os.environ.get(environment.CORE_DUMPS, ""),
+    }
+    of_workers = {f"{_VARIABLES}{name}": value for name, value in told.items() if value}
+    chosen = {**first, **ours, **of_workers, **settings.conf}
     if folder is not None:
         chosen = {**folder.settings, **chosen}
         own = " ".join(folder.jvm_options)
@@ -128,7 +138,7 @@ def last_words(chosen: Mapping[str, str]) -> str:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,  # where a JVM says why it does not begin
                 stderr=subprocess.STDOUT,
-                env=_environment(Path(folder, "connection")),
+                env=_environment(chosen, Path(folder, "connection")),
             )
         except OSError:
             return ""
@@ -151,9 +161,11 @@ def _command(chosen: Mapping[str, str]) -> list[str]:
     return command + shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
 
 
-def _environment(info: Path) -> dict[str, str]:
+def _environment(chosen: Mapping[str, str], info: Path) -> dict[str, str]:
     """Return the environment of a JVM that is to say in a file how to reach it."""
-    return {**os.environ, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
+    passed = chosen.get(f"{_VARIABLES}{environment.PASSED}", "").split(",")
+    inherited = environment.for_spark(os.environ, passed)
+    return {**inherited, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
@@ -218,7 +230,7 @@ class LaunchedJvm:
         try:
             chosen = context_settings(settings, archive.use() if archive is not None and archived else [], folder)
             info = Path(tempfile.mkdtemp(dir=folder.path if folder is not None else None)) / "connection"
-            process = _launch(_command(chosen), _environment(info))
+            process = _launch(_command(chosen), _environment(chosen, info))
         except BaseException:
             if folder is not None:
                 folder.remove()

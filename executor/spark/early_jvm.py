@@ -9,7 +9,7 @@ import contextlib
 
 from core import config
 from core.errors import LemanError
-from core.process_secrets import forget_settings
+from core.process_secrets import guard
 from core.stores import store_file
 from executor.spark import java_runtime
 from executor.spark.address import is_local
@@ -22,8 +22,8 @@ def begin() -> None:
     """Start it where Spark runs on this machine. What is wrong is found, and told, when Spark is started."""
     with contextlib.suppress(LemanError, OSError, ModuleNotFoundError):
         loaded = config.load()
-        settings = loaded.spark
-        forget_settings()  # before there is a JVM to inherit them
+        settings = loaded.spark.of_own_user()
+        guard(core_dumps=loaded.log.core_dumps)  # before there is a JVM to inherit them
         store_file.begin(loaded.storage.options_file)
         if is_local(settings):
             java_runtime.check()

@@ -269,15 +269,17 @@ def test_jobs_of_one_process_share_a_connection():
     assert reservations_at("redis://127.0.0.1:1/0", 6) is not reservations_at("redis://127.0.0.1:2/0", 6)
 
 
-_ACL = "on >limited resetkeys ~leman:reservation:* resetchannels -@all +eval +evalsha +script|load +time +hgetall \
+WORKERS_ACL = (
+    "on >limited resetkeys ~leman:reservation:* resetchannels -@all +eval +evalsha +script|load +time +hgetall \
 +hkeys +hset +hdel +pexpire +expire +smembers +sadd"
+)
 
 
 def test_a_user_of_redis_that_may_touch_reservations_alone_is_enough_for_workers(redis):
     """The rights are those of docs/security.md."""
-    assert " ".join(_ACL.split()).replace(">limited", ">PASSWORD") in " ".join(SECURITY.read_text().split())
+    assert " ".join(WORKERS_ACL.split()).replace(">limited", ">PASSWORD") in " ".join(SECURITY.read_text().split())
     with redis_py.Redis.from_url(redis.url) as admin:
-        admin.execute_command("ACL", "SETUSER", "workers", *_ACL.split())
+        admin.execute_command("ACL", "SETUSER", "workers", *WORKERS_ACL.split())
         admin.set("leman:job-env:job-1", "sealed")
         limited = redis.url.replace("unix://", "unix://workers:limited@")
         check_workers_accepted(limited)

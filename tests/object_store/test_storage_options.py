@@ -57,7 +57,8 @@ def test_what_a_store_is_told_is_given_once_and_renewed(tmp_path, lake):
         import os
         import pathlib
 
-        shown = pathlib.Path("/proc/self/environ").read_bytes().decode(errors="replace")
+        file = pathlib.Path("/proc/self/environ")  # which root alone may read
+        shown = file.read_bytes().decode(errors="replace") if os.access(file, os.R_OK) else ""
         return f"{x} {dict(os.environ)} {shown}"
 
     table.add_columns({"seen": seen})

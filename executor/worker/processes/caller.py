@@ -9,6 +9,7 @@ import socket
 
 import msgspec
 
+from core import environment
 from executor.worker.messages import WorkerTask
 from executor.worker.processes.function_process import Prepare, Warm
 from executor.worker.processes.messages import MOST_BYTES, NONSENSE, SENT_NONSENSE, Answer, Request, receive, send
@@ -93,6 +94,7 @@ def start(prepare: Prepare, warm: Warm) -> Caller:
     if os.fork() == 0:
         asking.close()
         os.dup2(2, 1)  # what Spark's daemon says on standard output is for Spark
+        environment.confine()
         Pool(requests, lambda task, _say: run_task(task), prepare, warm).serve(here)
     requests.close()
     return Caller(asking, here)

@@ -319,18 +319,20 @@ def test_asked_to_end_while_it_starts_it_leaves_nothing(tmp_path):
 
 
 def test_a_service_that_cannot_start_is_named_and_nothing_is_left(tmp_path):
-    with system(tmp_path, FAKE_FAILS="executor") as up:
+    with system(tmp_path, FAKE_FAILS="executor", XDG_DATA_HOME=str(tmp_path)) as up:
+        assert any(str(tmp_path) in _shown(p) for p in psutil.process_iter())
         assert up.process.wait(DEADLINE) == 1
         told = up.process.stderr.read()
         assert "executor ended with code 1" in told
         assert "no Java here" in told
         assert not up.file.exists()
-        assert not [p for p in psutil.process_iter() if str(tmp_path) in _environment(p)]
+        assert not [p for p in psutil.process_iter() if str(tmp_path) in _shown(p)]
 
 
-def _environment(process: psutil.Process) -> str:
+def _shown(process: psutil.Process) -> str:
+    """A variable that processes go on to show."""
     with contextlib.suppress(psutil.Error):
-        return process.environ().get("LEMAN_EMBEDDED__DATABASE", "")
+        return process.environ().get("XDG_DATA_HOME", "")
     return ""
 
 

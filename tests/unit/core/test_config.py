@@ -7,6 +7,7 @@ import json
 import re
 
 import pytest
+from pydantic import ValidationError
 
 from core import config
 from core.config import __main__ as command
@@ -212,7 +213,7 @@ def test_each_setting_that_is_an_object_or_a_list_has_an_example_that_it_takes(m
                 assert json.loads(json.dumps(found)) == json.loads(example[1])
                 told += 1
         monkeypatch.delenv(info.env)
-    assert told == 10
+    assert told == 11
 
 
 def test_a_wrong_value_is_never_repeated(monkeypatch):
@@ -318,3 +319,10 @@ def test_the_command_prints_json(monkeypatch, capsys):
 )
 def test_loopback(host, expected):
     assert is_loopback(host) is expected
+
+
+def test_an_embedded_system_passes_all_variables_unless_something_is_said():
+    assert config.Spark().of_own_user().pass_env == ("*",)
+    assert config.Spark(pass_env=()).of_own_user().pass_env == ()
+    with pytest.raises(ValidationError, match="pass_env"):
+        config.Spark(pass_env=("A,B",))

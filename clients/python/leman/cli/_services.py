@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import re
@@ -290,12 +291,17 @@ def _tree(pid: int) -> Iterator[int]:
 
 
 def _memory(pid: int) -> int:
-    """Bytes of memory of a process, its share of what it has in common with others; 0 where that is not told."""
-    try:
+    """Bytes of memory of a process, its share of what it has in common with others; 0 where that is not told.
+
+    Of one that lets nobody look into it, what is its own alone.
+    """
+    with contextlib.suppress(OSError):
         found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(found[1]) << 10 if found else 0
+        return int(found[1]) << 10 if found else 0
+    with contextlib.suppress(OSError):
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_text().split())
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 def _whole(file: Path) -> Iterator[str]:
