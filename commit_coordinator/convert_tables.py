@@ -23,6 +23,7 @@ from core.locations import table_uri
 from core.rpc.convert import schema_from_bytes
 from core.rpc.convert_types import schema_from_json, type_from_json
 from core.rpc.request_digest import body_digest
+from core.udf.nested_types import check_text
 from core.udf.validation import check_column_name
 from leman.v1 import catalog_pb2, tables_pb2
 
@@ -174,6 +175,7 @@ def _one_row(stream: bytes) -> pa.RecordBatch:
         if arrow_stream.is_compressed(stream):
             raise InvalidArgument("BAD_STREAM", "The values are compressed: send them as they are", field="values")
         rows = pa.ipc.open_stream(stream).read_all()
+        check_text(rows.schema)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise InvalidArgument("BAD_STREAM", f"The values are no Arrow IPC stream: {error}", field="values") from None

@@ -21,6 +21,7 @@ MOVED_PREFIX = "moved-"
 """Begins the name of a folder in `OWN_FOLDER` that was a table: the name of a table that is dropped leads there."""
 TABLE_ENDING = ".lance"
 
+_MOST_BYTES = 3_500
 _MOST_PART_BYTES = 255
 _MOST_NAME_BYTES = 249
 """With the ending it is the name of a folder."""
@@ -131,6 +132,9 @@ def repeated(text: str) -> str:
 
 
 def _canonical(text: str) -> str:
+    # what lies in a database has names below it, and no path is longer than 4,096 bytes
+    if len(text) > _MOST_BYTES or len(text.encode(errors="replace")) > _MOST_BYTES:
+        raise _bad(f"'{repeated(text)}' is longer than {_MOST_BYTES} bytes: name a shorter path or uri")
     if not text.strip():
         raise _bad("database is empty; give a path or uri")
     _check_characters(text, text)

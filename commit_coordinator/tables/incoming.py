@@ -12,6 +12,7 @@ import pyarrow as pa
 from commit_coordinator.tables.compressed import Decompressed
 from commit_coordinator.tables.flight_data import END
 from core.errors import InvalidArgument, LemanError
+from core.udf.nested_types import check_text
 
 #: Bytes that wait to be read, at the most (and one message).
 _HELD_BYTES = 4 << 20
@@ -128,6 +129,7 @@ def batches(incoming: Incoming) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """
     try:
         reader = pa.ipc.open_stream(incoming)
+        check_text(reader.schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, InvalidArgument) as error:
         message = (
             "The bytes are no Arrow IPC stream, which begins with a schema: write them with Arrow's stream writer, "

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from core.udf.nested_types import check_text
+
 PROTOCOL = "leman.function.v1"
 #: The action that asks a server for its functions.
 DESCRIBE = f"{PROTOCOL}.describe"
@@ -134,6 +136,8 @@ def _text(told: dict[str, Any], key: str) -> str:
 
 def _schema(told: dict[str, Any], key: str) -> pa.Schema:
     try:
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(_text(told, key), validate=True)))
-    except (binascii.Error, pa.ArrowException, OSError) as error:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(_text(told, key), validate=True)))
+        check_text(schema)
+    except (binascii.Error, pa.ArrowException, OSError, ValueError) as error:
         raise ProtocolError(f"'{key}' is no Arrow schema in base64: {error}") from None
+    return schema

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from core.errors import InvalidArgument
-from core.udf.nested_types import rebuilt
+from core.udf.nested_types import check_text, rebuilt
 
 Number = TypeVar("Number", bound=int)
 Value = TypeVar("Value")
@@ -31,11 +31,13 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
     """Return the schema of an IPC schema message; `field` names the request's field in the error."""
     try:
-        return pa.ipc.read_schema(pa.BufferReader(raw))
-    except (pa.ArrowException, OSError, EOFError) as error:
+        schema = pa.ipc.read_schema(pa.BufferReader(raw))
+        check_text(schema)
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise InvalidArgument(
             "BAD_SCHEMA", f"{field} is not an Arrow IPC schema message: {error}", field=field
         ) from None
+    return schema
 
 
 def field_from_bytes(raw: bytes, field: str) -> pa.Field:

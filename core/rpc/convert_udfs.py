@@ -43,6 +43,10 @@ _ACTION_TO = {
     ErrorAction.SKIP: udf_pb2.ErrorRule.ACTION_SKIP,
     ErrorAction.RETRY: udf_pb2.ErrorRule.ACTION_RETRY,
 }
+#: What a rule that retries has where it leaves these out.
+_RETRY = ErrorRule(ErrorAction.RETRY, max_attempts=3, initial_backoff_seconds=0.5)
+#: Of a call: what is shorter is zero on its way back.
+_SHORTEST_SECONDS = 1e-6
 _KIND_FROM = {number: kind for kind, number in _KIND_TO.items()}
 _ACTION_FROM = {number: action for action, number in _ACTION_TO.items()}
 
@@ -137,9 +141,11 @@ def remote_from_proto(message: udf_pb2.UdfDefinition) -> RemoteFunction | None:
 
 def _timeout(message: udf_pb2.UdfDefinition) -> float:
     seconds = seconds_from_proto(message, "call_timeout")
-    if message.HasField("call_timeout") and not seconds:
+    if message.HasField("call_timeout") and seconds < _SHORTEST_SECONDS:
         raise InvalidArgument(
-            "BAD_NUMBER", "call_timeout is zero: set a time above it, or leave it out", field="definition.call_timeout"
+            "BAD_NUMBER",
+            "call_timeout is shorter than a microsecond: set a longer time, or leave it out",
+            field="definition.call_timeout",
         )
     return seconds
 
@@ -219,25 +225,25 @@ def error_policy_to_proto(policy: ErrorPolicy) -> udf_pb2.ErrorPolicy:
 
 def error_policy_from_proto(message: udf_pb2.ErrorPolicy) -> ErrorPolicy:
     """Return the policy; fields that are left out have their defaults."""
-    default = ErrorRule(ErrorAction.RETRY)
-    rules = tuple(
-        ErrorRule(
-            action=known(_ACTION_FROM, rule.action, "error_policy.rules.action"),
-            exception_types=tuple(rule.exception_types),
-            message_pattern=rule.message_pattern,
-            max_attempts=number_from_proto(rule, "max_attempts", default=default.max_attempts),
-            initial_backoff_seconds=seconds_from_proto(
-                rule, "initial_backoff", default=default.initial_backoff_seconds
-            ),
-            max_backoff_seconds=seconds_from_proto(rule, "max_backoff", default=default.max_backoff_seconds),
-        )
-        for rule in message.rules
-    )
+    rules = tuple(_rule(rule) for rule in message.rules)
     return ErrorPolicy(
         rules,
         number_from_proto(message, "max_errors"),
         positive_from_proto(message, "max_error_fraction"),
         message.store_errors,
+    )
+
+
+def _rule(message: udf_pb2.ErrorRule) -> ErrorRule:
+    action = known(_ACTION_FROM, message.action, "error_policy.rules.action")
+    default = _RETRY if action is ErrorAction.RETRY else ErrorRule(action)
+    return ErrorRule(
+        action=action,
+        exception_types=tuple(message.exception_types),
+        message_pattern=message.message_pattern,
+        max_attempts=number_from_proto(message, "max_attempts", default=default.max_attempts),
+        initial_backoff_seconds=seconds_from_proto(message, "initial_backoff", default=default.initial_backoff_seconds),
+        max_backoff_seconds=seconds_from_proto(message, "max_backoff", default=default.max_backoff_seconds),
     )
 
 

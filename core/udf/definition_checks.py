@@ -131,7 +131,7 @@ def _check_policy(udf: UdfDefinition) -> None:
         if rule.action is not ErrorAction.RETRY:
             continue
         if rule.max_attempts < 2 or not 0 <= rule.initial_backoff_seconds <= rule.max_backoff_seconds < math.inf:
-            what = "needs max_attempts of 2 or more, and 0 <= initial_backoff_seconds <= max_backoff_seconds, to retry"
+            what = "needs max_attempts of 2 or more, and an initial_backoff of at most max_backoff, to retry"
             raise _bad(udf, what, "error_policy.rules")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -50,6 +50,43 @@ def without_programs_own(kind: pa.DataType) -> pa.DataType:
     while isinstance(kind, pa.ExtensionType):
         kind = kind.storage_type
     return rebuilt(kind, lambda field: field.with_type(without_programs_own(field.type)))
+
+
+def check_text(schema: pa.Schema) -> None:
+    """Check that names, metadata and time zones are UTF-8, at every depth: Arrow reads them from bytes unchecked.
+
+    Raises:
+        ValueError: Some are not.
+    """
+    try:
+        _read_metadata(schema.metadata)
+        for field in schema:
+            _read_field(field)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"a name, metadata or a time zone in the schema is not UTF-8: {error}") from None
+
+
+def _read_field(field: pa.Field) -> None:
+    _ = field.name
+    _read_metadata(field.metadata)
+    _read_type(field.type)
+
+
+def _read_type(kind: pa.DataType) -> None:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pt.is_dictionary(kind):
+        _read_type(kind.value_type)
+    elif pt.is_timestamp(kind):
+        _ = kind.tz
+    for at in range(kind.num_fields):
+        _read_field(kind.field(at))
+
+
+def _read_metadata(metadata: Mapping[bytes, bytes] | None) -> None:
+    for key, value in (metadata or {}).items():
+        key.decode()
+        value.decode()
 
 
 def relabelled(values: pa.Array, kind: pa.DataType) -> pa.Array:

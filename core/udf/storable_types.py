@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zoneinfo
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from core.udf.nested_types import rebuilt
 _NULL_STRUCTS = (2, 1)
 #: From this file format on there are maps.
 _MAPS = (2, 2)
+_OFFSET = re.compile(r"[+-][0-9]{2}(:?[0-9]{2})?")
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 #: What Lance notes of a column for its table's sake, at any depth: unenforced primary and clustering keys.
 _KEYS = b"lance-schema:"
@@ -70,6 +73,15 @@ def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
     Raises:
         FailedPrecondition: TYPE_NOT_STORABLE.
     """
+    zone = next((part for part in (kind, *_parts(kind)) if pt.is_timestamp(part) and not _is_known_zone(part.tz)), None)
+    if zone is not None:
+        raise FailedPrecondition(
+            "TYPE_NOT_STORABLE",
+            f"Column '{column}' cannot have the type {kind}: nothing is known of the time zone {zone.tz!r}. Name one "
+            "of the IANA database, like Europe/Zurich, or an offset, like +02:00",
+            column=column,
+            type=kind,
+        )
     found = _refusal(kind, file_format) or _inside(kind)
     if found is None:
         return
@@ -81,6 +93,18 @@ def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
         column=column,
         type=kind,
     )
+
+
+def _is_known_zone(zone: str | None) -> bool:
+    return not zone or zone == "UTC" or _OFFSET.fullmatch(zone) is not None or _has_zone(zone) or not _has_zone("UTC")
+
+
+def _has_zone(zone: str) -> bool:
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
 
 
 def is_packed(column: pa.Field) -> bool:

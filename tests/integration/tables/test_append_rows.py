@@ -209,8 +209,9 @@ def test_what_is_no_arrow_at_all_is_said_to_be_none(table):
         whole() + b"more",
         broken(whole(), 4, struct.pack("<i", 1 << 30)),
         broken(whole(), len(whole()) - 300, os.urandom(40)),
+        b"".join(stream_of(pa.table({"zzzz": [1]}))).replace(b"zzzz", b"z\xc4zz"),
     ],
-    ids=["nothing", "nonsense", "no end", "cut", "goes on", "no schema", "bad offsets"],
+    ids=["nothing", "nonsense", "no end", "cut", "goes on", "no schema", "bad offsets", "name not UTF-8"],
 )
 def test_bytes_that_are_no_whole_stream_are_refused(table, content):
     async def scenario():

@@ -50,6 +50,9 @@ def one_row(**values):
     return b"".join(stream_of(pa.table({name: [value] for name, value in values.items()})))
 
 
+NOT_UTF8 = one_row(zzzz=1).replace(b"zzzz", b"z\xc4zz")
+
+
 def compressed(**values):
     rows, sink = pa.table({name: [value] for name, value in values.items()}), pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
@@ -103,6 +106,7 @@ def test_nothing_to_update_makes_no_version_and_leaves_no_file(table):
         ({"expressions": {"x": "random()"}}, "INVALID_ARGUMENT", "INVALID_EXPRESSION", "expressions"),
         ({"expressions": {"x": "nope + 1"}}, "FAILED_PRECONDITION", "INPUT_COLUMN_MISSING", ""),
         ({"values": b"nonsense", "expressions": {}}, "INVALID_ARGUMENT", "BAD_STREAM", "values"),
+        ({"values": NOT_UTF8, "expressions": {}}, "INVALID_ARGUMENT", "BAD_STREAM", "values"),
         ({"values": compressed(x=1), "expressions": {}}, "INVALID_ARGUMENT", "BAD_STREAM", "values"),
         ({"values": one_row(x=1)}, "INVALID_ARGUMENT", "BAD_COLUMN", "expressions"),
         ({"expressions": {"nope": "1"}}, "FAILED_PRECONDITION", "COLUMN_NOT_FOUND", ""),

@@ -88,6 +88,14 @@ def test_a_folder_with_a_name_that_no_folder_has(tmp_path):
     assert canonical_database(str(tmp_path / ("a" * 255)))
 
 
+@pytest.mark.parametrize("long", ["/a" * 1_751, "s3://bucket/" + "a" * 31_000_000, "ä" * 3_000])
+def test_a_place_so_long_that_nothing_has_room_below_it_is_refused(long):
+    with pytest.raises(InvalidArgument, match="is longer than 3500 bytes") as caught:
+        canonical_database(long)
+    assert caught.value.reason == "BAD_DATABASE"
+    assert len(caught.value.message) < 500
+
+
 @pytest.mark.parametrize("inside", ["t.lance", "t.lance/data", "t.lance/_versions/x"])
 def test_no_database_lies_in_a_table(inside, tmp_path):
     for place in (str(tmp_path / inside), f"s3://bucket/{inside}"):

@@ -265,6 +265,38 @@ def test_unknown_enum_values_are_refused(number):
 
 
 @pytest.mark.parametrize(
+    "schema",
+    [
+        pa.schema({"zzzz": pa.int64()}),
+        pa.schema({"a": pa.struct({"zzzz": pa.int64()})}),
+        pa.schema({"a": pa.list_(pa.field("zzzz", pa.int64()))}),
+        pa.schema({"a": pa.timestamp("us", "zzzz")}),
+        pa.schema({"a": pa.dictionary(pa.int8(), pa.timestamp("us", "zzzz"))}),
+        pa.schema([pa.field("a", pa.int64(), metadata={"zzzz": ""})]),
+        pa.schema({"a": pa.int64()}, metadata={"k": "zzzz"}),
+        pa.schema([pa.field("a", pa.binary(), metadata={"ARROW:extension:name": "zzzz"})]),
+    ],
+    ids=["name", "struct", "list", "zone", "dictionary", "metadata", "of the schema", "extension"],
+)
+def test_text_in_a_schema_is_utf8(schema):
+    raw = schema.serialize().to_pybytes()
+    assert convert.schema_from_bytes(raw, "schema") == schema
+    with pytest.raises(InvalidArgument, match="not UTF-8") as caught:
+        convert.schema_from_bytes(raw.replace(b"zzzz", b"z\xc4zz"), "schema")
+    assert (caught.value.reason, caught.value.field) == ("BAD_SCHEMA", "schema")
+
+
+def test_a_timeout_of_a_call_is_no_shorter_than_its_answers_say():
+    known = UdfDefinition("f", "1", UdfKind.SCALAR, ("a",), pa.int32(), entrypoint="m:f", timeout_seconds=1e-6)
+    message = convert.udf_to_proto(known)
+    assert convert.udf_from_proto(message).timeout_seconds == 1e-6
+    message.call_timeout.nanos = 999
+    with pytest.raises(InvalidArgument) as caught:
+        convert.udf_from_proto(message)
+    assert (caught.value.reason, caught.value.field) == ("BAD_NUMBER", "definition.call_timeout")
+
+
+@pytest.mark.parametrize(
     "raw", [b"", b"no schema", b"\xff\xff\xff\xff\x10\x00\x00\x00", convert.schema_to_bytes(pa.schema([]))]
 )
 def test_bytes_that_are_no_schema_are_refused(raw):
@@ -281,8 +313,10 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
     )
     assert convert.udf_from_proto(message).error_policy == ErrorPolicy()
     message.error_policy.rules.add(action=udf_pb2.ErrorRule.ACTION_RETRY)
-    (rule,) = convert.udf_from_proto(message).error_policy.rules
-    assert rule == ErrorRule(ErrorAction.RETRY)
+    message.error_policy.rules.add(action=udf_pb2.ErrorRule.ACTION_SKIP)
+    retry, skip = convert.udf_from_proto(message).error_policy.rules
+    contract = ErrorRule(ErrorAction.RETRY, max_attempts=3, initial_backoff_seconds=0.5, max_backoff_seconds=60)
+    assert (retry, skip) == (contract, ErrorRule(ErrorAction.SKIP))
 
 
 @given(

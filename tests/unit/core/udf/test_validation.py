@@ -34,6 +34,19 @@ def refused(kind, reason, column=COLUMN, udf=UDF):
     return caught.value.message
 
 
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "europe", "+2", "../UTC", "Europe"])
+def test_a_time_zone_of_which_nothing_is_known_is_refused(zone):
+    for kind in (pa.timestamp("us", zone), pa.list_(pa.struct([("at", pa.timestamp("s", zone))]))):
+        message = refused(FailedPrecondition, "TYPE_NOT_STORABLE", udf=dataclasses.replace(UDF, output_type=kind))
+        assert f"nothing is known of the time zone '{zone}'" in message
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Zurich", "+02:00", "-0930", "EST5EDT"])
+def test_known_time_zones_and_offsets_are_taken(zone):
+    udf = dataclasses.replace(UDF, output_type=pa.timestamp("us", zone))
+    assert validation.new_field(COLUMN, udf, TABLE, "id").type.tz == zone
+
+
 def test_the_new_field_says_who_fills_it():
     field = validation.new_field(COLUMN, UDF, TABLE, "id")
     assert (field.name, field.type, field.nullable) == ("n", pa.int32(), True)
