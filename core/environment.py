@@ -1,6 +1,6 @@
 """What processes inherit of an environment, and what they show of their own.
 
-Functions have no more of it than their processes need, unless `LEMAN_SPARK__PASS_ENV` names more (decision 65);
+Functions have no more of it than their processes need, unless `LEMAN_SPARK__PASS_ENV` names more (decision 66);
 docs/security.md lists what that is. Standard library only: Spark's daemon starts with it.
 """
 
