@@ -125,6 +125,11 @@ def check_folder(place: str, text: str, field: str = "database") -> None:
         raise _bad(f"'{shown}' is a file, and a database is a folder: name another place", field)
 
 
+def is_link(uri: str) -> bool:
+    """Tell whether a canonical place is a link: what it leads to may have another name, by which its users know it."""
+    return not in_object_store(uri) and os.path.islink(uri)  # noqa: PTH114 - a place is a str
+
+
 def repeated(text: str) -> str:
     """Return what an error repeats of a text that a caller sent: its beginning, without control characters."""
     clean = CONTROL.sub("\ufffd", text[:_MOST_REPEATED])

@@ -30,8 +30,9 @@ from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root, in_own_folder
 from core.crash_points import crash_point
 from core.domain.garbage import RetentionDecision, StoredFile
-from core.errors import LemanError
+from core.errors import InvalidArgument, LemanError
 from core.lance_io.open_jobs import open_jobs
+from core.locations import database_and_table, is_link
 
 _log = structlog.get_logger(__name__)
 
@@ -43,6 +44,7 @@ class GarbageCollector:
 
     Raises:
         NotFound: TABLE_NOT_FOUND – there is no such table.
+        InvalidArgument: BAD_TABLE_NAME – it is a link.
         LemanError: what `storage_errors.failed` gives.
     """
 
@@ -59,6 +61,14 @@ class GarbageCollector:
         Files are listed first, then versions are read, then jobs: a file that is written meanwhile, or a job that
         begins meanwhile, is either not listed or known to be in use.
         """
+        if is_link(self._uri):
+            name = database_and_table(self._uri)[1]
+            raise InvalidArgument(
+                "BAD_TABLE_NAME",
+                f"'{name}' is a link, and jobs know what it leads to by another name: collect the "
+                "garbage of that table by its own database and name",
+                field="table",
+            )
         TableVersions(self._uri)  # no table: no folders to list
         files = [
             *self._store.files(),

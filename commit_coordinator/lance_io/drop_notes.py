@@ -25,7 +25,7 @@ from core.errors import LemanError
 from core.filesystems import filesystem_of
 from core.lance_io.incarnations import incarnation_at
 from core.lance_io.tables import INCARNATION_KEY, open_table
-from core.locations import OWN_FOLDER
+from core.locations import OWN_FOLDER, is_link
 from core.storage_errors import in_use
 
 _FOLDER = "drops"
@@ -74,8 +74,10 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
 def _given_incarnation(uri: str) -> str:
     """Give a table its incarnation, unless it has got one since, which a job may know; return the one that it has.
 
-    Empty: it cannot be written to, as a disk is full.
+    Empty: it cannot be written to, as a disk is full, or is to stay as it is, as only a link to it goes.
     """
+    if is_link(uri):
+        return ""
     try:
         table = open_table(uri)
         if not table.config().get(INCARNATION_KEY):

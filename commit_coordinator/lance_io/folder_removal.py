@@ -15,7 +15,7 @@ from core.domain.garbage import DAY
 from core.errors import LemanError
 from core.filesystems import delete_folder, filesystem_of
 from core.lance_io.incarnations import incarnation_at, is_another
-from core.locations import MOVED_PREFIX, OWN_FOLDER, in_object_store
+from core.locations import MOVED_PREFIX, OWN_FOLDER, in_object_store, is_link
 
 #: Begins the name of a folder in `OWN_FOLDER` that was a table.
 _DROPPED = "dropped-"
@@ -33,7 +33,8 @@ def remove_folder(uri: str, incarnation: str) -> None:
 
     On a local disk it gets another name first, in one step: from then on the table's name is free, and what others make
     under it is not touched. In a store its versions go first: without them nobody takes the rest for a table. What is
-    left after that and cannot be removed is told in the log, as the table is gone.
+    left after that and cannot be removed is told in the log, as the table is gone. Of a link nothing but the link goes:
+    what it leads to is another table, or has been put there by somebody else.
 
     Args:
         incarnation: of the table that is meant; empty: that is not known. On a local disk another one gets its name
@@ -45,6 +46,9 @@ def remove_folder(uri: str, incarnation: str) -> None:
         LemanError: which table it is cannot be read.
     """
     system, path = filesystem_of(uri)
+    if is_link(uri):
+        Path(path).unlink()
+        return
     moved = None if in_object_store(uri) else _moved(Path(path))
     if moved is not None:
         _check_meant(moved, Path(path), incarnation)
@@ -71,8 +75,6 @@ def remove_folder(uri: str, incarnation: str) -> None:
 def _moved(folder: Path) -> Path | None:
     """Give a table's folder a name of Leman's own, and return that; None where it cannot be moved there in one step."""
     moved = folder.parent / OWN_FOLDER / f"{MOVED_PREFIX}{uuid.uuid4().hex}"
-    if folder.is_symlink():
-        return None
     try:
         moved.parent.mkdir(exist_ok=True)
         folder.rename(moved)

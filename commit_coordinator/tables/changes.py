@@ -21,6 +21,7 @@ from core.domain.table import TableSnapshot
 from core.errors import Aborted, FailedPrecondition
 from core.lance_io import commit_history
 from core.lance_io.commit_history import SCAN_LIMIT
+from core.locations import is_link
 from core.rpc.request_digest import check_body
 from core.views.metadata import is_view
 
@@ -39,6 +40,8 @@ def create(request: CreateTableRequest) -> CommitResult:
         LemanError: what `row_commits.create_table` raises.
     """
     made = row_commits.made_by(request.uri)
+    if made is None and is_link(request.uri):
+        raise row_commits.exists(request.uri)
     if made is None:
         properties = commit_history.row_properties(request.request_id, request.body, CREATE, fragments=0, rows=0)
         row_commits.create_table(request.uri, request.schema, properties, stable_row_ids=request.stable_row_ids)

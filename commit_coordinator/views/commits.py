@@ -30,6 +30,7 @@ from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, 
 from core.lance_io import commit_history
 from core.lance_io.views import evictions_file
 from core.lance_io.views import files as view_files
+from core.locations import is_link
 
 #: How far back the view's history is searched for a request.
 HISTORY_LIMIT = 256
@@ -47,7 +48,8 @@ def create(work: Prepared) -> CommitResult:
     """
     request = work.request
     made = view_commits.find(request.uri)
-    if made is not None and not view_commits.is_made_by(made, request.request_id):
+    is_taken = is_link(request.uri) if made is None else not view_commits.is_made_by(made, request.request_id)
+    if is_taken:
         _discard(work)
         raise row_commits.exists(request.uri)
     if made is not None:

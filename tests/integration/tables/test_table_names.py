@@ -287,3 +287,44 @@ def test_a_job_of_a_dropped_table_holds_no_other_one_of_its_name(tmp_path):
 
     run(scenario)
     assert "u.lance" not in folders(tmp_path)
+
+
+@pytest.fixture
+def linked(tmp_path):
+    """A table with a view on it, and other names that are links: to the table, to the view, and to nothing."""
+    View(str(tmp_path)).made()
+    for link, place in (("alias", "t"), ("look", "v"), ("nothing", "elsewhere")):
+        (tmp_path / f"{link}.lance").symlink_to(tmp_path / f"{place}.lance")
+    return tmp_path
+
+
+def test_of_a_link_that_is_dropped_only_the_link_goes(linked):
+    """Also with `force`, and where the same request comes again."""
+    before = {path: path.read_bytes() for name in "tv" for path in (linked / f"{name}.lance").rglob("*.*")}
+
+    async def scenario():
+        async with coordinator(linked) as up:
+            assert (await refusal(up.drop("t")))[1] == "TABLE_IN_USE"
+            await up.drop("alias", request_id="mine", force=True)
+            await up.DropView(commit_pb2.DropViewRequest(view=up.ref("look"), request_id="mine"))
+        async with coordinator(linked) as up:
+            await up.drop("alias", request_id="mine", force=True)
+
+    run(scenario)
+    assert folders(linked) == {"_leman", "t.lance", "v.lance", "nothing.lance"}
+    assert {path: path.read_bytes() for name in "tv" for path in (linked / f"{name}.lance").rglob("*.*")} == before
+
+
+def test_no_table_is_made_through_a_link_and_no_garbage_collected(linked):
+    """What jobs need of a table is known by its own name."""
+
+    async def scenario():
+        async with coordinator(linked) as up:
+            made = [await refusal(up.create(pa.schema([("y", pa.int64())]), name)) for name in ("alias", "nothing")]
+            collect = commit_pb2.CollectGarbageRequest(table=up.ref("alias"), dry_run=True)
+            return [reason for _, reason, _ in made], await refusal(up.CollectGarbage(collect))
+
+    made, refused = run(scenario)
+    assert made == ["TABLE_EXISTS"] * 2
+    assert not (linked / "elsewhere.lance").exists()
+    assert refused == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_TABLE_NAME", "table")
