@@ -61,7 +61,9 @@ class CommitCoordinator:
         queues = CommitQueues(self._limits)
         memory = RequestMemory(REMEMBERED, queues.holds)
         self._names = Names(queues, memory)
-        self._servicer = CommitServicer(queues, memory, self._names, self._draining, alone=self._settings.alone)
+        roots = roots_of(self._server)
+        alone = self._settings.alone
+        self._servicer = CommitServicer(queues, memory, self._names, self._draining, roots, alone=alone)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)
         read_whole = self._settings.read_whole_files
         submissions = CommitSubmissionServicer(queues, memory, self._draining, read_whole_files=read_whole)
@@ -71,7 +73,7 @@ class CommitCoordinator:
         tables = TableServicer(reads, uploads, queues, memory, self._names, self._draining)
         tables_pb2_grpc.add_TableServiceServicer_to_server(tables, server)
         names = DatabaseRegistry(registry_place(self._server)) if self._server.registry else None
-        catalogs = Catalogs(names, roots_of(self._server))
+        catalogs = Catalogs(names, roots)
         add_flight(FlightServicer(reads, uploads, queues, memory, catalogs, self._draining), server)
         return list(_SERVICES)
 

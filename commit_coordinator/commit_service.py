@@ -20,6 +20,7 @@ from commit_coordinator.request_deduplication import RequestMemory
 from commit_coordinator.tables.drop_and_rename import Names
 from commit_coordinator.verification.report import ResumePoint
 from commit_coordinator.verification.verifier import verify
+from core.database_roots import DatabaseRoots
 from core.domain.garbage import DEFAULT_AGE, Collection, Fate
 from core.errors import NotFound, Unavailable
 from core.lance_io import commit_history
@@ -46,10 +47,18 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     """The RPCs of CommitService; their contracts stand in protos/leman/v1/commit.proto."""
 
     def __init__(
-        self, queues: CommitQueues, memory: RequestMemory, names: Names, draining: asyncio.Event, *, alone: bool
+        self,
+        queues: CommitQueues,
+        memory: RequestMemory,
+        names: Names,
+        draining: asyncio.Event,
+        roots: DatabaseRoots,
+        *,
+        alone: bool,
     ) -> None:
-        """`alone`: no other coordinator serves the same tables."""
+        """`roots`: where databases may lie; `alone`: no other coordinator serves the same tables."""
         self._alone = alone
+        self._roots = roots
         self._queues = queues
         self._memory = memory
         self._names = names
@@ -118,7 +127,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         database = canonical_database(request.database)
         page = paging.read_page(0, request.resume_token, f"VerifyDatabase {database}", field="resume_token")
         after = _place(page.after)
-        async with contextlib.aclosing(self._verifiers.each(verify(database, after))) as reports:
+        async with contextlib.aclosing(self._verifiers.each(verify(database, after, roots=self._roots))) as reports:
             async for report in reports:
                 token = page.token(tuple(report.place)) if report.place is not None else ""
                 table = report.place.table if report.place is not None else ""

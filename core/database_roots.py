@@ -9,8 +9,16 @@ import os
 from collections.abc import Iterable
 
 from core.domain.view import SCRATCH_PREFIX
-from core.errors import InvalidArgument, PermissionDenied
-from core.locations import MOVED_PREFIX, OWN_FOLDER, TABLE_ENDING, canonical_database, check_table_name, repeated
+from core.errors import InvalidArgument, LemanError, PermissionDenied
+from core.locations import (
+    MOVED_PREFIX,
+    OWN_FOLDER,
+    TABLE_ENDING,
+    canonical_database,
+    check_table_name,
+    is_link,
+    repeated,
+)
 from core.stores.known import checkpoint_places
 
 
@@ -40,6 +48,8 @@ class DatabaseRoots:
     def check(self, place: str, sent: str = "") -> None:
         """Refuse a database or a table that lies elsewhere, is a link to elsewhere, or is Leman's own.
 
+        What Leman keeps beside the tables of a database may be no link to elsewhere either.
+
         Args:
             place: in its canonical form.
             sent: how the caller named it, for the error; empty: by the place.
@@ -49,8 +59,12 @@ class DatabaseRoots:
             InvalidArgument: RESERVED_DATABASE.
         """
         real = self._real(place)
-        if self._roots and not any(real == root or real.startswith(f"{root}/") for root in self._roots):
+        if not self._is_inside(real):
             raise not_allowed(sent or place)
+        holder, _, last = place.rpartition("/")
+        database = holder if last.endswith(TABLE_ENDING) else place.rstrip("/")
+        if self._roots and is_link(own := f"{database}/{OWN_FOLDER}") and not self._is_inside(self._real(own)):
+            raise not_allowed(sent or place)  # functions, jobs and notes would be read and written there
         if self._is_own(real):
             raise InvalidArgument(
                 "RESERVED_DATABASE",
@@ -71,6 +85,17 @@ class DatabaseRoots:
         if table and not any(character in table for character in "/\\\0"):
             file = f"{table}{TABLE_ENDING}"
             self.check(f"{database.rstrip('/')}/{file}", f"{(sent or database).rstrip('/')}/{file}")
+
+    def allows_table(self, database: str, table: str) -> bool:
+        """Tell whether `check_table` lets a table pass."""
+        try:
+            self.check_table(database, table)
+        except LemanError:
+            return False
+        return True
+
+    def _is_inside(self, real: str) -> bool:
+        return not self._roots or any(real == root or real.startswith(f"{root}/") for root in self._roots)
 
     def _real(self, place: str) -> str:
         """Return where a place leads. Without roots only its last part may be a link that was not followed before."""

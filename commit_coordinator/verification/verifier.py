@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from commit_coordinator.verification import functions, histories, tables
 from commit_coordinator.verification.report import Finding, FindingCounts, Flaw, Looked, ResumePoint, Subject
-from core.errors import LemanError, NotFound
+from core.database_roots import EVERYWHERE, DatabaseRoots
+from core.errors import LemanError, NotFound, PermissionDenied
 from core.lance_io.tables import LanceTables, database_exists
 from core.locations import OWN_FOLDER, TABLE_ENDING
 
@@ -30,12 +32,18 @@ class Report:
     place: ResumePoint | None
 
 
-def verify(database: str, after: ResumePoint | None, clock: Callable[[], float] = time.monotonic) -> Iterator[Report]:
+def verify(
+    database: str,
+    after: ResumePoint | None,
+    clock: Callable[[], float] = time.monotonic,
+    roots: DatabaseRoots = EVERYWHERE,
+) -> Iterator[Report]:
     """Look at everything in a database, and yield reports until all is looked at.
 
     Args:
         database: Canonical.
         after: The place to go on from; None: from the beginning.
+        roots: Of a table that is a link out of these nothing is read.
 
     Raises:
         NotFound: DATABASE_NOT_FOUND – there is no such database.
@@ -44,7 +52,7 @@ def verify(database: str, after: ResumePoint | None, clock: Callable[[], float] 
     if not database_exists(database):
         raise NotFound("DATABASE_NOT_FOUND", f"There is no database at {database}", database=database)
     counts, things, told, place = FindingCounts(), 0, clock(), after
-    for place, looked in _all(database, after):
+    for place, looked in _all(database, after, roots):
         counts.add(looked)
         things += 1
         full = things >= REPORT_THINGS or len(counts.findings) >= REPORT_FINDINGS
@@ -54,11 +62,18 @@ def verify(database: str, after: ResumePoint | None, clock: Callable[[], float] 
     yield Report(counts, None)
 
 
-def _all(database: str, after: ResumePoint | None) -> Iterator[tuple[ResumePoint, Looked]]:
+def _all(database: str, after: ResumePoint | None, roots: DatabaseRoots) -> Iterator[tuple[ResumePoint, Looked]]:
     yield from _of("", (functions.things, histories.things), database, after)
     for name in LanceTables().list_tables(database):
-        table = tables.TableCheck(database, name)
-        yield from _of(name, _parts(table), database, after)
+        allowed = roots.allows_table(database, name)
+        parts = _parts(tables.TableCheck(database, name)) if allowed else [partial(_refuse, name)]
+        yield from _of(name, parts, database, after)
+
+
+def _refuse(table: str, _database: str, _after: str) -> Things:
+    raise PermissionDenied(
+        "DATABASE_NOT_ALLOWED", f"{table}{TABLE_ENDING} is a link to where this service may not work: remove the link"
+    )
 
 
 def _parts(table: tables.TableCheck) -> list[Callable[[str, str], Things]]:
@@ -74,6 +89,8 @@ def _of(
         if after is not None and here < (after.table, after.part):
             continue
         name_after = after.name if after is not None and here == (after.table, after.part) else ""
+        if name_after == _AFTER_ALL:
+            continue
         try:
             for name, looked in things(database, name_after):
                 yield ResumePoint(table, part, name), looked

@@ -17,6 +17,7 @@ from commit_coordinator.verification.verifier import verify
 from core import keys, sealed_documents
 from core.checkpoints import FragmentRecord, LanceCheckpointStore
 from core.checkpoints.lance_store import checkpoint_root
+from core.database_roots import DatabaseRoots
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
 from core.domain.ranges import RowRange
@@ -447,6 +448,27 @@ def test_a_verification_that_is_stopped_anywhere_goes_on_from_there(world, monke
         place, steps = report.place, steps + 1
     assert steps == sum(count.looked for count in whole.counts.values()) + 1
     assert total == whole
+
+
+def test_of_a_table_that_is_a_link_out_of_the_roots_nothing_is_told(world, tmp_path_factory):
+    """Also where the verification goes on after it: it is told of once."""
+    away = tmp_path_factory.mktemp("away") / "secret.lance"
+    lance.write_dataset(pa.table({"password": [1]}), str(away))
+    (world.folder / "a.lance").symlink_to(away)
+    roots, total, place = DatabaseRoots([world.database]), FindingCounts(), None
+    ticks = iter(range(1000))
+    while (report := next(verify(world.database, place, lambda: float(next(ticks)), roots))).place is not None:
+        gather(total, report.counts)
+        place = report.place
+    (found,) = total.findings
+    assert (found.flaw, found.path) == (Flaw.UNREADABLE, "a.lance")
+    assert "is a link" in found.message
+    assert str(away.parent) not in found.message
+    total.counts[Subject.TABLE].looked -= 1
+    total.counts[Subject.TABLE].flawed -= 1
+    (world.folder / "a.lance").unlink()
+    known = everything(world.folder).counts
+    assert {kind: count.looked for kind, count in total.counts.items()} == {k: c.looked for k, c in known.items()}
 
 
 def test_reports_come_while_it_works(world):

@@ -78,6 +78,20 @@ def test_a_table_that_is_a_link_is_where_it_leads(lake):
         roots.check_table(f"{lake}/db", no_name)
 
 
+def test_what_leman_keeps_in_a_database_is_no_link_to_elsewhere(lake):
+    """Neither of a database that a caller names, nor of the one that a table lies in."""
+    roots, own = DatabaseRoots([str(lake)]), lake / "db" / "_leman"
+    (lake / "kept").mkdir()
+    own.symlink_to(lake / "kept")
+    roots.check(f"{lake}/db")
+    own.unlink()
+    own.symlink_to(lake.parent / "lake-of-others")
+    assert refused(roots.check, f"{lake}/db", "lake").startswith("'lake' does not lie")
+    refused(roots.check, f"{lake}/db/u.lance")
+    refused(roots.check_table, f"{lake}/db", "u")
+    EVERYWHERE.check(f"{lake}/db")
+
+
 def test_without_roots_and_below_the_root_of_all_everything_is_allowed(lake):
     for roots in (EVERYWHERE, DatabaseRoots(), DatabaseRoots(["/"])):
         roots.check(str(lake / "out"))
