@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.domain.table import TableSnapshot
 from core.domain.view import SCRATCH_PREFIX, ViewSummary
-from core.errors import DataLoss, FailedPrecondition, NotFound
+from core.errors import DataLoss, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
 from core.lance_io.tables import LanceTables
 from core.lance_io.views.definitions import definition_in
 from core.locations import canonical_database, table_uri
@@ -50,6 +50,9 @@ def list_views(tables: LanceTables, database: str, after: str, size: int) -> Vie
             continue
         except (DataLoss, FailedPrecondition) as error:
             warnings.append(f"{name}: {error.message}")
+            continue
+        except (InvalidArgument, PermissionDenied):  # which may say where it leads
+            warnings.append(f"{name}: it is a link to where this service may not work: remove the link")
             continue
         if summary is not None:
             found.append(summary)

@@ -11,6 +11,7 @@ from core.errors import PermissionDenied
 from core.lance_io.tables import LanceTables
 from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
+from planner.views.view_listing import list_views
 from tests.integration.planner.planner_lake import rows
 from tests.integration.views.view_lake import ROWS, ViewLake, column
 
@@ -49,3 +50,12 @@ def test_no_view_is_made_over_one_nor_over_a_link_to_one(lake, tmp_path):
     linked = lake.query(column("id"), table="link")
     assert refused(within.creation, lake.database, "w", linked) == "DATABASE_NOT_ALLOWED"
     assert within.creation(lake.database, "w", lake.query(column("id"))).uri == f"{lake.database}/w.lance"
+
+
+def test_a_link_out_of_the_roots_is_warned_of_and_the_other_views_are_listed(lake, tmp_path):
+    (tmp_path / "home" / "link.lance").symlink_to(tmp_path / "elsewhere" / "s.lance")
+    found = list_views(LanceTables(roots=DatabaseRoots([lake.database])), lake.database, "", 9)
+    assert [view.name for view in found.views] == ["v"]
+    (warning,) = found.warnings
+    assert warning.startswith("link: it is a link")
+    assert str(tmp_path) not in warning
