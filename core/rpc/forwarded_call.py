@@ -175,13 +175,14 @@ class ForwardedCall:
         audit.write(self._context, self._caller, {}, **facts)
 
     def check_first_hop(self) -> None:
-        """Refuse a call that was passed on already.
+        """Refuse a call that was passed on already; first know who calls, as anybody can say so.
 
         Raises:
             FailedPrecondition: WRONG_PEER.
         """
         sender = next((value for key, value in self._given if key == FORWARDED_BY), None)
         if sender is not None:
+            sender = sender if sender in SERVED_BY.values() else "service before"
             raise FailedPrecondition(
                 "WRONG_PEER",
                 f"the {sender!s} passed this call on to the {self._here}, which does not serve it: set "

@@ -123,8 +123,8 @@ class Forwarding(grpc.aio.ServerInterceptor):
         async def passed_on(request: Any, context: Context) -> bytes | None:
             with ForwardedCall(self._name, method, context, self._activity, link=link) as call:
                 try:
-                    call.check_first_hop()
                     caller = await call.admit(self._callers, required, request)
+                    call.check_first_hop()
                     with call.to(self._peer(method), request, caller) as opened:
                         answer: bytes = await opened
                         await call.take_metadata(opened)
@@ -140,8 +140,8 @@ class Forwarding(grpc.aio.ServerInterceptor):
         async def passed_on(request: Any, context: Context) -> AsyncIterator[bytes]:
             with ForwardedCall(self._name, method, context, self._activity, self._draining, link) as call:
                 try:
-                    call.check_first_hop()
                     caller = await call.admit(self._callers, required, request)
+                    call.check_first_hop()
                     with call.to(self._peer(method), request, caller) as opened, self._ended_by_draining(opened):
                         async for message in opened:
                             yield message

@@ -16,7 +16,7 @@ from core.rpc.tls import channel_credentials
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc
 from tests.certificates import Authority
 from tests.unit.core.rpc.auth.every_method import ask, error_info, every_service, methods, with_field
-from tests.unit.core.rpc.test_forwarding import front
+from tests.unit.core.rpc.test_forwarding import failing, front
 from tests.unit.core.rpc_helpers import client, running
 
 GET = jobs_pb2.GetJobRequest(job_id="j1")
@@ -53,6 +53,15 @@ def test_a_front_lets_nobody_through_to_a_peer_that_asks_nobody(tokens):
             client(before) as stub,
         ):
             assert await outcome(stub.GetJob(GET)) == "TOKEN_REQUIRED"
+            said = ((FORWARDED_BY, "anybody"),)
+            assert await outcome(stub.GetJob(GET, metadata=said)) == "TOKEN_REQUIRED"
+            assert (
+                await outcome(anext(aiter(stub.WatchJob(jobs_pb2.WatchJobRequest(), metadata=said))))
+                == "TOKEN_REQUIRED"
+            )
+            known = (*said, *bearer("the-token-of-reader"))
+            assert "anybody" not in (await failing(stub.GetJob(GET, metadata=known))).details()
+            assert await outcome(stub.GetJob(GET, metadata=known)) == "WRONG_PEER"
             assert await outcome(stub.GetJob(GET, metadata=bearer("some-other-token-x"))) == "TOKEN_INVALID"
             assert await outcome(stub.CancelJob(CANCEL, metadata=bearer("the-token-of-reader"))) == "ROLE_REQUIRED"
             stream = stub.WatchJob(jobs_pb2.WatchJobRequest(job_id="j1"))
