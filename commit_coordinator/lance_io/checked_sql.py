@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from commit_coordinator.tables.requests import MergeRules
 from core.errors import InvalidArgument
+from core.lance_io import patterns
 from core.lance_io.dialect import Dialect
 from core.lance_io.tables import LanceTables
 from core.sql import case_expressions, expressions, filters, json_columns, struct_paths, time_literals
@@ -91,6 +92,7 @@ def update_condition(schema: pa.Schema, where: str) -> str:
         found = filters.tokens(where)
         if case_expressions.keywords(found):
             raise filters.invalid("CASE cannot be used in it: write its conditions with AND and OR")
+        patterns.check(where)
         json_columns.check(_without_sides(where, found), schema)
         struct_paths.check_packed(_without_sides(where, found), schema)
         if time_literals.mentioned(found):

@@ -14,7 +14,7 @@ from core.database_roots import EVERYWHERE, DatabaseRoots
 from core.domain.table import Fragment, TableField, TableSnapshot
 from core.errors import InvalidArgument, NotFound
 from core.filesystems import filesystem_of
-from core.lance_io import dialect
+from core.lance_io import dialect, patterns
 from core.lance_io.buckets import check_bucket
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
@@ -151,6 +151,7 @@ class LanceTables:
         columns = dataset.schema.names
         filters.check(where, columns)
         case_expressions.check(filters.tokens(where))
+        patterns.check(where)
         json_columns.check(where, dataset.schema)
         struct_paths.check_packed(where, dataset.schema)
         try:
@@ -189,6 +190,7 @@ class LanceTables:
             dataset = _with_columns(dataset, also, expression)
         try:
             case_expressions.check(filters.tokens(expression))
+            patterns.check(expression)
             json_columns.check(expression, dataset.schema)
             struct_paths.check_packed(expression, dataset.schema)
             spoken = Dialect(dataset).lance(expression)

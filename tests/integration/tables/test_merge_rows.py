@@ -54,6 +54,7 @@ def given(*ids, x=1000):
 
 UPDATE = {"update_matched": True, "insert_not_matched": False}
 INSERT = {"update_matched": False, "insert_not_matched": True}
+PATTERN = "regexp_match('a', '(') IS NULL"
 DELETE = {"update_matched": False, "insert_not_matched": False, "delete_not_matched_by_source": True}
 
 
@@ -187,6 +188,14 @@ def test_nothing_to_do_makes_no_version_and_leaves_no_file(table):
         ),
         (given(3), {"update_where": "source.nope > 1"}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.update_where"),
         (given(3), {**DELETE, "delete_where": "nope > 1"}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.delete_where"),
+        (given(3), {**DELETE, "delete_where": PATTERN}, "INVALID_ARGUMENT", "INVALID_FILTER", "header.delete_where"),
+        (
+            given(3),
+            {"update_matched": True, "update_where": PATTERN},
+            "INVALID_ARGUMENT",
+            "INVALID_FILTER",
+            "header.update_where",
+        ),
         (given(5), {"update_where": "1 / (source.id - 5) > 0"}, "FAILED_PRECONDITION", "FILTER_FAILED", ""),
         (given(3, 3), {}, "FAILED_PRECONDITION", "DUPLICATE_KEY", ""),
         (pa.table({"id": [3], "c": [1]}), {}, "FAILED_PRECONDITION", "COLUMN_IS_COMPUTED", ""),

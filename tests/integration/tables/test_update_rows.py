@@ -100,10 +100,17 @@ def test_nothing_to_update_makes_no_version_and_leaves_no_file(table):
     [
         ({"where": ""}, "INVALID_ARGUMENT", "MISSING_FIELD", "where"),
         ({"where": "id ="}, "INVALID_ARGUMENT", "INVALID_FILTER", "where"),
+        ({"where": "regexp_match('a', '(') is null"}, "INVALID_ARGUMENT", "INVALID_FILTER", "where"),
         ({"expressions": {}}, "INVALID_ARGUMENT", "MISSING_FIELD", "expressions"),
         ({"expressions": {"x": ""}}, "INVALID_ARGUMENT", "MISSING_FIELD", "expressions"),
         ({"expressions": {"x": "x +"}}, "INVALID_ARGUMENT", "INVALID_EXPRESSION", "expressions"),
         ({"expressions": {"x": "random()"}}, "INVALID_ARGUMENT", "INVALID_EXPRESSION", "expressions"),
+        (
+            {"expressions": {"x": "length(regexp_match('a', '(')[1])"}},
+            "INVALID_ARGUMENT",
+            "INVALID_EXPRESSION",
+            "expressions",
+        ),
         ({"expressions": {"x": "nope + 1"}}, "FAILED_PRECONDITION", "INPUT_COLUMN_MISSING", ""),
         ({"values": b"nonsense", "expressions": {}}, "INVALID_ARGUMENT", "BAD_STREAM", "values"),
         ({"values": NOT_UTF8, "expressions": {}}, "INVALID_ARGUMENT", "BAD_STREAM", "values"),
