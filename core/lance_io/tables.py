@@ -23,7 +23,7 @@ from core.lance_io.opening import open_latest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.sql_messages import expression_error, filter_message
 from core.lance_io.table_errors import table_error
-from core.locations import TABLE_ENDING, canonical_database
+from core.locations import TABLE_ENDING, canonical_database, check_table_name
 from core.sql import case_expressions, expressions, filters, json_columns, struct_paths
 from core.storage_errors import failed, in_use
 from core.stores.answers import on_one_line
@@ -273,11 +273,19 @@ def _listed_in(place: str) -> list[str]:
     filesystem, root = filesystem_of(place)
     entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
     folders = [e.base_name for e in entries if e.type == pafs.FileType.Directory]
-    names = sorted(name for name in folders if name.endswith(TABLE_ENDING))
+    names = sorted(name for name in folders if name.endswith(TABLE_ENDING) and _can_be_table(name))
     # a folder with files and no version is a view that is being made, or whose maker died
     versions = filesystem.get_file_info([f"{root}/{name}/{_VERSIONS}" for name in names])
     made = (name for name, found in zip(names, versions, strict=True) if found.type == pafs.FileType.Directory)
     return [name.removesuffix(TABLE_ENDING) for name in made]
+
+
+def _can_be_table(folder: str) -> bool:
+    try:
+        check_table_name(folder.removesuffix(TABLE_ENDING), "table")
+    except InvalidArgument:
+        return False
+    return True
 
 
 def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:

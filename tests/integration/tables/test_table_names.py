@@ -13,6 +13,7 @@ import pytest
 from commit_coordinator.lance_io import folder_removal
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
+from core.lance_io.tables import LanceTables
 from executor.history.job_history import JobHistory
 from leman.v1 import commit_pb2
 from tests.integration.commits.commit_helpers import Planner, make_table
@@ -328,3 +329,17 @@ def test_no_table_is_made_through_a_link_and_no_garbage_collected(linked):
     assert made == ["TABLE_EXISTS"] * 2
     assert not (linked / "elsewhere.lance").exists()
     assert refused == (grpc.StatusCode.INVALID_ARGUMENT, "BAD_TABLE_NAME", "table")
+
+
+def test_a_folder_that_no_table_can_be_called_by_is_in_the_way_of_no_drop(tmp_path):
+    """Nor of the other listings: all of them look at what is named like a table."""
+    View(str(tmp_path)).made()
+    for name in (".hidden", "two\nlines", ""):
+        (tmp_path / f"{name}.lance" / "_versions").mkdir(parents=True)
+    assert LanceTables().list_tables(str(tmp_path)) == ["t", "v"]
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            return (await refusal(up.drop()))[1]
+
+    assert run(scenario) == "TABLE_IN_USE"
