@@ -79,12 +79,12 @@ def redeemed(raw: bytes) -> tables_pb2.ReadRowsRequest | Question:
     """Return what a Ticket stands for.
 
     Raises:
-        InvalidArgument: BAD_MESSAGE.
+        InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
         Unimplemented: CALL_NOT_OFFERED.
         DecodeError: the bytes are no Ticket.
     """
     ticket = Flight_pb2.Ticket.FromString(raw).ticket
-    return flight_sql.question(ticket) or _said(ticket, tables_pb2.ReadRowsRequest, "ticket")
+    return flight_sql.question(ticket) or _checked(ticket, tables_pb2.ReadRowsRequest, "ticket")
 
 
 def listing(raw: bytes) -> Listing:
@@ -185,15 +185,19 @@ def put_result(version: int, rows: int) -> Any:
 
 def _command(descriptor: Any, kind: type[_Command]) -> _Command:
     if descriptor.type == Flight_pb2.FlightDescriptor.CMD:
-        command = _said(descriptor.cmd, kind, "cmd")
-        request_texts.check_of(kind.DESCRIPTOR)(command)
-        return command
+        return _checked(descriptor.cmd, kind, "cmd")
     if descriptor.type == Flight_pb2.FlightDescriptor.PATH and len(descriptor.path) == _PATH_PARTS:
         database, table = descriptor.path
         return kind(table=catalog_pb2.TableRef(database=database, table=table))
     name = kind.DESCRIPTOR.full_name
     message = f"A descriptor is a path of database and table, or a command: a {name}, as bytes or as JSON"
     raise InvalidArgument("BAD_REQUEST", message, field="flight_descriptor")
+
+
+def _checked(raw: bytes, kind: type[_Command], field: str) -> _Command:
+    command = _said(raw, kind, field)
+    request_texts.check_of(kind.DESCRIPTOR)(command)
+    return command
 
 
 def _said(raw: bytes, kind: type[_Command], field: str) -> _Command:

@@ -13,7 +13,7 @@ from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.open_jobs import open_jobs_of
-from core.locations import CONTROL, is_database_name
+from core.locations import CONTROL, is_database_name, repeated
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert_labels import labels_from_proto
@@ -131,8 +131,8 @@ def _database(message: databases_pb2.Database) -> RegisteredDatabase:
     if not is_database_name(name):
         raise InvalidArgument(
             "BAD_DATABASE_NAME",
-            f"'{name[:100]}' is no name of a database: 1 to 63 letters, digits, '-' and '_', of which the first is a "
-            "letter or a digit",
+            f"'{repeated(name[:100])}' is no name of a database: 1 to 63 letters, digits, '-' and '_', of which the "
+            "first is a letter or a digit",
             field="database.name",
         )
     now = time.time()

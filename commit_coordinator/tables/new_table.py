@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from core.errors import InvalidArgument
-from core.locations import check_length
+from core.locations import check_length, repeated
 from core.udf import storable_types
 from core.udf.validation import check_column_name
 
@@ -29,7 +29,7 @@ def check_name(name: str, field: str) -> None:
         problem = "it has no '/', '\\', ':' or control character"
     else:
         return
-    raise InvalidArgument("BAD_TABLE_NAME", f"'{name}' is no name for a table: {problem}", field=field)
+    raise InvalidArgument("BAD_TABLE_NAME", f"'{repeated(name)}' is no name for a table: {problem}", field=field)
 
 
 def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from core.errors import InvalidArgument
+from core.locations import CONTROL, repeated
 
 _MOST_LABELS = 32
 _MOST_LABEL_BYTES = 255
@@ -22,9 +23,12 @@ def labels_from_proto(labels: Mapping[str, str], field: str = "labels") -> dict[
         raise InvalidArgument("BAD_LABEL", f"{len(labels)} labels: give {_MOST_LABELS} at the most", field=field)
     for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key):
-            message = f"{key!r} is no key of a label: 1 to 63 letters, digits, _, -, . or /"
+            message = f"{repeated(key)!r} is no key of a label: 1 to 63 letters, digits, _, -, . or /"
             raise InvalidArgument("BAD_LABEL", message, field=field)
         if len(value.encode()) > _MOST_LABEL_BYTES:
             message = f"the value of label {key} has {len(value.encode())} bytes: {_MOST_LABEL_BYTES} are allowed"
+            raise InvalidArgument("BAD_LABEL", message, field=field)
+        if found := CONTROL.search(value):
+            message = f"the value of label {key} has the control character {found[0]!a}: send it without"
             raise InvalidArgument("BAD_LABEL", message, field=field)
     return dict(labels)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commit_coordinator import convert_flight
 from commit_coordinator.tables import flight_data
 from core.errors import InvalidArgument
 from core.rpc.auth.authentication import shown_token
@@ -90,3 +92,14 @@ def test_batches_come_back_from_messages_as_protobuf_has_them(batch):
 )
 def test_a_token_may_be_a_password_where_that_is_allowed(given_header, basic, expected):
     assert shown_token(given_header, basic=basic) == expected
+
+
+@pytest.mark.parametrize("text", ["tag", "incarnation"])
+def test_a_ticket_has_no_control_character_as_a_command_has_none(text):
+    """As ReadRows refuses them."""
+    said = json.dumps({text: "a\nb"}).encode()
+    command = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.CMD, cmd=said)
+    for read, sent in ((convert_flight.redeemed, Flight_pb2.Ticket(ticket=said)), (convert_flight.asked, command)):
+        with pytest.raises(InvalidArgument, match="control character") as caught:
+            read(sent.SerializeToString())
+        assert (caught.value.reason, caught.value.field) == ("BAD_REQUEST", text)

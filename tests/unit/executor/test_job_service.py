@@ -266,6 +266,8 @@ def test_many_jobs_are_cancelled_at_once(tmp_path):
         ({"labels": {"two words": "x"}}, "BAD_LABEL"),
         ({"labels": {"k" * 64: "x"}}, "BAD_LABEL"),
         ({"labels": {"k": "ä" * 128}}, "BAD_LABEL"),
+        ({"labels": {"k": "\x1b[31mred"}}, "BAD_LABEL"),
+        ({"labels": {"k": "two\nlines"}}, "BAD_LABEL"),
         ({"labels": {str(n): "" for n in range(33)}}, "BAD_LABEL"),
     ],
 )
