@@ -136,7 +136,8 @@ class DatabaseJobs:
         report: bool | Callable[[ColumnChange], object] | None = None,
         request_id: str | None = None,
     ) -> JobFuture:
-        """Call the function again for the rows of an ended job's column that are marked as failed, and for no others.
+        """Call the function again for the rows of an ended job's columns that are marked as failed, and for no others;
+        also for those that failed in other jobs.
         They are found by their state, wherever updates and compaction have moved them; a row whose inputs changed
         since counts as not computed: a plain backfill computes it. The job's `where` holds for its retry.
 
