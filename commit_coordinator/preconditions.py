@@ -121,11 +121,19 @@ class SameColumn:
     def check(self, base: Base, item: Item) -> Rejection | None:
         planned = item.request.output
         found = base.table.column(planned.name)
+        if planned.column_id and (found is None or _column_id(found) != planned.column_id):
+            now = next((f.name for f in base.table.fields if _column_id(f) == planned.column_id), None)
+            if now is not None:
+                taken = "" if found is None else f", and another column is called {planned.name}"
+                return Rejection(
+                    "COLUMN_NOT_DEFINED",
+                    f"Column {planned.name} was renamed to {now}{taken}: plan again under its new name",
+                )
         if found is None:
             return Rejection(
                 "COLUMN_NOT_DEFINED",
-                f"Column {planned.name} is not defined in this table: it was dropped or renamed; "
-                "add it with CatalogService.AddColumns first, or plan again under its new name",
+                f"Column {planned.name} is not defined in this table: it was dropped; "
+                "add it with CatalogService.AddColumns first",
             )
         if found.arrow.type != planned.field.arrow.type:
             return Rejection(

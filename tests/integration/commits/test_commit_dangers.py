@@ -336,6 +336,20 @@ def test_file_of_a_dropped_column_is_not_installed_under_another_name(table):
     assert "Column c is not defined in this table" in caught.value.message
 
 
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_a_column_that_was_renamed_meanwhile_is_not_said_to_be_dropped(table, exchanged):
+    add_columns(table.uri, ["e"])
+    request = Planner(table).request(0)
+    names = [("c", "was c"), ("e", "c")] if exchanged else [("c", "was c")]
+    for old, new in names:
+        table.open().alter_columns({"path": old, "name": new})
+    with pytest.raises(FailedPrecondition) as caught:
+        submit(request)
+    assert caught.value.reason == "COLUMN_NOT_DEFINED"
+    assert "Column c was renamed to was c" in caught.value.message
+    assert ("another column is called c" in caught.value.message) is exchanged
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["name is free", "name is another column's"])
 @pytest.mark.parametrize(
     "value", [7, {"a": 1, "b": [{"c": 2}]}, [[1.5], []]], ids=["number", "struct of lists", "list of lists"]
