@@ -247,11 +247,12 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         scope = f"errors:{request.database}:{request.job_id}:{request.column}:{request.places_only}"
         page = read_page(request.page_size, request.page_token, scope)
         after = (int(page.after[0]), str(page.after[1])) if isinstance(page.after, tuple) else None
-        errors, go_on = await self._manager.errors(
+        (errors, go_on), lost = await self._manager.errors(
             request.database, request.job_id, request.column, after, page.size, all_places=request.places_only
         )
         found = [convert_jobs.row_error_to_proto(e, place_only=request.places_only) for e in errors]
-        return jobs_pb2.ListJobErrorsResponse(errors=found, next_page_token=page.token(go_on) if go_on else "")
+        token = page.token(go_on) if go_on else ""
+        return jobs_pb2.ListJobErrorsResponse(errors=found, next_page_token=token, warnings=lost)
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ from core.lance_io import job_records
 from core.lance_io.append_log import AppendLog
 from core.lance_io.history_tail import tail_of
 from core.lance_io.incarnations import is_another
+from core.lance_io.opening import has_versions
 from core.lance_io.tables import LanceTables
 from core.locations import TABLE_ENDING, table_uri
 from core.storage_errors import said
@@ -22,6 +23,7 @@ _STORES = (
     ("errors.lance", Subject.ERROR_STORE, "failed rows of earlier jobs cannot all be listed or retried"),
     ("jobs.lance", Subject.JOB_HISTORY, "earlier jobs cannot all be listed or taken over"),
 )
+_ERRORS = "_leman/errors.lance"
 #: The column whose values carry digests of their own.
 _RECORD = "record"
 
@@ -43,6 +45,8 @@ class _Records:
 
     damaged: int = 0
     unsealed: int = 0
+    #: Whether a job failed on rows, which the other table then has.
+    has_failed_rows: bool = False
     last_commits: dict[tuple[str, str], Job] = field(default_factory=dict)
 
     def add(self, record: str) -> None:
@@ -52,6 +56,7 @@ class _Records:
         except DataLoss:
             self.damaged += 1
             return
+        self.has_failed_rows |= job.progress.rows_failed > 0
         if job.incarnation and job.table_version:
             table = job.request.table, job.incarnation
             known = self.last_commits.get(table)
@@ -61,16 +66,18 @@ class _Records:
 
 def _looked(database: str, path: str, subject: Subject, harm: str) -> Looked | None:
     size, records = 0, _Records()
+    log = AppendLog(f"{database}/{path}", pa.schema([]))
     try:
+        findings = _set_aside(log, path, harm) if subject is Subject.ERROR_STORE else []
         if subject is Subject.JOB_HISTORY and (tail := tail_of(database)) is not None:
             for entry in tail.since():
                 size += entry.size_bytes
                 records.damaged += bool(entry.damage)
                 for record in entry.records:
                     records.add(record)
-        snapshot = AppendLog(f"{database}/{path}", pa.schema([])).snapshot()
+        snapshot = log.snapshot()
         if snapshot is None:
-            return None
+            return Looked(subject, size, False, tuple(findings)) if findings else None
         for batch in snapshot.scan(snapshot.columns):
             size += batch.nbytes
             if _RECORD in batch.schema.names:
@@ -82,15 +89,27 @@ def _looked(database: str, path: str, subject: Subject, harm: str) -> Looked | N
             f"{path} cannot be read ({why}): {harm}; values are safe. Restore the folder from a copy, or remove it"
         )
         return Looked(subject, size, True, (Finding(subject, Flaw.UNREADABLE, path, message),))
-    findings = [
-        finding for job in records.last_commits.values() if (finding := _rolled_back(database, job)) is not None
-    ]
+    jobs = records.last_commits.values()
+    findings += [finding for job in jobs if (finding := _rolled_back(database, job)) is not None]
+    findings += _missing_errors(database) if records.has_failed_rows else ()
     if records.damaged:
         message = (
             f"{records.damaged} records in {path} are damaged: {harm}; values are safe. Restore the folder from a copy"
         )
         findings.append(Finding(subject, Flaw.DAMAGED, path, message, rows=records.damaged))
     return Looked(subject, size, subject is Subject.JOB_HISTORY and not records.unsealed, tuple(findings))
+
+
+def _set_aside(log: AppendLog, path: str, harm: str) -> list[Finding]:
+    """Return what services set aside when they met damage: what is left can be read."""
+    told = f"{harm[0].upper()}{harm[1:]}; values are safe. Restore the folder from a copy, or remove what was set aside"
+    return [Finding(Subject.ERROR_STORE, Flaw.DAMAGED, path, f"{note} {told}") for note in log.warnings()]
+
+
+def _missing_errors(database: str) -> Iterator[Finding]:
+    if not has_versions(f"{database}/{_ERRORS}"):
+        told = f"{_ERRORS} is gone, and jobs failed on rows: these cannot be listed. Restore the folder from a copy"
+        yield Finding(Subject.ERROR_STORE, Flaw.MISSING, _ERRORS, told)
 
 
 def _rolled_back(database: str, job: Job) -> Finding | None:

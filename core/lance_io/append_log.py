@@ -221,9 +221,9 @@ class AppendLog:
         except (ValueError, OSError):
             return None
 
-    def warnings(self) -> list[str]:
-        """Return what was set aside of the table, for people, oldest first."""
-        return damage.notes(self._uri)
+    def warnings(self, since: float = 0.0) -> list[str]:
+        """Return what was set aside of the table, from a time on, for people, oldest first."""
+        return damage.notes(self._uri, since)
 
     def salvage(
         self, snapshot: Snapshot, fragment_id: int, why: LemanError, usable: Callable[[dict[str, object]], bool]

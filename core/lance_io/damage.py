@@ -97,22 +97,29 @@ def set_aside(uri: str, path: str, what: str) -> str:
     return note
 
 
-def notes(uri: str) -> list[str]:
+def notes(uri: str, since: float = 0.0) -> list[str]:
     """Return what was set aside of a table, oldest first.
+
+    Args:
+        uri: that of the table.
+        since: in seconds since the epoch; what was set aside before is left out.
 
     Raises:
         LemanError: what `storage_errors.failed` gives.
     """
     with in_use(f"What was set aside of {uri}", uri):
-        return list(_notes(uri))
+        return list(_notes(uri, int(since * 1e9)))
 
 
-def _notes(uri: str) -> Iterator[str]:
+def _notes(uri: str, since_ns: int) -> Iterator[str]:
     filesystem, root = filesystem_of(uri)
     folder, _, table = root.rpartition("/")
     selector = pafs.FileSelector(f"{folder}/{_FOLDER}", allow_not_found=True)
     for path in sorted(entry.path for entry in filesystem.get_file_info(selector)):
         name = PurePosixPath(path).name
-        if name.startswith(f"{table}-") and name.endswith(_NOTE):
+        if not name.startswith(f"{table}-") or not name.endswith(_NOTE):
+            continue
+        set_aside_at = name.removesuffix(_NOTE).removeprefix(f"{table}-").partition("-")[0]
+        if not set_aside_at.isdigit() or int(set_aside_at) >= since_ns:
             with filesystem.open_input_stream(path) as stream:
                 yield stream.read().decode(errors="replace")

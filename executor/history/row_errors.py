@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
+from core.domain.job import Job
 from core.errors import LemanError
 from core.lance_io.append_log import quoted
 from core.lance_io.log_snapshot import Snapshot
@@ -31,6 +32,7 @@ class RowErrors:
     """
 
     def __init__(self, database: str) -> None:
+        self._database = database
         self._log = open_log(errors_uri(database))
         self._seen: Snapshot | None = None
         self._zones: ErrorZones | None = None
@@ -87,6 +89,18 @@ class RowErrors:
                     self._forget(wanted, kept)
                 return near
         return self._listing(wanted, latest).page(after, size)
+
+    def warnings(self, job: Job) -> list[str]:
+        """Return what is lost of the failed rows that were stored since a job began, for people.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where that cannot be told.
+        """
+        found = self._log.warnings(job.created_at)
+        if not found and job.progress.rows_failed and self._latest() is None:
+            uri = errors_uri(self._database)
+            found = [f"{uri} is gone, and with it the rows on which job {job.job_id} failed. Restore it from a copy."]
+        return found
 
     def look_ahead(self) -> None:
         """Learn where failed rows are stored before somebody asks for them, unless they are very many.

@@ -152,6 +152,10 @@ class JobDatabase:
         """Return a page of failed rows, see `RowErrors.page`."""
         return await self._pages.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
 
+    async def lost_failed_rows(self, job: Job) -> list[str]:
+        """Return what is lost of failed rows, see `RowErrors.warnings`."""
+        return await self._pages.run(self._row_errors.warnings, job)
+
 
 class JobDatabases:
     """The databases by path, for one event loop.

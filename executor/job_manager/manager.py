@@ -144,8 +144,8 @@ class JobManager:
 
     async def errors(
         self, database: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
-    ) -> Page:
-        """Return a page of a job's failed rows, see `JobQueries.errors`."""
+    ) -> tuple[Page, list[str]]:
+        """Return a page of a job's failed rows, and what of them is lost, see `JobQueries.errors`."""
         return await self._queries.errors(database, job_id, column, after, size, all_places=all_places)
 
     async def cancel(self, database: str, job_id: str) -> Job:

@@ -106,12 +106,13 @@ class JobQueries:
 
     async def errors(
         self, path: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
-    ) -> Page:
-        """Return a page of a job's failed rows, see `RowErrors.page`.
+    ) -> tuple[Page, list[str]]:
+        """Return a page of a job's failed rows, see `RowErrors.page`, and with the first page what of them is lost.
 
         Raises:
             NotFound: JOB_NOT_FOUND – there is no such job.
         """
-        await self.get(path, job_id)
+        job = await self.get(path, job_id)
         database = await self._takeovers.open(path)
-        return await database.failed_rows(job_id, column, after, size, all_places=all_places)
+        page = await database.failed_rows(job_id, column, after, size, all_places=all_places)
+        return page, await database.lost_failed_rows(job) if after is None else []

@@ -19,11 +19,12 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(RowError))
 def errors(database: str, job_id: str, column: str, limit: int | None) -> list[RowError] | None:
     """Those of a job, and of one column where it is named, by row address; None: the services know, or say why not."""
     known = _local_jobs.jobs(database)
-    if known is None or not any(job.job_id == job_id for job in known):
+    job = next((job for job in known or () if job.job_id == job_id), None)
+    if job is None:
         return None
     uri = f"{database}/_leman/errors.lance"
     if not os.path.isdir(uri):  # noqa: PTH112 - a str, as on the wire
-        return []
+        return None if job.progress.rows_failed else []
     try:
         return _read(uri, job_id, column)[: None if limit is None else max(limit, 0)]
     except (_ManyRows, LemanError, OSError, ValueError, LookupError, TypeError):

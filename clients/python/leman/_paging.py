@@ -8,6 +8,7 @@ from typing import Any
 from leman import _local_database, _local_errors, _wire
 from leman._channel import Services
 from leman._table_model import RowErrors
+from leman._tracebacks import warn
 from leman.v1 import jobs_pb2
 
 PAGE = 1000
@@ -30,7 +31,7 @@ def list_errors(
     services: Services, database: str, job_id: str, column: str | None, limit: int | None, *, places_only: bool = False
 ) -> RowErrors:
     """The rows of a job for which the function failed, by row address. `places_only`: all of them, and only where they
-    are. Those of a local database without services are read by this process."""
+    are. A UserWarning tells what of them is lost. Those of a local database without services this process reads."""
     if services.reads_alone() and not places_only:
         _local_database.check_there(database)
         found = _local_errors.errors(database, job_id, column or "", limit)
@@ -49,4 +50,9 @@ def list_errors(
         ),
         limit,
     )
-    return RowErrors(_wire.row_error(item) for page in requests for item in page.errors)
+    found = RowErrors()
+    for page in requests:
+        found += [_wire.row_error(item) for item in page.errors]
+        for text in page.warnings:
+            warn(text)
+    return found

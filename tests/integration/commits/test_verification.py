@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +24,7 @@ from core.domain.plan import BackfillSpec
 from core.domain.ranges import RowRange
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import DataLoss, LemanError, NotFound
+from core.lance_io import damage
 from core.lance_io.append_log import AppendLog
 from core.lance_io.scan import FragmentReader
 from core.lance_io.udf_registry import UdfRegistry
@@ -252,6 +254,22 @@ def test_a_staged_file_is_compared_with_its_record(world):
     assert one(everything(world.folder)).subject is Subject.COLUMN_FILE
     (world.folder / "t.lance" / "data" / world.staged.file).unlink()
     assert everything(world.folder).findings == []  # a record of a file that was collected is not believed
+
+
+def test_failed_rows_that_were_set_aside_or_removed_are_told(world):
+    errors = world.folder / "_leman/errors.lance"
+    damage.set_aside(str(errors), "data/a.lance", "data/a.lance is damaged.")
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw) == (Subject.ERROR_STORE, Flaw.DAMAGED)
+    assert "data/a.lance is damaged. It was set aside as" in finding.message
+    shutil.rmtree(world.folder / "_leman/damaged")
+    shutil.rmtree(errors)
+    assert everything(world.folder).findings == []
+    failed = Job("job-2", "r2", JobState.DONE, BackfillSpec(world.database, "t", "c"), 1.0, 2.0)
+    JobHistory(world.database).save(replace(failed, progress=replace(failed.progress, rows_failed=1)))
+    assert not errors.exists()
+    finding = one(everything(world.folder))
+    assert (finding.subject, finding.flaw) == (Subject.ERROR_STORE, Flaw.MISSING)
 
 
 def test_a_column_whose_function_is_gone_is_told(world):

@@ -372,7 +372,8 @@ class _Servicer(
     def ListJobErrors(self, request, context):
         errors = [jobs_pb2.RowError(job_id=request.job_id, column="n", row_address=(1 << 32) | 5, row_id=105)]
         errors[0].error_type, errors[0].error_message, errors[0].attempt = "ValueError", "bad text", 1
-        answer = jobs_pb2.ListJobErrorsResponse(errors=errors)
+        lost = [] if request.page_token else ["errors.lance is damaged."]
+        answer = jobs_pb2.ListJobErrorsResponse(errors=errors, warnings=lost if request.job_id == "job-lost" else [])
         return self._answer("ListJobErrors", request, context, answer)
 
     def _database(self, name):

@@ -729,6 +729,11 @@ def test_plan_reads_well(docs):
     assert {r.reason: r.fragments for r in plan.reasons} == {"REUSED": 1, "MISSING": 1}
 
 
+def test_errors_that_were_lost_are_warned_of(docs):
+    with pytest.warns(UserWarning, match="errors.lance is damaged"):
+        assert len(docs.get_errors(job_id="job-lost")) == 1
+
+
 def test_errors_and_addresses(docs):
     error = docs.get_errors(job_id="job-1", column_name="n")[0]
     assert (error.fragment_id, error.offset, error.error_type) == (1, 5, "ValueError")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import subprocess
 import sys
 
@@ -129,6 +131,14 @@ def test_a_job_that_nobody_knows_the_services_are_asked_about(lake, failed, monk
     monkeypatch.setattr(_local_errors, "_MANY", 2)
     assert _local_errors.errors(str(lake), "job-1", "", None) is None
     assert len(_local_errors.errors(str(lake), "job-2", "", None)) == 1
+
+
+def test_failed_rows_that_are_gone_the_services_are_asked_about(lake, failed):
+    job = Job("job-4", "", JobState.DONE, BackfillSpec(str(lake), "docs", "y"), 1_700_000_000.5, 1_700_000_001.5)
+    JobHistory(str(lake)).save(dataclasses.replace(job, progress=dataclasses.replace(job.progress, rows_failed=1)))
+    shutil.rmtree(errors_uri(str(lake)))
+    assert _local_errors.errors(str(lake), "job-4", "", None) is None
+    assert _local_errors.errors(str(lake), "job-2", "", None) == []
 
 
 @pytest.mark.parametrize("command", [["udfs", "ls"], ["udfs", "show", "full"], ["errors", "job-1"]])

@@ -3030,6 +3030,8 @@ type ListJobErrorsResponse struct {
 	Errors []*RowError `protobuf:"bytes,1,rep,name=errors,proto3" json:"errors,omitempty"`
 	// For the next page; empty: this was the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3076,6 +3078,13 @@ func (x *ListJobErrorsResponse) GetNextPageToken() string {
 		return x.NextPageToken
 	}
 	return ""
+}
+
+func (x *ListJobErrorsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // A row for which the function failed.
@@ -4148,10 +4157,11 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x16\n" +
 	"\x06column\x18\x05 \x01(\tR\x06column\x12\x1f\n" +
 	"\vplaces_only\x18\x06 \x01(\bR\n" +
-	"placesOnly\"k\n" +
+	"placesOnly\"\x87\x01\n" +
 	"\x15ListJobErrorsResponse\x12*\n" +
 	"\x06errors\x18\x01 \x03(\v2\x12.leman.v1.RowErrorR\x06errors\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x9e\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\"\x9e\x02\n" +
 	"\bRowError\x12\x15\n" +
 	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\tR\x06column\x12\x1f\n" +

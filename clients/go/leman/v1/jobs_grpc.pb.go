@@ -228,7 +228,7 @@ type JobServiceClient interface {
 	//   - Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	RetryJob(ctx context.Context, in *RetryJobRequest, opts ...grpc.CallOption) (*RetryJobResponse, error)
-	// The rows of a job for which the function failed.
+	// The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
 	//
 	// Errors:
 	//   - `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -619,7 +619,7 @@ type JobServiceServer interface {
 	//   - Those of CatalogService.AlterColumns, with another function, and of PlannerService.ExplainPlan.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	RetryJob(context.Context, *RetryJobRequest) (*RetryJobResponse, error)
-	// The rows of a job for which the function failed.
+	// The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
 	//
 	// Errors:
 	//   - `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.

@@ -1759,6 +1759,7 @@ class ListJobErrorsResponse(_message.Message):
 
     ERRORS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """For the next page; empty: this was the last."""
     @_builtins.property
@@ -1767,15 +1768,20 @@ class ListJobErrorsResponse(_message.Message):
         for.
         """
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows."""
+
     def __init__(
         self,
         *,
         errors: _abc.Iterable[Global___RowError] | None = ...,
         next_page_token: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["errors", b"errors", "next_page_token", b"next_page_token", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -383,7 +383,7 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobErrors(self, request, context):
-        """The rows of a job for which the function failed.
+        """The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.

@@ -234,7 +234,7 @@ class JobServiceStub:
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     ListJobErrors: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]
-    """The rows of a job for which the function failed.
+    """The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -481,7 +481,7 @@ class JobServiceAsyncStub(JobServiceStub):
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     """
     ListJobErrors: _aio.UnaryUnaryMultiCallable[_jobs_pb2.ListJobErrorsRequest, _jobs_pb2.ListJobErrorsResponse]  # type: ignore[assignment]
-    """The rows of a job for which the function failed.
+    """The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
 
     Errors:
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
@@ -803,7 +803,7 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _jobs_pb2.ListJobErrorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_jobs_pb2.ListJobErrorsResponse, _abc.Awaitable[_jobs_pb2.ListJobErrorsResponse]]:
-        """The rows of a job for which the function failed.
+        """The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
 
         Errors:
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from core.domain.job import Job, JobState
+from core.domain.plan import BackfillSpec
 from core.domain.work import RowFailure
 from core.errors import Unavailable
 from executor.history.job_history import JobHistory
@@ -105,6 +109,25 @@ def test_a_file_in_the_place_of_the_failed_rows_is_set_aside(database):
     table.write_text("nothing")
     check_serves(database, JOBS)
     assert any("is a file, and no table" in warning for warning in JobHistory(str(database)).warnings())
+
+
+def test_what_is_lost_of_a_job_s_failed_rows_is_told_of_jobs_that_may_have_lost_some(database):
+    spec = BackfillSpec(str(database), "t", "c")
+    earlier, later = (Job(i, "", JobState.DONE, spec, at, at) for i, at in (("job-0", 1.0), ("new", time.time() + 60)))
+    failed = dataclasses.replace(earlier, progress=dataclasses.replace(earlier.progress, rows_failed=ROWS))
+    flip(max((database / "_leman/errors.lance/data").iterdir()))
+    errors = RowErrors(str(database))
+    assert errors.warnings(failed) == []
+    for job in range(JOBS):
+        rows_of(database, f"job-{job}")
+    (told,) = errors.warnings(failed)
+    assert "is damaged" in told
+    assert errors.warnings(later) == []
+    for name in ("damaged", "errors.lance"):
+        shutil.rmtree(database / "_leman" / name)
+    (told,) = RowErrors(str(database)).warnings(failed)
+    assert "errors.lance is gone" in told
+    assert RowErrors(str(database)).warnings(earlier) == []
 
 
 def test_failed_rows_that_cannot_be_stored_keep_no_job_from_running(database, monkeypatch):

@@ -136,7 +136,7 @@ def test_a_job_that_has_ended_is_deleted_with_its_failed_rows_and_its_request_id
             assert await jobs.count_jobs(database, JobFilter()) == 2
         stored = lance.dataset(errors_uri(database)).to_table()
         assert stored["job_id"].to_pylist() == [kept]
-        found, _ = await jobs.errors(database, kept, "", None, 10, all_places=False)
+        (found, _), _ = await jobs.errors(database, kept, "", None, 10, all_places=False)
         assert [error.error_message for error in found] == ["bad"]
         again = jobs.create(BackfillSpec(database, "t", "y"), "r-1", body="body")
         assert await reason(again, AlreadyExists) == "REQUEST_ID_REUSED"

@@ -817,7 +817,7 @@ public final class JobServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a job for which the function failed.
+     * The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -1203,7 +1203,7 @@ public final class JobServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a job for which the function failed.
+     * The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -1545,7 +1545,7 @@ public final class JobServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a job for which the function failed.
+     * The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -1884,7 +1884,7 @@ public final class JobServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a job for which the function failed.
+     * The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
@@ -2214,7 +2214,7 @@ public final class JobServiceGrpc {
 
     /**
      * <pre>
-     * The rows of a job for which the function failed.
+     * The rows of a job for which the function failed. What of them is lost, as files were damaged or removed, `warnings` say.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with

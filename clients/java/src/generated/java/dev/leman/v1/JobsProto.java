@@ -413,89 +413,89 @@ public final class JobsProto {
       "istJobErrorsRequest\022\020\n\010database\030\001 \001(\t\022\016\n" +
       "\006job_id\030\002 \001(\t\022\021\n\tpage_size\030\003 \001(\005\022\022\n\npage" +
       "_token\030\004 \001(\t\022\016\n\006column\030\005 \001(\t\022\023\n\013places_o" +
-      "nly\030\006 \001(\010\"T\n\025ListJobErrorsResponse\022\"\n\006er" +
+      "nly\030\006 \001(\010\"f\n\025ListJobErrorsResponse\022\"\n\006er" +
       "rors\030\001 \003(\0132\022.leman.v1.RowError\022\027\n\017next_p" +
-      "age_token\030\002 \001(\t\"\303\001\n\010RowError\022\016\n\006job_id\030\001" +
-      " \001(\t\022\016\n\006column\030\002 \001(\t\022\023\n\013row_address\030\003 \001(" +
-      "\003\022\022\n\nerror_type\030\004 \001(\t\022\025\n\rerror_message\030\005" +
-      " \001(\t\022\021\n\ttraceback\030\006 \001(\t\022\017\n\007attempt\030\007 \001(\005" +
-      "\022\023\n\006row_id\030\010 \001(\003H\000\210\001\001\022\023\n\013udf_version\030\t \001" +
-      "(\tB\t\n\007_row_id\"\266\004\n\026PreviewFunctionRequest" +
-      "\022!\n\005table\030\001 \001(\0132\022.leman.v1.TableRef\022\016\n\006c" +
-      "olumn\030\002 \001(\t\022\037\n\003udf\030\003 \001(\0132\020.leman.v1.UdfR" +
-      "efH\000\022-\n\ndefinition\030\004 \001(\0132\027.leman.v1.UdfD" +
-      "efinitionH\000\022\030\n\016sql_expression\030\005 \001(\tH\000\022\016\n" +
-      "\006bundle\030\006 \001(\014\022\025\n\rinput_columns\030\007 \003(\t\022\r\n\005" +
-      "where\030\010 \001(\t\022\026\n\014read_version\030\t \001(\003H\001\022\022\n\010r" +
-      "ead_tag\030\n \001(\tH\001\022\021\n\004rows\030\013 \001(\005H\002\210\001\001\022*\n\007ti" +
-      "meout\030\014 \001(\0132\031.google.protobuf.Duration\022\030" +
-      "\n\013concurrency\030\r \001(\005H\003\210\001\001\022+\n\014error_policy" +
-      "\030\016 \001(\0132\025.leman.v1.ErrorPolicy\022;\n\003env\030\017 \003" +
-      "(\0132).leman.v1.PreviewFunctionRequest.Env" +
-      "EntryB\003\200\001\001\032*\n\010EnvEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005v" +
-      "alue\030\002 \001(\t:\0028\001B\n\n\010functionB\t\n\007versionB\007\n" +
-      "\005_rowsB\016\n\014_concurrency\"\304\003\n\027PreviewFuncti" +
-      "onResponse\022\035\n\003udf\030\001 \001(\0132\020.leman.v1.UdfRe" +
-      "f\022\025\n\rinput_columns\030\002 \003(\t\022\024\n\014read_version" +
-      "\030\003 \001(\003\022\r\n\005where\030\004 \001(\t\022\"\n\004rows\030\005 \003(\0132\024.le" +
-      "man.v1.PreviewRow\022\016\n\006values\030\006 \001(\014\022\030\n\020col" +
-      "umns_left_out\030\007 \003(\t\022\025\n\routput_schema\030\010 \001" +
-      "(\014\0225\n\022json_output_schema\030\t \001(\0132\031.leman.v" +
-      "1.JsonArrowSchema\0222\n\017set_up_duration\030\n \001" +
-      "(\0132\031.google.protobuf.Duration\022\017\n\007printed" +
-      "\030\013 \001(\t\022\032\n\022printed_size_bytes\030\014 \001(\003\022\021\n\tti" +
-      "med_out\030\r \001(\010\022\r\n\005fails\030\016 \001(\010\022/\n\nprojecti" +
-      "on\030\017 \001(\0132\033.leman.v1.PreviewProjection\"\314\002" +
-      "\n\nPreviewRow\022)\n\005state\030\001 \001(\0162\032.leman.v1.P" +
-      "reviewRow.State\022\023\n\013row_address\030\002 \001(\004\022\023\n\006" +
-      "row_id\030\003 \001(\004H\000\210\001\001\022\016\n\006inputs\030\004 \003(\t\022\016\n\006out" +
-      "put\030\005 \001(\t\022*\n\007elapsed\030\006 \001(\0132\031.google.prot" +
-      "obuf.Duration\022%\n\005error\030\007 \001(\0132\026.leman.v1." +
-      "PreviewError\"k\n\005State\022\025\n\021STATE_UNSPECIFI" +
-      "ED\020\000\022\022\n\016STATE_COMPUTED\020\001\022\020\n\014STATE_FAILED" +
-      "\020\002\022\017\n\013STATE_FAILS\020\003\022\024\n\020STATE_UNFINISHED\020" +
-      "\004B\t\n\007_row_id\"X\n\014PreviewError\022\022\n\nerror_ty" +
-      "pe\030\001 \001(\t\022\017\n\007message\030\002 \001(\t\022\021\n\ttraceback\030\003" +
-      " \001(\t\022\020\n\010attempts\030\004 \001(\005\"\250\001\n\021PreviewProjec" +
-      "tion\022\027\n\017rows_to_compute\030\001 \001(\003\0223\n\020duratio" +
-      "n_per_row\030\002 \001(\0132\031.google.protobuf.Durati" +
-      "on\022\017\n\007workers\030\003 \001(\005\0224\n\021expected_duration" +
-      "\030\004 \001(\0132\031.google.protobuf.Duration*]\n\010Job" +
-      "Order\022\031\n\025JOB_ORDER_UNSPECIFIED\020\000\022\032\n\026JOB_" +
-      "ORDER_NEWEST_FIRST\020\001\022\032\n\026JOB_ORDER_OLDEST" +
-      "_FIRST\020\0022\232\t\n\nJobService\022L\n\tCreateJob\022\032.l" +
-      "eman.v1.CreateJobRequest\032\033.leman.v1.Crea" +
-      "teJobResponse\"\006\262\336\"\002\010\002\022F\n\006GetJob\022\027.leman." +
-      "v1.GetJobRequest\032\030.leman.v1.GetJobRespon" +
-      "se\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListJobs\022\031.leman.v1.Lis" +
-      "tJobsRequest\032\032.leman.v1.ListJobsResponse" +
-      "\"\t\220\002\001\262\336\"\002\010\001\022N\n\010WatchJob\022\031.leman.v1.Watch" +
-      "JobRequest\032\032.leman.v1.WatchJobResponse\"\t" +
-      "\220\002\001\262\336\"\002\010\0010\001\022K\n\007WaitJob\022\030.leman.v1.WaitJo" +
-      "bRequest\032\031.leman.v1.WaitJobResponse\"\013\220\002\002" +
-      "\262\336\"\004\010\001 \001\022O\n\tUpdateJob\022\032.leman.v1.UpdateJ" +
-      "obRequest\032\033.leman.v1.UpdateJobResponse\"\t" +
-      "\220\002\002\262\336\"\002\010\002\022O\n\tCancelJob\022\032.leman.v1.Cancel" +
-      "JobRequest\032\033.leman.v1.CancelJobResponse\"" +
-      "\t\220\002\002\262\336\"\002\010\002\022L\n\010PauseJob\022\031.leman.v1.PauseJ" +
-      "obRequest\032\032.leman.v1.PauseJobResponse\"\t\220" +
-      "\002\002\262\336\"\002\010\002\022O\n\tResumeJob\022\032.leman.v1.ResumeJ" +
-      "obRequest\032\033.leman.v1.ResumeJobResponse\"\t" +
-      "\220\002\002\262\336\"\002\010\002\022R\n\nCancelJobs\022\033.leman.v1.Cance" +
-      "lJobsRequest\032\034.leman.v1.CancelJobsRespon" +
-      "se\"\t\220\002\002\262\336\"\002\010\002\022O\n\tDeleteJob\022\032.leman.v1.De" +
-      "leteJobRequest\032\033.leman.v1.DeleteJobRespo" +
-      "nse\"\t\220\002\002\262\336\"\002\010\003\022I\n\010RetryJob\022\031.leman.v1.Re" +
-      "tryJobRequest\032\032.leman.v1.RetryJobRespons" +
-      "e\"\006\262\336\"\002\010\002\022[\n\rListJobErrors\022\036.leman.v1.Li" +
-      "stJobErrorsRequest\032\037.leman.v1.ListJobErr" +
-      "orsResponse\"\t\220\002\001\262\336\"\002\010\001\022}\n\017PreviewFunctio" +
-      "n\022 .leman.v1.PreviewFunctionRequest\032!.le" +
-      "man.v1.PreviewFunctionResponse\"%\220\002\002\262\336\"\036\010" +
-      "\003\032\030definition.python_bundle \001Bb\n\014dev.lem" +
-      "an.v1B\tJobsProtoP\001Z\035leman.dev/go/leman/v" +
-      "1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\t" +
-      "Leman::V1b\006proto3"
+      "age_token\030\002 \001(\t\022\020\n\010warnings\030\003 \003(\t\"\303\001\n\010Ro" +
+      "wError\022\016\n\006job_id\030\001 \001(\t\022\016\n\006column\030\002 \001(\t\022\023" +
+      "\n\013row_address\030\003 \001(\003\022\022\n\nerror_type\030\004 \001(\t\022" +
+      "\025\n\rerror_message\030\005 \001(\t\022\021\n\ttraceback\030\006 \001(" +
+      "\t\022\017\n\007attempt\030\007 \001(\005\022\023\n\006row_id\030\010 \001(\003H\000\210\001\001\022" +
+      "\023\n\013udf_version\030\t \001(\tB\t\n\007_row_id\"\266\004\n\026Prev" +
+      "iewFunctionRequest\022!\n\005table\030\001 \001(\0132\022.lema" +
+      "n.v1.TableRef\022\016\n\006column\030\002 \001(\t\022\037\n\003udf\030\003 \001" +
+      "(\0132\020.leman.v1.UdfRefH\000\022-\n\ndefinition\030\004 \001" +
+      "(\0132\027.leman.v1.UdfDefinitionH\000\022\030\n\016sql_exp" +
+      "ression\030\005 \001(\tH\000\022\016\n\006bundle\030\006 \001(\014\022\025\n\rinput" +
+      "_columns\030\007 \003(\t\022\r\n\005where\030\010 \001(\t\022\026\n\014read_ve" +
+      "rsion\030\t \001(\003H\001\022\022\n\010read_tag\030\n \001(\tH\001\022\021\n\004row" +
+      "s\030\013 \001(\005H\002\210\001\001\022*\n\007timeout\030\014 \001(\0132\031.google.p" +
+      "rotobuf.Duration\022\030\n\013concurrency\030\r \001(\005H\003\210" +
+      "\001\001\022+\n\014error_policy\030\016 \001(\0132\025.leman.v1.Erro" +
+      "rPolicy\022;\n\003env\030\017 \003(\0132).leman.v1.PreviewF" +
+      "unctionRequest.EnvEntryB\003\200\001\001\032*\n\010EnvEntry" +
+      "\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\0028\001B\n\n\010func" +
+      "tionB\t\n\007versionB\007\n\005_rowsB\016\n\014_concurrency" +
+      "\"\304\003\n\027PreviewFunctionResponse\022\035\n\003udf\030\001 \001(" +
+      "\0132\020.leman.v1.UdfRef\022\025\n\rinput_columns\030\002 \003" +
+      "(\t\022\024\n\014read_version\030\003 \001(\003\022\r\n\005where\030\004 \001(\t\022" +
+      "\"\n\004rows\030\005 \003(\0132\024.leman.v1.PreviewRow\022\016\n\006v" +
+      "alues\030\006 \001(\014\022\030\n\020columns_left_out\030\007 \003(\t\022\025\n" +
+      "\routput_schema\030\010 \001(\014\0225\n\022json_output_sche" +
+      "ma\030\t \001(\0132\031.leman.v1.JsonArrowSchema\0222\n\017s" +
+      "et_up_duration\030\n \001(\0132\031.google.protobuf.D" +
+      "uration\022\017\n\007printed\030\013 \001(\t\022\032\n\022printed_size" +
+      "_bytes\030\014 \001(\003\022\021\n\ttimed_out\030\r \001(\010\022\r\n\005fails" +
+      "\030\016 \001(\010\022/\n\nprojection\030\017 \001(\0132\033.leman.v1.Pr" +
+      "eviewProjection\"\314\002\n\nPreviewRow\022)\n\005state\030" +
+      "\001 \001(\0162\032.leman.v1.PreviewRow.State\022\023\n\013row" +
+      "_address\030\002 \001(\004\022\023\n\006row_id\030\003 \001(\004H\000\210\001\001\022\016\n\006i" +
+      "nputs\030\004 \003(\t\022\016\n\006output\030\005 \001(\t\022*\n\007elapsed\030\006" +
+      " \001(\0132\031.google.protobuf.Duration\022%\n\005error" +
+      "\030\007 \001(\0132\026.leman.v1.PreviewError\"k\n\005State\022" +
+      "\025\n\021STATE_UNSPECIFIED\020\000\022\022\n\016STATE_COMPUTED" +
+      "\020\001\022\020\n\014STATE_FAILED\020\002\022\017\n\013STATE_FAILS\020\003\022\024\n" +
+      "\020STATE_UNFINISHED\020\004B\t\n\007_row_id\"X\n\014Previe" +
+      "wError\022\022\n\nerror_type\030\001 \001(\t\022\017\n\007message\030\002 " +
+      "\001(\t\022\021\n\ttraceback\030\003 \001(\t\022\020\n\010attempts\030\004 \001(\005" +
+      "\"\250\001\n\021PreviewProjection\022\027\n\017rows_to_comput" +
+      "e\030\001 \001(\003\0223\n\020duration_per_row\030\002 \001(\0132\031.goog" +
+      "le.protobuf.Duration\022\017\n\007workers\030\003 \001(\005\0224\n" +
+      "\021expected_duration\030\004 \001(\0132\031.google.protob" +
+      "uf.Duration*]\n\010JobOrder\022\031\n\025JOB_ORDER_UNS" +
+      "PECIFIED\020\000\022\032\n\026JOB_ORDER_NEWEST_FIRST\020\001\022\032" +
+      "\n\026JOB_ORDER_OLDEST_FIRST\020\0022\232\t\n\nJobServic" +
+      "e\022L\n\tCreateJob\022\032.leman.v1.CreateJobReque" +
+      "st\032\033.leman.v1.CreateJobResponse\"\006\262\336\"\002\010\002\022" +
+      "F\n\006GetJob\022\027.leman.v1.GetJobRequest\032\030.lem" +
+      "an.v1.GetJobResponse\"\t\220\002\001\262\336\"\002\010\001\022L\n\010ListJ" +
+      "obs\022\031.leman.v1.ListJobsRequest\032\032.leman.v" +
+      "1.ListJobsResponse\"\t\220\002\001\262\336\"\002\010\001\022N\n\010WatchJo" +
+      "b\022\031.leman.v1.WatchJobRequest\032\032.leman.v1." +
+      "WatchJobResponse\"\t\220\002\001\262\336\"\002\010\0010\001\022K\n\007WaitJob" +
+      "\022\030.leman.v1.WaitJobRequest\032\031.leman.v1.Wa" +
+      "itJobResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022O\n\tUpdateJob\022" +
+      "\032.leman.v1.UpdateJobRequest\032\033.leman.v1.U" +
+      "pdateJobResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n\tCancelJob" +
+      "\022\032.leman.v1.CancelJobRequest\032\033.leman.v1." +
+      "CancelJobResponse\"\t\220\002\002\262\336\"\002\010\002\022L\n\010PauseJob" +
+      "\022\031.leman.v1.PauseJobRequest\032\032.leman.v1.P" +
+      "auseJobResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n\tResumeJob\022" +
+      "\032.leman.v1.ResumeJobRequest\032\033.leman.v1.R" +
+      "esumeJobResponse\"\t\220\002\002\262\336\"\002\010\002\022R\n\nCancelJob" +
+      "s\022\033.leman.v1.CancelJobsRequest\032\034.leman.v" +
+      "1.CancelJobsResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n\tDelet" +
+      "eJob\022\032.leman.v1.DeleteJobRequest\032\033.leman" +
+      ".v1.DeleteJobResponse\"\t\220\002\002\262\336\"\002\010\003\022I\n\010Retr" +
+      "yJob\022\031.leman.v1.RetryJobRequest\032\032.leman." +
+      "v1.RetryJobResponse\"\006\262\336\"\002\010\002\022[\n\rListJobEr" +
+      "rors\022\036.leman.v1.ListJobErrorsRequest\032\037.l" +
+      "eman.v1.ListJobErrorsResponse\"\t\220\002\001\262\336\"\002\010\001" +
+      "\022}\n\017PreviewFunction\022 .leman.v1.PreviewFu" +
+      "nctionRequest\032!.leman.v1.PreviewFunction" +
+      "Response\"%\220\002\002\262\336\"\036\010\003\032\030definition.python_b" +
+      "undle \001Bb\n\014dev.leman.v1B\tJobsProtoP\001Z\035le" +
+      "man.dev/go/leman/v1;lemanv1\242\002\003LMN\252\002\010Lema" +
+      "n.V1\312\002\010Leman\\V1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -743,7 +743,7 @@ public final class JobsProto {
     internal_static_leman_v1_ListJobErrorsResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_ListJobErrorsResponse_descriptor,
-        new java.lang.String[] { "Errors", "NextPageToken", });
+        new java.lang.String[] { "Errors", "NextPageToken", "Warnings", });
     internal_static_leman_v1_RowError_descriptor =
       getDescriptor().getMessageTypes().get(32);
     internal_static_leman_v1_RowError_fieldAccessorTable = new

@@ -76,4 +76,45 @@ public interface ListJobErrorsResponseOrBuilder extends
    */
   com.google.protobuf.ByteString
       getNextPageTokenBytes();
+
+  /**
+   * <pre>
+   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @return A list containing the warnings.
+   */
+  java.util.List<java.lang.String>
+      getWarningsList();
+  /**
+   * <pre>
+   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @return The count of warnings.
+   */
+  int getWarningsCount();
+  /**
+   * <pre>
+   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @param index The index of the element to return.
+   * @return The warnings at the given index.
+   */
+  java.lang.String getWarnings(int index);
+  /**
+   * <pre>
+   * On the first page: what of the database's failed rows was damaged or is missing, for people. The listing may lack rows.
+   * </pre>
+   *
+   * <code>repeated string warnings = 3;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the warnings at the given index.
+   */
+  com.google.protobuf.ByteString
+      getWarningsBytes(int index);
 }
