@@ -262,6 +262,17 @@ def under_filter(prefix: str, filter_md5: str) -> str:
     return f"{head}{mark}{filter_md5}{tail[32:]}"
 
 
+def of_function(prefix: str, own: tuple[str, str], other: tuple[str, str]) -> str:
+    """Return the prefix of checkpoints that another function computed of the same rows, column and filter.
+
+    Args:
+        prefix: that of the function's own checkpoints.
+        own: its name and version.
+        other: those of the other one.
+    """
+    return "udf-{}_ver-{}".format(*other) + prefix.removeprefix("udf-{}_ver-{}".format(*own))
+
+
 def any_filter(prefix: str) -> str:
     """Return a prefix with the filter's part taken out: equal for checkpoints of the same rows under any filter."""
     head, _, tail = prefix.rpartition("_where-")

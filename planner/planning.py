@@ -311,6 +311,7 @@ def _header(resolved: ResolvedRequest, totals: _Totals) -> PlanHeader:
         failed_only=resolved.failed_only,
         rows_not_computed=totals.not_computed,
         versions=resolved.versions,
+        kept_functions=resolved.kept,
         input_source=resolved.source,
         inputs_version=0 if resolved.past is None else resolved.past.version,
         manifest=resolved.table.manifest,

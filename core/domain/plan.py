@@ -290,6 +290,8 @@ class PlanHeader:
     rows_not_computed: int = 0
     #: First halves of fingerprints whose values count as current, the function's own first.
     versions: tuple[str, ...] = ()
+    #: The functions whose values are kept, as `versions` has them after the first.
+    kept_functions: tuple[FunctionVersion, ...] = ()
     #: Where given, the one input column holds row ids of that table.
     input_source: InputSource | None = None
     #: Where given, rows are read from that version, in which `input_columns` are called so.

@@ -28,6 +28,7 @@ from core.domain.plan import (
 )
 from core.domain.ranges import RowRange
 from core.domain.table import TableField
+from core.domain.udf import FunctionVersion
 from core.fragment_columns import listed, starts
 from core.rpc.convert_arrow import field_from_bytes, schema_from_bytes, schema_to_bytes
 from core.rpc.convert_backfills import (
@@ -44,6 +45,7 @@ from core.rpc.convert_backfills import (
 )
 from core.rpc.convert_udfs import udf_from_proto, udf_to_proto
 from core.task_columns import CheckpointedFragments, UntouchedFragments
+from leman.v1 import udf_pb2
 from leman_internal.v1 import plan_pb2
 
 
@@ -82,6 +84,7 @@ def header_to_proto(header: PlanHeader) -> plan_pb2.PlanHeader:
         failed_only=header.failed_only,
         rows_not_computed=header.rows_not_computed,
         versions=header.versions,
+        kept_functions=[udf_pb2.UdfRef(name=kept.name, version=kept.version) for kept in header.kept_functions],
         input_source=source_to_proto(header.input_source),
         inputs_version=header.inputs_version,
         stale_inputs=[stale_input_to_proto(stale) for stale in header.stale_inputs],
@@ -111,6 +114,7 @@ def header_from_proto(message: plan_pb2.PlanHeader) -> PlanHeader:
         failed_only=message.failed_only,
         rows_not_computed=message.rows_not_computed,
         versions=tuple(message.versions),
+        kept_functions=tuple(FunctionVersion(kept.name, kept.version) for kept in message.kept_functions),
         input_source=source_from_proto(message.input_source) if message.HasField("input_source") else None,
         inputs_version=message.inputs_version,
         stale_inputs=tuple(stale_input_from_proto(stale) for stale in message.stale_inputs),

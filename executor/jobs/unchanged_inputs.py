@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -75,7 +76,8 @@ def _settled(traced: TracedFile) -> int:
 class _LostValues:
     """Stores values of rows of one fragment that have them no more.
 
-    The checkpoints have a filter of their own, so that they say nothing of other rows.
+    The checkpoints have a filter of their own, so that they say nothing of other rows. Each is of the function that
+    computed its values.
     """
 
     def __init__(self, store: CheckpointStore, plan: Plan, compared: ComparedFile, prefix: str) -> None:
@@ -85,25 +87,33 @@ class _LostValues:
         self._fragment_id = compared.known.fragment_id
         #: Whether the column has no file in the fragment: then no row has its value.
         self.has_all = not compared.known.file
-        self._prefix = keys.under_filter(prefix, keys.md5(f"rows before {compared.known.file}"))
-        self._pieces: list[Piece] = []
+        own = keys.under_filter(prefix, keys.md5(f"rows before {compared.known.file}"))
+        function = plan.header.udf.name, plan.header.udf.version
+        kept = [(other.name, other.version) for other in plan.header.kept_functions]
+        self._prefixes = [own, *(keys.of_function(own, function, other) for other in kept)]
+        #: By version of the function, see `row_states.of_version`.
+        self._pieces: dict[int, list[Piece]] = defaultdict(list)
         self.rows = 0
 
     def add(self, offsets: Offsets, values: pa.Array, states: States) -> None:
         """Take values; those of another type are left to be computed."""
-        if values.type == self._kind:
-            self._pieces.append(Piece(offsets, values, None if (states == RowState.COMPUTED).all() else states))
+        if values.type != self._kind:
+            return
+        versions, kinds = row_states.versions(states), row_states.kinds(states)
+        for version in np.unique(versions).tolist():
+            of = versions == version
+            found = None if (kinds[of] == RowState.COMPUTED).all() else kinds[of]
+            self._pieces[version].append(Piece(offsets[of], values.filter(pa.array(of)), found))
 
     def flush(self) -> None:
         """Store what was taken since the last time."""
-        if not self._pieces:
-            return
-        batch = to_checkpoint(self._fragment_id, self._column, self._pieces, self._kind)
-        offsets = np.concatenate([piece.offsets for piece in self._pieces])
-        covered = RowRange(int(offsets.min()), int(offsets.max()) + 1)
-        self._store[keys.range_key(self._prefix, self._fragment_id, covered)] = batch
-        self.rows += len(offsets)
-        self._pieces = []
+        for version, pieces in self._pieces.items():
+            batch = to_checkpoint(self._fragment_id, self._column, pieces, self._kind)
+            offsets = np.concatenate([piece.offsets for piece in pieces])
+            covered = RowRange(int(offsets.min()), int(offsets.max()) + 1)
+            self._store[keys.range_key(self._prefixes[version], self._fragment_id, covered)] = batch
+            self.rows += len(offsets)
+        self._pieces.clear()
 
 
 class _Rows:
@@ -241,7 +251,8 @@ def _take_over(
     states[offsets[at[has_value]]] = earlier.states[then[at[has_value]]]
     settled[at[has_value]] = True
     before = earlier.states[then[at]]
-    lacks_value = same & ~has_value & ((before == RowState.COMPUTED) | (lost.has_all & (before == RowState.FAILED)))
+    has_had_value = row_states.kinds(before) == RowState.COMPUTED  # also of a function whose values are kept
+    lacks_value = same & ~has_value & (has_had_value | (lost.has_all & (before == RowState.FAILED)))
     if lacks_value.any():
         lost.add(offsets[at[lacks_value]], value.filter(pa.array(lacks_value)), before[lacks_value])
         settled[at[lacks_value]] = True

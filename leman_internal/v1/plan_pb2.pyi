@@ -49,6 +49,7 @@ class PlanHeader(_message.Message):
     REPLACED_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
+    KEPT_FUNCTIONS_FIELD_NUMBER: _builtins.int
     INPUT_SOURCE_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
@@ -124,6 +125,10 @@ class PlanHeader(_message.Message):
         """Values of other functions that are computed anew, as far as these are registered; with a filter, rows at the most."""
 
     @_builtins.property
+    def kept_functions(self) -> _containers.RepeatedCompositeFieldContainer[_udf_pb2.UdfRef]:
+        """The functions whose values are kept, in the order of `versions` after the first."""
+
+    @_builtins.property
     def input_source(self) -> Global___InputSource:
         """Where the function's inputs are, if not in the table itself: its one input column then holds row ids of that table."""
 
@@ -153,11 +158,12 @@ class PlanHeader(_message.Message):
         replaced: _abc.Iterable[_planner_pb2.KeptRows] | None = ...,
         manifest: _builtins.bytes = ...,
         input_schema: _builtins.bytes = ...,
+        kept_functions: _abc.Iterable[_udf_pb2.UdfRef] | None = ...,
         input_source: Global___InputSource | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input_source", b"input_source", "output", b"output", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "failed_only", b"failed_only", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_schema", b"input_schema", "input_source", b"input_source", "inputs_version", b"inputs_version", "kept", b"kept", "manifest", b"manifest", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "replaced", b"replaced", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "stale_inputs", b"stale_inputs", "udf", b"udf", "uri", b"uri", "versions", b"versions", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "failed_only", b"failed_only", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_schema", b"input_schema", "input_source", b"input_source", "inputs_version", b"inputs_version", "kept", b"kept", "kept_functions", b"kept_functions", "manifest", b"manifest", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "replaced", b"replaced", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "stale_inputs", b"stale_inputs", "udf", b"udf", "uri", b"uri", "versions", b"versions", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

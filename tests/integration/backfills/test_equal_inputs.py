@@ -67,3 +67,14 @@ def test_an_update_that_changes_nothing_costs_no_call_down_a_chain(db, call_log,
     found = table.to_arrow().to_pydict()
     assert found["z"] == [4 * x for x in found["x"]]
     assert call_log.seen() == []
+
+
+@pytest.mark.parametrize("who", ["Leman", "pylance"])
+def test_rows_that_keep_values_of_an_earlier_function_keep_them_where_they_are_written_once_more(table, call_log, who):
+    table.add_columns({"y": call_log.double(version="2")}, on_change="keep")
+    into = table if who == "Leman" else table.to_lance()
+    upsert(into, data(range(5, 15)))
+    assert called(table, call_log) == []
+    assert [kept.rows for kept in table.row_states("y").kept] == [ROWS]
+    upsert(table, pa.table({"id": pa.array([7, ROWS], pa.int64()), "x": pa.array([700, ROWS], pa.int64())}))
+    assert called(table, call_log) == [ROWS, 700]

@@ -155,3 +155,13 @@ def test_the_filter_is_the_only_thing_that_any_filter_takes_out():
     assert first != second
     assert keys.any_filter(first) == keys.any_filter(second)
     assert keys.any_filter(first) != keys.any_filter(family.prefix("", [(0, "b")]))
+
+
+def test_a_prefix_of_another_function_is_about_the_same_rows():
+    """Names may hold whatever keys are made of."""
+    families = [
+        keys.KeyFamily(udf_name=name, udf_version=version, column="a_col-b_where-c", uri="/lake/t.lance")
+        for name, version in (("f_ver-1", "2_col-x"), ("g", "3"))
+    ]
+    own, other = (family.prefix("x > 1", [(1, "a.lance")]) for family in families)
+    assert keys.of_function(own, ("f_ver-1", "2_col-x"), ("g", "3")) == other

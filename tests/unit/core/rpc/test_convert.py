@@ -133,6 +133,7 @@ HEADERS = st.builds(
     stale_inputs=st.lists(st.builds(StaleInput, TEXT, COUNT), max_size=2).map(tuple),
     replaced=KEPT,
     versions=TEXTS,
+    kept_functions=st.lists(st.builds(FunctionVersion, TEXT, TEXT), max_size=2).map(tuple),
 )
 TASKS = st.builds(
     FragmentTask,
