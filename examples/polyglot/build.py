@@ -102,6 +102,7 @@ class Build:
             if ended.returncode:
                 last = (ended.stdout + ended.stderr).strip().splitlines()[-8:]
                 raise BuildError("\n  ".join([f"{shown} failed:", *last]))
+        stamp.parent.mkdir(exist_ok=True)
         stamp.write_text(digest)
         say(f"{self.language:10} built in {duration(time.perf_counter() - begun)}")
 

@@ -172,8 +172,8 @@ def test_another_function_for_a_column_of_the_source_is_noticed(db, call_log):
     table.backfill("y", progress=False)
     result = view.refresh(progress=False)
 
-    assert (result.mode, result.rows_recomputed, result.rows_evaluated) == ("incremental", 20, 20)
-    assert sorted(call_log.seen()) == [3 * x for x in range(20)]
+    assert (result.mode, result.rows_recomputed, result.rows_evaluated) == ("incremental", 20, 19)
+    assert sorted(call_log.seen()) == [3 * x for x in range(1, 20)], "of x = 0 both functions make the same"
     assert values(view, "z") == {x: 6 * x for x in range(20)}
 
 

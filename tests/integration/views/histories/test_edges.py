@@ -111,7 +111,9 @@ THREE_VALUED: dict[str, Callable[[Row], bool]] = {
 
 def test_null_is_no_match_and_becomes_one(views_system, quick_folder):
     shapes = [
-        replace(SQL, name=f"null_{number}", where=where, matches=matches, function=SHUFFLED.function)
+        replace(
+            SQL, name=f"null_{number}", where=where, matches=matches, function=SHUFFLED.function, given=SHUFFLED.given
+        )
         for number, (where, matches) in enumerate(THREE_VALUED.items())
     ]
     world = World(views_system, quick_folder / "db", shapes)
