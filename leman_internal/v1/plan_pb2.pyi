@@ -79,7 +79,7 @@ class PlanHeader(_message.Message):
     inputs_version: _builtins.int
     """The version whose rows are read, where one was asked for; `input_columns` are called so there. 0: `read_version`."""
     manifest: _builtins.bytes
-    """The manifest of `read_version`, where reading it again would cost a request to an object store, and it is small. Empty:
+    """The manifest of `read_version`, where it is small: workers need not read it, and others may clean the version up. Empty:
     workers read it.
     """
     input_schema: _builtins.bytes

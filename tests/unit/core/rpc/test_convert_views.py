@@ -88,7 +88,7 @@ def test_a_column_without_expression_is_the_sources():
         number,
         number,
         st.sampled_from(RefreshPolicy),
-        number,
+        st.integers(0, 10_000),
     )
 )
 def test_specs(spec):
