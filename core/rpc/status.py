@@ -33,6 +33,8 @@ MAX_STATUS_BYTES = 4 * 1024
 #: Most bytes of a message, percent-encoded as it travels in `grpc-message`.
 MAX_HEADER_BYTES = 2 * 1024
 MAX_FACT_BYTES = 1024
+#: So many characters of a fact are looked at: what stands behind them is cut in any case.
+_READ = 4 * MAX_FACT_BYTES
 #: A word of a message that is longer, such as a name that a caller made up, is cut.
 _MOST_OF_A_WORD = 400
 #: How programs colour text for terminals, such as a function's traceback.
@@ -72,7 +74,7 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
 
     Long facts are shortened first, the longest most; reason and code always survive.
     """
-    facts = {_clip(key, 64): _clip(_clean(value), MAX_FACT_BYTES) for key, value in error.facts.items()}
+    facts = {_clip(key, 64): _clip(_clean(value[:_READ]), MAX_FACT_BYTES) for key, value in error.facts.items()}
     status = _build(error, facts)
     while status.ByteSize() > MAX_STATUS_BYTES and facts:
         longest = max(facts, key=lambda key: len(facts[key].encode()))
