@@ -126,6 +126,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="takes long; LEMAN_LONG=1 runs it"))
+            elif os.environ.get("LEMAN_EACH_CHANGE") and scheduling.is_left_out(item.nodeid):
+                item.add_marker(pytest.mark.skip(reason="of the full tier; it runs with LEMAN_LONG=1, or by its name"))
     for item in items:
         item.add_marker(pytest.mark.xdist_group(scheduling.group(item.nodeid)))
     items.sort(key=lambda item: scheduling.order(item.nodeid))

@@ -75,7 +75,8 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
     Long facts are shortened first, the longest most; reason and code always survive.
     """
     facts = {_clip(key, 64): _clip(_clean(value[:_READ]), MAX_FACT_BYTES) for key, value in error.facts.items()}
-    status = _build(error, facts)
+    message = header_message(error.message)
+    status = _build(error, message, facts)
     while status.ByteSize() > MAX_STATUS_BYTES and facts:
         longest = max(facts, key=lambda key: len(facts[key].encode()))
         size = len(facts[longest].encode())
@@ -83,7 +84,7 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
             facts[longest] = _clip(facts[longest], size // 2)
         else:
             del facts[longest]
-        status = _build(error, facts)
+        status = _build(error, message, facts)
     return status
 
 
@@ -175,8 +176,7 @@ def _with_dots(text: str) -> str:
     return text[:-3] + "..."
 
 
-def _build(error: errors.LemanError, facts: dict[str, str]) -> status_pb2.Status:
-    message = header_message(error.message)
+def _build(error: errors.LemanError, message: str, facts: dict[str, str]) -> status_pb2.Status:
     status = status_pb2.Status(code=code_of(error).value[0], message=message)
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=facts)
     status.details.append(_pack(info))

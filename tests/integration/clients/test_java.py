@@ -70,6 +70,7 @@ def test_the_examples_run_with_real_services(built: Path, system: System, tmp_pa
     assert (header, row, stub) == ("shout", "TO BE OR NOT TO BE", "true")
 
 
+@pytest.mark.long
 def test_the_first_program_prints_what_it_says(built: Path, beside_lake: Path):
     program, printed = first_program(CLIENT / "README.md", "java")
     (beside_lake / "Words.java").write_text(program)
